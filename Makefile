@@ -1,0 +1,77 @@
+# Each target makes what it needs, from python3, a C++ compiler and pip. Nothing is installed outside this directory.
+#
+#   make demo      what the library does, in half a minute
+#   make test      all tests, against the package as users install it
+#   make bench     speed against other libraries; writes a table and docs/images/benchmark.png
+#   make lint      ruff, mypy --strict, clang-format
+#   make docs      the manual, in docs/_build/html
+#   make sanitize  the core's tests under the address and undefined-behaviour sanitizers
+#   make clean     remove everything that these made
+
+PYTHON ?= python3
+PIP_FLAGS ?= --quiet --disable-pip-version-check
+CXX ?= g++
+
+venv := .venv
+bin := $(venv)/bin
+wheels := $(venv)/wheels
+sources := pyproject.toml CMakeLists.txt README.md $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
+cpp := $(wildcard core/*.hpp core/*.cpp)
+
+.PHONY: demo test bench lint docs sanitize clean
+.DELETE_ON_ERROR:
+
+# From outside the repository's root, so that the installed package is the one that is imported.
+demo: $(venv)/package
+	@$(call try_extra,demo) || echo "(Pinocchio has no wheel here; the demo goes on without it)"
+	@cd $(venv) && bin/python -m torsor.demo
+
+test: $(venv)/extra-test
+	$(bin)/pytest -q tests
+
+bench: $(venv)/extra-bench
+	$(bin)/python benchmarks/run.py
+
+lint: $(venv)/extra-lint
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy --strict torsor
+	$(bin)/clang-format --dry-run -Werror $(cpp)
+
+docs: $(venv)/extra-docs
+	$(bin)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# CPython leaks by design, so leaks are not looked for. libstdc++ comes along because the address sanitizer has to
+# find __cxa_throw when it starts, before the extension brings it.
+runtimes := libasan.so libubsan.so libstdc++.so
+sanitize: .venv-sanitize/package
+	LD_PRELOAD="$(foreach lib,$(runtimes),$(shell $(CXX) -print-file-name=$(lib)))" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	.venv-sanitize/bin/pytest -q -p no:cacheprovider -m "not slow" tests \
+	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py
+
+clean:
+	rm -rf $(venv) .venv-sanitize build dist docs/_build
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find torsor tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
+
+# The package is built once per change of its sources, as a wheel; extras are added to the same wheel.
+$(venv)/package: $(sources) | $(bin)/python
+	rm -rf $(wheels)
+	$(bin)/pip wheel $(PIP_FLAGS) --no-deps --wheel-dir $(wheels) .
+	$(bin)/pip install $(PIP_FLAGS) --force-reinstall --no-deps $(wheels)/*.whl
+	$(bin)/pip install $(PIP_FLAGS) $(wheels)/*.whl
+	@touch $@
+
+try_extra = $(bin)/pip install $(PIP_FLAGS) "$$(echo $(wheels)/*.whl)[$(1)]"
+$(venv)/extra-%: $(venv)/package
+	$(call try_extra,$*)
+	@touch $@
+
+.venv-sanitize/package: $(sources) | .venv-sanitize/bin/python
+	.venv-sanitize/bin/pip install $(PIP_FLAGS) ".[test]" -C cmake.define.TORSOR_SANITIZE=ON
+	@touch $@
+
+%/bin/python:
+	$(PYTHON) -m venv $*

@@ -1,0 +1,57 @@
+// Working memory of one thread: handed out in order, given back all at once, kept for the next call.
+#pragma once
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "model.hpp"
+
+namespace torsor {
+
+class Arena {
+ public:
+  // Memory for n objects of T, uninitialised; T must not need destruction.
+  template <class T>
+  T* get(std::size_t n) {
+    constexpr std::size_t line = 64;
+    const std::size_t bytes = (n * sizeof(T) + line - 1) / line * line;
+    if (used_ + bytes > capacity_) grow(bytes);
+    char* p = block_ + used_;
+    used_ += bytes;
+    return reinterpret_cast<T*>(p);
+  }
+  void reset() {
+    used_ = 0;
+    if (blocks_.size() > 1) {  // one block that holds it all, next time
+      const std::size_t total = total_;
+      blocks_.clear();
+      total_ = capacity_ = 0;
+      grow(total);
+      used_ = 0;
+    }
+  }
+  int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
+  int singular_lane = 0;
+
+ private:
+  void grow(std::size_t bytes) {
+    const std::size_t size = bytes > 16384 ? bytes : 16384;
+    void* p = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    if (p == nullptr) throw std::bad_alloc();
+    blocks_.emplace_back(static_cast<char*>(p));
+    block_ = static_cast<char*>(p);
+    capacity_ = size;
+    total_ += size;
+    used_ = 0;
+  }
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  std::vector<std::unique_ptr<char, Free>> blocks_;
+  char* block_ = nullptr;
+  std::size_t capacity_ = 0, used_ = 0, total_ = 0;
+};
+
+}  // namespace torsor

@@ -1,0 +1,128 @@
+// Runs a kernel over a batch of states: one state in a double, or as many at a time as the machine has lanes.
+//
+// A kernel K has `inputs` and `outputs` (how many arrays) and
+//   template <class S> static void run(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
+// which reads one row of each input and writes one row of each output. Absent inputs are null pointers.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+
+#include "arena.hpp"
+#include "pack.hpp"
+#include "threads.hpp"
+
+namespace torsor {
+
+struct Options {
+  const unsigned char* prescribed = nullptr;  // by velocity
+  int axes = 0;                               // 0 body, 1 world, 2 world's axes at the body's origin
+  std::vector<int> frames;                    // the user's bodies that are asked for
+};
+
+struct Row {
+  void* data = nullptr;
+  int64_t size = 0;    // of a row
+  int64_t stride = 0;  // from row to row; 0 for a row that all states share
+};
+
+// The mass matrix is singular at a joint in a state.
+struct Singular : std::runtime_error {
+  int joint;
+  int64_t state;
+  Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
+};
+
+// This thread's working memory. Calls nest when a joint written in Python calls back into the library.
+class Lease {
+ public:
+  Lease() {
+    if (depth() == arenas().size()) arenas().push_back(std::make_unique<Arena>());
+    arena_ = arenas()[depth()++].get();
+    arena_->singular_joint = -1;
+  }
+  ~Lease() { --depth(); }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Arena& operator*() { return *arena_; }
+
+ private:
+  static std::vector<std::unique_ptr<Arena>>& arenas() {
+    thread_local std::vector<std::unique_ptr<Arena>> list;
+    return list;
+  }
+  static std::size_t& depth() {
+    thread_local std::size_t value = 0;
+    return value;
+  }
+  Arena* arena_;
+};
+
+// One state, read and written where it lies.
+template <class K, class S>
+void run_one(const Model& m, const Options& options, const Row* in, const Row* out, int64_t state) {
+  Lease lease;
+  Arena& arena = *lease;
+  arena.reset();
+  const S* from[K::inputs + 1];
+  S* to[K::outputs];
+  for (int i = 0; i < K::inputs; ++i) from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
+  for (int i = 0; i < K::outputs; ++i) to[i] = static_cast<S*>(out[i].data) + state * out[i].stride;
+  K::template run<S>(m, arena, options, from, to);
+  if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
+}
+
+// `count` states from `first`, at most one for each lane. Spare lanes repeat the last state.
+template <class K>
+void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* in, const Row* out, int64_t first, int count) {
+  using S = Pack<kLanes>;
+  arena.reset();
+  const S* from[K::inputs + 1];
+  S* to[K::outputs];
+  for (int i = 0; i < K::inputs; ++i) {
+    from[i] = nullptr;
+    if (in[i].data == nullptr) continue;
+    const double* rows[kLanes];
+    for (int l = 0; l < kLanes; ++l) rows[l] = static_cast<const double*>(in[i].data) + (first + std::min(l, count - 1)) * in[i].stride;
+    S* buffer = arena.get<S>(in[i].size);
+    load_rows(rows, static_cast<int>(in[i].size), buffer);
+    from[i] = buffer;
+  }
+  for (int i = 0; i < K::outputs; ++i) to[i] = arena.get<S>(out[i].size);
+  K::template run<S>(m, arena, options, from, to);
+  for (int i = 0; i < K::outputs; ++i) {
+    double* rows[kLanes];
+    for (int l = 0; l < count; ++l) rows[l] = static_cast<double*>(out[i].data) + (first + l) * out[i].stride;
+    store_rows(to[i], static_cast<int>(out[i].size), rows, count);
+  }
+  if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
+}
+
+template <class K>
+void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads) {
+  constexpr int64_t block = 16 * kLanes;  // states that a thread takes at a time
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr error;
+  in_parallel(states <= block ? 1 : threads, [&] {
+    try {
+      Lease lease;
+      for (;;) {
+        const int64_t begin = next.fetch_add(block), end = std::min(begin + block, states);
+        if (begin >= states) return;
+        for (int64_t s = begin; s < end; s += kLanes)
+          run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
+      }
+    } catch (...) {
+      next = states;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace torsor

@@ -1,0 +1,192 @@
+#define TORSOR_IMPORT_ARRAY
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+
+namespace torsor {
+
+void bind_configuration(nb::module_& module);
+void bind_dynamics(nb::module_& module);
+void bind_inertia(nb::module_& module);
+void bind_kinematics(nb::module_& module);
+void bind_momentum(nb::module_& module);
+
+namespace {
+
+using Floats = std::vector<double>;
+
+SE3<double> read_pose(const double* x) {  // rotation by rows, then translation
+  return {{{x[0], x[3], x[6]}, {x[1], x[4], x[7]}, {x[2], x[5], x[8]}}, {x[9], x[10], x[11]}};
+}
+RigidInertia<double> read_inertia(const double* x) {  // m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
+  return {x[0], {x[1], x[2], x[3]}, {x[4], x[6], x[9], x[5], x[7], x[8]}};
+}
+bool is_zero(const Vec3<double>& v) { return v.x == 0 && v.y == 0 && v.z == 0; }
+bool is_identity(const SE3<double>& T) {
+  return is_zero(T.p) && T.R.x.x == 1 && T.R.y.y == 1 && T.R.z.z == 1 && T.R.y.x == 0 && T.R.z.x == 0 && T.R.x.y == 0 &&
+         T.R.z.y == 0 && T.R.x.z == 0 && T.R.y.z == 0;
+}
+bool translates(Kind kind) {
+  return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential;
+}
+
+// A joint whose T, S, dS and d2S are computed by a Python object's _evaluate(q, level).
+class PythonJoint final : public CustomJoint {
+ public:
+  PythonJoint(nb::object joint, int n) : joint_(std::move(joint)), n_(n) {}
+  void evaluate(const double* q, int lanes, int level, double* out) const override { call(q, lanes, level, out, NPY_DOUBLE); }
+  void evaluate(const Complex* q, int lanes, int level, Complex* out) const override { call(q, lanes, level, out, NPY_CDOUBLE); }
+
+ private:
+  template <class T>
+  void call(const T* q, int lanes, int level, T* out, int type) const {
+    nb::gil_scoped_acquire acquire;
+    npy_intp dims[2] = {lanes, n_};
+    nb::object rows = nb::steal(PyArray_SimpleNew(2, dims, type));
+    if (!rows.is_valid()) throw nb::python_error();
+    std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(rows.ptr())), q, sizeof(T) * lanes * n_);
+    nb::object result = joint_.attr("_evaluate")(rows, level);
+    auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
+    const npy_intp size = lanes * (16 + 6 * n_ * (1 + n_ * (1 + n_)));
+    if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != type || !PyArray_ISCARRAY_RO(array) || PyArray_SIZE(array) != size)
+      throw std::logic_error("torsor: a custom joint's _evaluate must return one array");
+    std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * size);
+  }
+  nb::object joint_;
+  int n_;
+};
+
+GeneralJoint read_general(nb::tuple spec) {  // (kind, nv, data)
+  GeneralJoint joint;
+  joint.kind = static_cast<Kind>(nb::cast<int>(spec[0]));
+  joint.nv = nb::cast<int>(spec[1]);
+  switch (joint.kind) {
+    case Kind::spline_curve: {  // (poses, steps), flat
+      nb::tuple data = nb::cast<nb::tuple>(spec[2]);
+      const auto poses = nb::cast<Floats>(data[0]), steps = nb::cast<Floats>(data[1]);
+      for (std::size_t i = 0; i + 12 <= poses.size(); i += 12) joint.frames.push_back(read_pose(&poses[i]));
+      for (std::size_t i = 0; i + 6 <= steps.size(); i += 6) joint.steps.push_back(read_motion(&steps[i]));
+      break;
+    }
+    case Kind::spline_surface: {  // (nu, nw, values), flat
+      nb::tuple data = nb::cast<nb::tuple>(spec[2]);
+      joint.nu = nb::cast<int>(data[0]);
+      joint.nw = nb::cast<int>(data[1]);
+      joint.values = nb::cast<Floats>(data[2]);
+      break;
+    }
+    case Kind::custom:
+      joint.custom = std::make_shared<PythonJoint>(nb::object(spec[2]), joint.nv);
+      break;
+    default:
+      break;
+  }
+  return joint;
+}
+
+// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia).
+void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb::list frames, nb::list general) {
+  new (m) Model();
+  m->nq = nq;
+  m->nv = nv;
+  m->gravity = read3(gravity.data());
+  for (nb::handle g : general) m->general.push_back(read_general(nb::cast<nb::tuple>(g)));
+  m->dof_body.assign(nv, -1);
+  for (nb::handle item : bodies) {
+    nb::tuple t = nb::cast<nb::tuple>(item);
+    Model::Body b{};
+    b.parent = nb::cast<int>(t[0]);
+    b.kind = static_cast<Kind>(nb::cast<int>(t[1]));
+    b.iq = nb::cast<int>(t[2]);
+    b.iv = nb::cast<int>(t[3]);
+    b.nv = nb::cast<int>(t[4]);
+    b.joint = nb::cast<int>(t[5]);
+    b.general = nb::cast<int>(t[6]);
+    b.pitch = nb::cast<double>(t[7]);
+    b.M = read_pose(nb::cast<Floats>(t[8]).data());
+    b.I = read_inertia(nb::cast<Floats>(t[9]).data());
+    const Sym3<double>& J = b.I.J;
+    const double half = 0.5 * (J.xx + J.yy + J.zz);
+    b.Sigma = {half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
+    b.massless = b.I.m == 0 && is_zero(b.I.h) && J.xx == 0 && J.yy == 0 && J.zz == 0 && J.xy == 0 && J.xz == 0 && J.yz == 0;
+    b.offset = translates(b.kind) || !is_zero(b.M.p);
+    for (int k = 0; k < b.nv; ++k) m->dof_body[b.iv + k] = m->n();
+    if (b.parent >= 0 && m->bodies[b.parent].joint == b.joint) m->bodies[b.parent].inner = true;
+    m->bodies.push_back(b);
+  }
+  for (nb::handle item : frames) {
+    nb::tuple t = nb::cast<nb::tuple>(item);
+    Model::Frame f{};
+    f.body = nb::cast<int>(t[0]);
+    f.parent = nb::cast<int>(t[1]);
+    f.C = read_pose(nb::cast<Floats>(t[2]).data());
+    f.same = is_identity(f.C);
+    f.I = read_inertia(nb::cast<Floats>(t[3]).data());
+    m->frames.push_back(f);
+  }
+}
+
+PyObject* core_name = nullptr;  // "_core", interned
+
+}  // namespace
+
+const Model& core_model(nb::handle model) {
+  PyObject* core = PyObject_GetAttr(model.ptr(), core_name);
+  if (core == nullptr || !nb::isinstance<Model>(nb::handle(core))) {
+    Py_XDECREF(core);
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one", Py_TYPE(model.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  Py_DECREF(core);  // the model, which the caller holds, keeps it
+  return *nb::inst_ptr<Model>(nb::handle(core));
+}
+
+int thread_count(nb::handle threads) {
+  long n = -1;
+  if (PyLong_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
+    n = PyLong_AsLong(threads.ptr());
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  if (n < 0) {
+    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core", threads.ptr());
+    throw nb::python_error();
+  }
+  return static_cast<int>(std::min<long>(n, 1 << 16));
+}
+
+Options read_options(nb::handle value) {
+  Options options;
+  if (PyBytes_Check(value.ptr())) {
+    options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(value.ptr()));
+  } else if (PyTuple_Check(value.ptr())) {
+    options.axes = nb::cast<int>(value[0]);
+    options.frames = nb::cast<std::vector<int>>(value[1]);
+  } else {
+    options.axes = nb::cast<int>(value);
+  }
+  return options;
+}
+
+nb::object check_module() { return nb::module_::import_("torsor._check"); }
+
+}  // namespace torsor
+
+static int import_numpy() {
+  import_array1(-1);
+  return 0;
+}
+
+NB_MODULE(_core, module) {
+  using namespace torsor;
+  if (import_numpy() < 0) throw nb::python_error();
+  core_name = PyUnicode_InternFromString("_core");
+  module.attr("lanes") = kLanes;
+  nb::class_<Model>(module, "Model").def("__init__", build);
+  bind_configuration(module);
+  bind_dynamics(module);
+  bind_inertia(module);
+  bind_kinematics(module);
+  bind_momentum(module);
+}

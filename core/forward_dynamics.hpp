@@ -1,0 +1,248 @@
+// Forward and hybrid dynamics by articulated bodies. Kim 2012, Tables 3 and 4, in the world's axes, each body about its own
+// origin, with accelerations of material points as in inverse_dynamics.hpp.
+//
+// A joint of several velocities is eliminated column by column: Psi, Pi and beta of Table 4 for one column at a time, which
+// needs no matrix inverse and lets any single velocity be prescribed. A free joint without prescribed velocities transmits
+// exactly its own tau, so its Pi is zero and its acceleration comes from one 6 x 6 solve.
+#pragma once
+#include "world.hpp"
+
+namespace torsor {
+
+// Whether a pivot D = S.I S is nothing but rounding: below 1e-14 of what the column could have given before the columns after
+// it were eliminated. Not a number is not singular: it came in and goes out.
+template <class S>
+struct Scale {  // traces of the blocks A and M of the articulated inertia before its joint's columns are eliminated
+  S angular, linear;
+};
+template <class S>
+TORSOR_INLINE Scale<S> scale_of(const ArticulatedInertia<S>& I) {
+  return {I.A.xx + I.A.yy + I.A.zz, I.M.xx + I.M.yy + I.M.zz};
+}
+template <class Joint, class S>
+TORSOR_INLINE auto is_singular(const S& D, const Scale<S>& scale, const Motion<S>& column) {
+  S limit(1e-150);  // its square is still a number: a massless body is singular too
+  if constexpr (Joint::angular) limit = mul_add(S(1e-14) * dot(column.w, column.w), scale.angular, limit);
+  if constexpr (Joint::linear) limit = mul_add(S(1e-14) * dot(column.v, column.v), scale.linear, limit);
+  return less(D * D, limit * limit);
+}
+template <class Mask>
+TORSOR_INLINE void note_singular(Arena& arena, const Mask& mask, int joint) {
+  if (__builtin_expect(any(mask), 0) && arena.singular_joint < 0) {
+    arena.singular_joint = joint;
+    arena.singular_lane = first_lane(mask);
+  }
+}
+
+template <class S>
+struct ForwardDynamicsBody : WorldBody<S> {
+  Vec3<S> w;                // angular velocity
+  Motion<S> eta;            // acceleration that does not depend on accelerations
+  ArticulatedInertia<S> I;  // articulated-body inertia
+  Force<S> B;               // its bias
+  Motion<S> A;              // acceleration
+  Scale<S> scale;
+};
+template <class S>
+struct ForwardDynamicsColumn {
+  Force<S> U;  // I S
+  S Psi, u;    // free: 1 / (S.U) and Psi (tau - S.B); prescribed: Psi unused, u = S.B
+};
+
+// I S and S.F, leaving out parts of S that the joint has not.
+template <class Joint, class S>
+TORSOR_INLINE Force<S> times_column(const ArticulatedInertia<S>& I, const Motion<S>& column) {
+  if constexpr (!Joint::linear)
+    return I.times_angular(column.w);
+  else if constexpr (!Joint::angular)
+    return I.times_linear(column.v);
+  else
+    return I * column;
+}
+template <class Joint, class S>
+TORSOR_INLINE S pair(const Motion<S>& column, const Force<S>& F) {
+  if constexpr (!Joint::linear)
+    return dot(column.w, F.n);
+  else if constexpr (!Joint::angular)
+    return dot(column.v, F.f);
+  else
+    return dot(column, F);
+}
+
+// x with I x = F, by L D L^T.
+template <class S>
+inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, const Force<S>& F) {
+  const Sym3<S>&A = I.A, &M = I.M;
+  const Mat3<S>& H = I.H;
+  S L[6][6] = {{A.xx}, {A.xy, A.yy}, {A.xz, A.yz, A.zz}, {H.x.x, H.x.y, H.x.z, M.xx}, {H.y.x, H.y.y, H.y.z, M.xy, M.yy}, {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}};
+  S x[6] = {F.n.x, F.n.y, F.n.z, F.f.x, F.f.y, F.f.z}, inverse[6];
+  const S trace[2] = {A.xx + A.yy + A.zz, M.xx + M.yy + M.zz};
+#pragma GCC unroll 6
+  for (int j = 0; j < 6; ++j) {
+    S d[6];
+#pragma GCC unroll 6
+    for (int k = 0; k < j; ++k) {
+      d[k] = L[j][k];
+      L[j][k] = d[k] * inverse[k];
+      L[j][j] = mul_add(-d[k], L[j][k], L[j][j]);
+    }
+    const S scale = mul_add(S(1e-14), trace[j / 3], S(1e-150));
+    note_singular(arena, less(L[j][j] * L[j][j], scale * scale), joint);
+    inverse[j] = S(1.0) / L[j][j];
+#pragma GCC unroll 6
+    for (int i = j + 1; i < 6; ++i)
+#pragma GCC unroll 6
+      for (int k = 0; k < j; ++k) L[i][j] = mul_add(-L[i][k], L[j][k], L[i][j]);
+  }
+#pragma GCC unroll 6
+  for (int j = 0; j < 6; ++j)
+#pragma GCC unroll 6
+    for (int k = 0; k < j; ++k) x[j] = mul_add(-L[j][k], x[k], x[j]);
+#pragma GCC unroll 6
+  for (int j = 0; j < 6; ++j) x[j] = x[j] * inverse[j];
+#pragma GCC unroll 6
+  for (int j = 5; j >= 0; --j)
+#pragma GCC unroll 6
+    for (int k = j + 1; k < 6; ++k) x[j] = mul_add(-L[k][j], x[k], x[j]);
+  return read_motion(x);
+}
+
+// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
+// `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+template <class S>
+void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, const unsigned char* prescribed, S* a, S* tau) {
+  const int n = m.n();
+  auto* bodies = arena.get<ForwardDynamicsBody<S>>(n);
+  auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
+  auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
+  const auto transmits_tau = [&](const Model::Body& body) {
+    if (body.kind != Kind::free) return false;
+    for (int k = 0; k < 6; ++k)
+      if (given(body.iv + k)) return false;
+    return true;
+  };
+
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
+    const auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
+    visit<S>(m, body, general, [&](auto joint) {
+      using Joint = decltype(joint);
+      static_cast<WorldBody<S>&>(b) = place<S>(joint, body, p, q);
+      Motion<S> V = zero_motion<S>();  // across the joint
+      for (int k = 0; k < joint.nv; ++k) {
+        const Motion<S> column = joint.column(b.X.R, k);
+        if constexpr (Joint::angular) V.w = mul_add(v[body.iv + k], column.w, V.w);
+        if constexpr (Joint::linear) V.v = mul_add(v[body.iv + k], column.v, V.v);
+      }
+      b.eta = zero_motion<S>();
+      b.w = V.w;
+      if constexpr (!Joint::constant) {
+        const Motion<S> bias = joint.rate(v + body.iv, v + body.iv);
+        b.eta = {b.X.R * bias.w, b.X.R * bias.v};
+      }
+      if (p != nullptr) {
+        if constexpr (Joint::angular) {
+          b.eta.w = cross_add(p->w, V.w, b.eta.w);
+          b.w += p->w;
+        } else {
+          b.w = p->w;
+        }
+        if (body.offset) b.eta.v = cross_add(p->w, cross(p->w, b.r), b.eta.v);
+        if constexpr (Joint::linear) b.eta.v = cross_add(b.w + p->w, V.v, b.eta.v);
+      } else if constexpr (Joint::linear && Joint::angular) {
+        b.eta.v = cross_add(V.w, V.v, b.eta.v);
+      }
+    });
+    if (body.massless) {
+      b.I = zero_articulated<S>();
+      b.B = zero_force<S>();
+    } else {
+      const RigidInertia<S> I = rotate(b.X.R, body.I);
+      b.I = articulated(I);
+      b.B = {cross(b.w, I.J * b.w), cross(b.w, cross(b.w, I.h))};
+    }
+  }
+  if (f_ext != nullptr)
+    for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
+      bodies[i].B.n -= bodies[i].X.R * F.n;
+      bodies[i].B.f -= bodies[i].X.R * F.f;
+    });
+
+  for (int i = n - 1; i >= 0; --i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
+    auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
+    if (transmits_tau(body)) {
+      const S* t = tau + body.iv;
+      if (p != nullptr) p->B += shift_back(Force<S>{b.X.R * read3(t), b.X.R * read3(t + 3)}, b.r);
+      continue;
+    }
+    ArticulatedInertia<S> Pi = b.I;
+    Force<S> beta = b.B;
+    Scale<S> scale = scale_of(Pi);
+    if (body.inner) scale = {scale.angular + bodies[i + 1].scale.angular, scale.linear + bodies[i + 1].scale.linear};
+    b.scale = scale;
+    visit<S>(m, body, general, [&](auto joint) {
+      using Joint = decltype(joint);
+      for (int k = joint.nv - 1; k >= 0; --k) {
+        const int d = body.iv + k;
+        auto& c = columns[d];
+        const Motion<S> column = joint.column(b.X.R, k);
+        c.U = times_column<Joint>(Pi, column);
+        if (given(d)) {
+          c.u = pair<Joint>(column, beta);
+          beta = mul_add(a[d], c.U, beta);
+        } else {
+          const S D = pair<Joint>(column, c.U);
+          note_singular(arena, is_singular<Joint>(D, scale, column), body.joint);
+          c.Psi = S(1.0) / D;
+          c.u = (tau[d] - pair<Joint>(column, beta)) * c.Psi;
+          Pi.subtract(c.Psi, c.U);
+          beta = mul_add(c.u, c.U, beta);
+        }
+      }
+    });
+    if (p != nullptr) {
+      beta += Pi * b.eta;
+      if (body.offset) {
+        p->I += shift_back(Pi, b.r);
+        p->B += shift_back(beta, b.r);
+      } else {
+        p->I += Pi;
+        p->B += beta;
+      }
+    }
+  }
+
+  const Motion<S> lift_off{zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
+    b.A = b.eta + (body.parent < 0 ? lift_off : body.offset ? shift(bodies[body.parent].A, b.r) : bodies[body.parent].A);
+    if (transmits_tau(body)) {
+      const S* t = tau + body.iv;
+      const Force<S> F{b.X.R * read3(t) - b.B.n, b.X.R * read3(t + 3) - b.B.f};
+      const Motion<S> A = solve(arena, body.joint, b.I, F);
+      write3(transposed(b.X.R, A.w - b.A.w), a + body.iv);
+      write3(transposed(b.X.R, A.v - b.A.v), a + body.iv + 3);
+      b.A = A;
+      continue;
+    }
+    visit<S>(m, body, general, [&](auto joint) {
+      using Joint = decltype(joint);
+      for (int k = 0; k < joint.nv; ++k) {
+        const int d = body.iv + k;
+        const auto& c = columns[d];
+        const Motion<S> column = joint.column(b.X.R, k);
+        if (!given(d)) a[d] = mul_add(-c.Psi, dot(b.A, c.U), c.u);
+        if constexpr (Joint::angular) b.A.w = mul_add(a[d], column.w, b.A.w);
+        if constexpr (Joint::linear) b.A.v = mul_add(a[d], column.v, b.A.v);
+        if (given(d)) tau[d] = dot(b.A, c.U) + c.u;
+      }
+    });
+  }
+}
+
+}  // namespace torsor

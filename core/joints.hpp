@@ -1,0 +1,248 @@
+// The joints as the recursions see them. Each offers
+//
+//   nv                       number of velocities
+//   angular, linear          whether columns of S have such parts at all
+//   constant                 whether S is constant in the child's frame
+//   transform(M, q)          M T(q), the pose of the child's frame
+//   move(wp, v, a, ...)      what the joint adds to velocity and acceleration, in the child's frame
+//   project(F, tau)          tau = S^T F, in the child's frame
+//   apply(x), rate(x, v)     S x and Sdot x = sum_jk d_k S_j x_j v_k, in the child's frame; rate is 0 if constant
+//   column(R, k)             k-th column of S, turned into the axes R of the child's frame
+//
+// Accelerations are those of material points (Luh, Walker and Paul 1980), not spatial ones: they need no linear velocity.
+#pragma once
+#include "general_joint.hpp"
+
+namespace torsor {
+
+// M times the turn by q about z; M constant or not.
+template <class S, class A>
+TORSOR_INLINE SE3<S> turn_z(const SE3<A>& M, const S& q) {
+  S s, c;
+  sincos(q, s, c);
+  const Mat3<A>& R = M.R;
+  return {{mul_add(s, R.y, c * R.x), mul_add(c, R.y, -(s * R.x)), {S(R.z.x), S(R.z.y), S(R.z.z)}}, {S(M.p.x), S(M.p.y), S(M.p.z)}};
+}
+
+struct Revolute {  // about z
+  static constexpr int nv = 1;
+  static constexpr bool constant = true, angular = true, linear = false;
+  template <class S, class A>
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+    return turn_z(M, *q);
+  }
+  template <class S>
+  TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>&) const {
+    w.z += *v;
+    wdot.x = mul_add(wp.y, *v, wdot.x);
+    wdot.y = mul_add(-wp.x, *v, wdot.y);
+    wdot.z += *a;
+  }
+  template <class S>
+  TORSOR_INLINE void project(const Force<S>& F, S* tau) const {
+    *tau = F.n.z;
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> column(const Mat3<S>& R, int) const {
+    return {R.z, zero3<S>()};
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> apply(const S* x) const {
+    return {{S(0.0), S(0.0), *x}, zero3<S>()};
+  }
+};
+
+struct Prismatic {  // along z
+  static constexpr int nv = 1;
+  static constexpr bool constant = true, angular = false, linear = true;
+  template <class S, class A>
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+    const Mat3<A>& R = M.R;
+    const Vec3<S> p{S(M.p.x), S(M.p.y), S(M.p.z)};
+    return {{{S(R.x.x), S(R.x.y), S(R.x.z)}, {S(R.y.x), S(R.y.y), S(R.y.z)}, {S(R.z.x), S(R.z.y), S(R.z.z)}}, mul_add(*q, R.z, p)};
+  }
+  template <class S>
+  TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>&, Vec3<S>&, Vec3<S>& acc) const {
+    const S twice = *v + *v;
+    acc.x = mul_add(wp.y, twice, acc.x);
+    acc.y = mul_add(-wp.x, twice, acc.y);
+    acc.z += *a;
+  }
+  template <class S>
+  TORSOR_INLINE void project(const Force<S>& F, S* tau) const {
+    *tau = F.f.z;
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> column(const Mat3<S>& R, int) const {
+    return {zero3<S>(), R.z};
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> apply(const S* x) const {
+    return {zero3<S>(), {S(0.0), S(0.0), *x}};
+  }
+};
+
+struct Screw {  // about z, moving `pitch` along z per radian
+  static constexpr int nv = 1;
+  static constexpr bool constant = true, angular = true, linear = true;
+  double pitch;
+  template <class S, class A>
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+    SE3<S> T = turn_z(M, *q);
+    T.p = mul_add(pitch * *q, T.R.z, T.p);
+    return T;
+  }
+  template <class S>
+  TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>& acc) const {
+    const S pv = pitch * *v, pa = pitch * *a;
+    Revolute().move(wp, v, a, w, wdot, acc);
+    Prismatic().move(wp, &pv, &pa, w, wdot, acc);
+  }
+  template <class S>
+  TORSOR_INLINE void project(const Force<S>& F, S* tau) const {
+    *tau = mul_add(S(pitch), F.f.z, F.n.z);
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> column(const Mat3<S>& R, int) const {
+    return {R.z, pitch * R.z};
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> apply(const S* x) const {
+    return {{S(0.0), S(0.0), *x}, {S(0.0), S(0.0), pitch * *x}};
+  }
+};
+
+struct Spherical {  // q: quaternion xyzw; v: angular velocity in the child's frame
+  static constexpr int nv = 3;
+  static constexpr bool constant = true, angular = true, linear = false;
+  template <class S, class A>
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+    return {M.R * matrix(read_quaternion(q)), {S(M.p.x), S(M.p.y), S(M.p.z)}};
+  }
+  template <class S>
+  TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>&) const {
+    const Vec3<S> wj = read3(v);
+    w += wj;
+    wdot = cross_add(wp, wj, wdot + read3(a));
+  }
+  template <class S>
+  TORSOR_INLINE void project(const Force<S>& F, S* tau) const {
+    write3(F.n, tau);
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> column(const Mat3<S>& R, int k) const {
+    return {R.column(k), zero3<S>()};
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> apply(const S* x) const {
+    return {read3(x), zero3<S>()};
+  }
+};
+
+struct Free {  // q: position, quaternion xyzw; v: twist in the child's frame
+  static constexpr int nv = 6;
+  static constexpr bool constant = true, angular = true, linear = true;
+  template <class S, class A>
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+    return M * SE3<S>{matrix(read_quaternion(q + 3)), read3(q)};
+  }
+  template <class S>
+  TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>& acc) const {
+    const Motion<S> V = read_motion(v), A = read_motion(a);
+    w += V.w;
+    wdot = cross_add(wp, V.w, wdot + A.w);
+    acc = cross_add(w + wp, V.v, acc + A.v);
+  }
+  template <class S>
+  TORSOR_INLINE void project(const Force<S>& F, S* tau) const {
+    write(F, tau);
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> column(const Mat3<S>& R, int k) const {
+    if (k < 3) return {R.column(k), zero3<S>()};
+    return {zero3<S>(), R.column(k - 3)};
+  }
+  template <class S>
+  TORSOR_INLINE Motion<S> apply(const S* x) const {
+    return read_motion(x);
+  }
+};
+
+template <class S>
+struct GeneralState {
+  SE3<S> T;
+  Motion<S> s[6], ds[36];
+};
+template <class S>
+struct General {  // S(q): evaluated by transform, kept in `state` for the passes after it
+  static constexpr bool constant = false, angular = true, linear = true;
+  const GeneralJoint& joint;
+  GeneralState<S>& state;
+  const int nv = joint.nv;
+  template <class A>
+  SE3<S> transform(const SE3<A>& M, const S* q) const {
+    evaluate(joint, q, 2, GeneralTerms<S>{state.T, state.s, state.ds, nullptr});
+    return M * state.T;
+  }
+  Motion<S> apply(const S* x) const {
+    Motion<S> V = zero_motion<S>();
+    for (int k = 0; k < nv; ++k) V = mul_add(x[k], state.s[k], V);
+    return V;
+  }
+  Motion<S> rate(const S* x, const S* v) const {
+    Motion<S> c = zero_motion<S>();
+    for (int j = 0; j < nv; ++j)
+      for (int k = 0; k < nv; ++k) c = mul_add(x[j] * v[k], state.ds[nv * j + k], c);
+    return c;
+  }
+  Motion<S> column_rate(int j, const S* v) const {  // of the j-th column
+    Motion<S> c = zero_motion<S>();
+    for (int k = 0; k < nv; ++k) c = mul_add(v[k], state.ds[nv * j + k], c);
+    return c;
+  }
+  void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>& acc) const {
+    const Motion<S> V = apply(v), A = apply(a) + rate(v, v);
+    w += V.w;
+    wdot = cross_add(wp, V.w, wdot + A.w);
+    acc = cross_add(w + wp, V.v, acc + A.v);
+  }
+  void project(const Force<S>& F, S* tau) const {
+    for (int k = 0; k < nv; ++k) tau[k] = dot(state.s[k], F);
+  }
+  Motion<S> column(const Mat3<S>& R, int k) const { return {R * state.s[k].w, R * state.s[k].v}; }
+};
+
+// Calls f with the joint of body b.
+template <class S, class F>
+TORSOR_INLINE void visit(const Model& m, const Model::Body& b, GeneralState<S>* general, F&& f) {
+  switch (b.kind) {
+    case Kind::revolute:
+      return f(Revolute{});
+    case Kind::prismatic:
+      return f(Prismatic{});
+    case Kind::screw:
+      return f(Screw{b.pitch});
+    case Kind::spherical:
+      return f(Spherical{});
+    case Kind::free:
+      return f(Free{});
+    default:
+      return f(General<S>{m.general[b.general], general[b.general]});
+  }
+}
+
+// The user's wrenches, each in its body's frame, moved to the frames of the recursion.
+template <class S, class Add>
+TORSOR_INLINE void for_each_wrench(const Model& m, const S* f_ext, Add&& add) {
+  for (int b = 0; b < m.nframes(); ++b) {
+    const Model::Frame& frame = m.frames[b];
+    if (frame.body < 0) continue;
+    const Force<S> F = read_force(f_ext + 6 * b);
+    if (frame.same)
+      add(frame.body, F);
+    else
+      add(frame.body, frame.C.act(F));
+  }
+}
+
+}  // namespace torsor

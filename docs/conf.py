@@ -1,0 +1,44 @@
+"""Configuration of Sphinx. `make docs` builds the manual against the installed package."""
+
+import re
+
+import torsor
+
+project = "torsor"
+author = "the torsor developers"
+copyright = author
+release = torsor.__version__
+version = release
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+
+# Docstrings are NumPy's; types stand in them and in the signatures, once.
+napoleon_google_docstring = False
+napoleon_use_param = False  # types are prose: "array_like of shape (..., nq)"
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+python_use_unqualified_type_names = True
+add_module_names = False
+default_role = "code"
+
+html_theme = "furo"
+html_title = f"torsor {release}"
+
+
+def escape_marks(app, what, name, obj, options, lines):
+    """Keep * and | of docstrings as they are: there they are arithmetic, and never markup."""
+    for i, line in enumerate(lines):
+        parts = line.split("`")
+        parts[::2] = [re.sub(r"([*|])", r"\\\1", part) for part in parts[::2]]  # not between backticks
+        lines[i] = "`".join(parts)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

@@ -1,0 +1,46 @@
+"""Code in README.md and in docs/ runs as it stands, block after block, as a reader would paste it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import torsor as ts
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_blocks_run(page):
+    text = page.read_text(encoding="utf-8")
+    namespace: dict[str, object] = {}
+    for match in BLOCK.finditer(text):
+        # Blank lines put the block where it stands in the page, so that a traceback points there.
+        line = text.count("\n", 0, match.start(1))
+        exec(compile("\n" * line + match.group(1), str(page), "exec"), namespace)
+
+
+def test_readme_has_code():
+    assert ROOT / "README.md" in WITH_CODE
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "joints.md"], ids=lambda page: page.name
+)
+def test_joint_tables_name_every_joint(page):
+    rows = dict(re.findall(r"^\| `(\w+)\(.*?\)` \| (\w+) \|", page.read_text(encoding="utf-8"), re.MULTILINE))
+    joints = {name for name in ts.__all__ if is_joint(getattr(ts, name))}
+    assert set(rows) == joints
+
+
+def is_joint(value):
+    return isinstance(value, type) and issubclass(value, ts.Joint) and value not in (ts.Joint, ts.CustomJoint)
+
+
+def test_api_page_lists_every_public_name():
+    text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\.\. auto\w+:: torsor\.(\w+)", text, re.MULTILINE))
+    assert listed >= {name for name in ts.__all__ if not name.startswith("_")}

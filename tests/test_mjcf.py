@@ -1,0 +1,234 @@
+"""load_mjcf: what it makes of bodies, joints and geoms, and what it says of files that are wrong."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import torsor as ts
+
+mujoco = pytest.importorskip("mujoco")
+
+PLAYGROUND = Path(__file__).parent / "data" / "playground.xml"
+
+
+def world(*content: str) -> str:
+    return f"<mujoco><worldbody>{''.join(content)}</worldbody></mujoco>"
+
+
+def body(*content: str, name: str = "b") -> str:
+    return f'<body name="{name}"><geom size="0.1" pos="0.1 0.2 0.3"/>{"".join(content)}</body>'
+
+
+@pytest.fixture(scope="module")
+def playground() -> ts.Model:
+    return ts.load_mjcf(PLAYGROUND)
+
+
+# ---- what is loaded ----------------------------------------------------------------------------------------
+
+
+def test_bodies_and_joints(playground: ts.Model) -> None:
+    assert playground.name == "playground"
+    np.testing.assert_array_equal(playground.gravity, (0.3, -0.2, -9.7))
+    mj = mujoco.MjModel.from_xml_path(str(PLAYGROUND))
+    assert (playground.nq, playground.nv) == (mj.nq, mj.nv)
+
+    names = [mj.body(i).name or f"body{i}" for i in range(1, mj.nbody)]
+    assert [body.name for body in playground.bodies if "/" not in body.name] == names
+    assert sum(body.inertia.mass for body in playground.bodies) == pytest.approx(
+        mj.body_mass.sum(), rel=1e-14
+    )
+
+    kinds = {joint.name: type(joint.joint) for joint in playground.joints}
+    assert kinds["kite_free"] is ts.Free
+    assert kinds["tail_hinge"] is kinds["lid_hinge"] is ts.Revolute
+    assert kinds["drawer_slide"] is ts.Prismatic
+    assert kinds["swing_ball"] is ts.Spherical
+    assert kinds["post"] is ts.Fixed
+    for name in ("kite_free", "tail_hinge", "swing_ball", "lid_hinge", "drawer_slide"):
+        assert playground.joint(name).q_slice.start == mj.joint(name).qposadr[0]
+        assert playground.joint(name).v_slice.start == mj.joint(name).dofadr[0]
+
+
+def test_several_joints_are_a_composite(playground: ts.Model) -> None:
+    foot = playground.body("foot").joint
+    assert foot == ts.Composite(ts.Revolute((1, 0, 0)), ts.Revolute((0, 1, 0)), ts.Prismatic((0, 0, 1)))
+    hip = playground.body("body8/joint")  # three hinges at one place, which is not the body's origin
+    assert [type(joint) for joint in hip.joint.joints] == [ts.Revolute] * 3
+    assert playground.body("body8").joint == ts.Fixed()
+    np.testing.assert_allclose(playground.body("body8").placement.p, (0, -0.1, -0.02))
+    walker = playground.body("walker/joint")  # slides, and a hinge that its reference turns
+    assert [type(joint) for joint in walker.joint.joints] == [ts.Prismatic, ts.Prismatic]
+
+
+def test_ranges(playground: ts.Model) -> None:
+    inf, degree = np.inf, np.pi / 180
+    tail, drawer = playground.joint("tail_hinge"), playground.joint("drawer_slide")
+    np.testing.assert_allclose((*tail.lower, *tail.upper), (-60 * degree, 80 * degree))
+    assert (drawer.lower, drawer.upper) == ((-0.1,), (0.6,))
+    assert playground.joint("swing_ball").upper == (inf, inf, inf, inf)
+    np.testing.assert_allclose(playground.joint("body8/joint").lower, [-30 * degree, -inf, -inf])
+
+
+def test_visuals(playground: ts.Model) -> None:
+    (kite,) = playground.body("kite").visuals
+    assert kite.shape == "box"
+    np.testing.assert_allclose(kite.size, (0.6, 0.4, 0.02))
+    np.testing.assert_allclose(kite.color, (0.9, 0.1, 0.1, 1.0), rtol=1e-6)
+    (tail,) = playground.body("tail").visuals
+    assert tail.shape == "capsule"
+    np.testing.assert_allclose(tail.size, (0.02, np.hypot(0.4, 0.1)))
+    assert tail.color == (0.0, 1.0, 0.0, 0.5)
+    assert [playground.body(name).visuals[0].shape for name in ("post", "swing", "drawer")] == [
+        "cylinder",
+        "ellipsoid",
+        "sphere",
+    ]
+    assert playground.body("walker/joint").visuals == ()
+
+
+def test_meshes_keep_the_frame_of_their_file(playground: ts.Model) -> None:
+    (lid,) = playground.body("lid").visuals
+    assert (lid.shape, lid.mesh_scale) == ("mesh", (0.1, 0.2, 0.3))
+    assert lid.mesh is not None
+    assert Path(lid.mesh) == PLAYGROUND.parent / "tetrahedron.obj"
+    np.testing.assert_allclose(
+        lid.placement.p, (0.1, 0, 0), atol=1e-7
+    )  # MuJoCo's meshes are single precision
+    R = ts.SE3.rotation((1, 0, 0), np.radians(15)) @ ts.SE3.rotation((0, 1, 0), np.radians(25))
+    R = R @ ts.SE3.rotation((0, 0, 1), np.radians(35))
+    np.testing.assert_allclose(lid.placement.R, R.R, atol=1e-6)
+
+
+def test_inertial_frames(playground: ts.Model) -> None:
+    inertia = playground.body("swing").inertia
+    R = ts.SE3.from_quaternion((0.1, -0.3, 0.2, 0.9)).R
+    assert inertia.mass == 1.3
+    np.testing.assert_allclose(inertia.com, (0.02, 0.1, -0.03))
+    np.testing.assert_allclose(inertia.I_com, R @ np.diag([0.02, 0.03, 0.04]) @ R.T, atol=1e-15)
+
+
+def test_sources_are_the_same_model(playground: ts.Model) -> None:
+    assert ts.load_mjcf(str(PLAYGROUND)) == playground
+    assert ts.load_mjcf(mujoco.MjModel.from_xml_path(str(PLAYGROUND))) == playground
+    path = str(PLAYGROUND.parent / "tetrahedron.obj")  # text has no folder to find its meshes in
+    text = PLAYGROUND.read_text().replace("tetrahedron.obj", path)
+    assert ts.load_mjcf(text) == playground
+    assert ts.load_mjcf(b"\xef\xbb\xbf" + text.encode()) == playground
+
+
+def test_gravity_and_name() -> None:
+    text = world(body())
+    assert ts.load_mjcf(text).gravity[2] == -9.81
+    model = ts.load_mjcf(text, gravity=(1, 2, 3), name="mine")
+    assert model.name == "mine"
+    np.testing.assert_array_equal(model.gravity, (1, 2, 3))
+    weightless = text.replace("<worldbody>", '<option><flag gravity="disable"/></option><worldbody>')
+    np.testing.assert_array_equal(ts.load_mjcf(weightless).gravity, (0, 0, 0))
+
+
+def test_names_that_meet() -> None:
+    """Joints named as bodies, and bodies without names beside those that take the names they would get."""
+    model = ts.load_mjcf(
+        world(
+            body('<joint name="b" pos="1 0 0"/>'),
+            body('<joint type="slide"/><joint axis="1 0 0"/>', name="c"),
+            body('<joint name="c"/>', name="body4"),
+            '<body><geom size="1"/></body>',
+        )
+    )
+    assert [body.name for body in model.bodies] == ["b/joint", "b", "c", "body4", "body42"]
+    assert model.joint("b").joint == ts.Revolute((0, 0, 1))
+    assert model.joint("c").body == "body4"
+    assert model.body("c").joint.nv == 2
+
+
+def test_armature_is_refused_unless_ignored() -> None:
+    text = world(body('<joint name="j" armature="0.25"/>'))
+    with pytest.raises(ts.FormatError, match=r"joint 'j' has armature 0\.25.*armature='ignore'"):
+        ts.load_mjcf(text)
+    assert ts.load_mjcf(text, armature="ignore") == ts.load_mjcf(text.replace(' armature="0.25"', ""))
+    tendon = '<tendon><fixed name="t" armature="2"><joint joint="j" coef="1"/></fixed></tendon></mujoco>'
+    with pytest.raises(ts.FormatError, match=r"tendon 't' has armature 2"):
+        ts.load_mjcf(text.replace(' armature="0.25"', "").replace("</mujoco>", tendon))
+
+
+def test_what_acts_on_bodies_is_passed_over() -> None:
+    plain = world(body('<joint name="j"/>'))
+    loaded = plain.replace('"j"', '"j" stiffness="3" damping="2" frictionloss="1" springref="20"').replace(
+        "</mujoco>",
+        '<actuator><motor joint="j"/></actuator><equality><joint joint1="j"/></equality>'
+        '<tendon><fixed><joint joint="j" coef="1"/></fixed></tendon></mujoco>',
+    )
+    assert ts.load_mjcf(loaded) == ts.load_mjcf(plain)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+WRONG = {
+    "empty": ("", "MJCF text is empty"),
+    "cut short": ("<mujoco", "MuJoCo refuses MJCF text.*line number=1"),
+    "unknown element": (world("<nonsense/>"), "MuJoCo refuses.*nonsense"),
+    "massless": (world('<body name="b"><joint/></body>'), "mass and inertia of moving bodies.*'b'"),
+    "duplicate name": (world(body(), body()), "repeated name 'b'"),
+    "free inside": (world(body(body("<freejoint/>", name="c"))), "free joint can only be used on top level"),
+    "deep nesting": (world("<body>" * 20_000 + "</body>" * 20_000), "nesting is too deep"),
+    "missing mesh": ('<mujoco><asset><mesh file="no.obj"/></asset></mujoco>', r"no\.obj"),
+    "bytes that are not text": (b"<\xff", "MuJoCo refuses MJCF text.*decode"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_files(text: str | bytes, message: str) -> None:
+    with pytest.raises(ts.FormatError, match=f"(?i){message}"):
+        ts.load_mjcf(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        world(body().replace("0.1 0.2 0.3", "nan 0 0")),
+        world(body('<joint ref="nan"/>')),
+        world(body('<joint range="nan 1" limited="true"/>')),
+        world(body()).replace("<worldbody>", '<option gravity="0 0 nan"/><worldbody>'),
+    ],
+    ids=["position", "reference", "range", "gravity"],
+)
+def test_nan_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ts.FormatError, match="NaN"):
+        ts.load_mjcf(text)
+    assert list(tmp_path.iterdir()) == []  # no log left behind
+
+
+def test_unphysical_inertias() -> None:
+    inertial = '<inertial pos="0 0 0" mass="1" diaginertia="1 1 2"/>'
+    mj = mujoco.MjModel.from_xml_string(world(f'<body name="b"><joint/>{inertial}</body>'))
+    mj.body_inertia[1] = (1, 1, 5)  # MuJoCo itself refuses such a file
+    with pytest.raises(ts.FormatError, match=r"body 'b': .*triangle inequality.*unphysical='accept'"):
+        ts.load_mjcf(mj)
+    assert not ts.load_mjcf(mj, unphysical="accept").body("b").inertia.physical
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no MJCF file at .*nothing\.xml"):
+        ts.load_mjcf(tmp_path / "nothing.xml")
+    with pytest.raises(ts.FormatError, match="is a directory"):
+        ts.load_mjcf(tmp_path)
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match="armature must be 'refuse' or 'ignore', got 'keep'"):
+        ts.load_mjcf(PLAYGROUND, armature="keep")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unphysical must be"):
+        ts.load_mjcf(PLAYGROUND, unphysical="keep")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a path or MJCF text, got int"):
+        ts.load_mjcf(3)  # type: ignore[arg-type]
+
+
+def test_without_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(ImportError, match=r"pip install torsor\[mjcf\]"):
+        ts.load_mjcf(PLAYGROUND)

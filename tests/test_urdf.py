@@ -1,0 +1,452 @@
+"""load_urdf: what it makes of every element, and what it says of files that are wrong."""
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import torsor as ts
+
+WORKCELL = Path(__file__).parent / "data" / "workcell.urdf"
+
+UNIT = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
+
+
+def robot(*body: str) -> str:
+    return f'<robot name="r">{"".join(body)}</robot>'
+
+
+def link(name: str, content: str = "") -> str:
+    return f'<link name="{name}">{content}</link>'
+
+
+def joint(name: str, parent: str, child: str, content: str = "", kind: str = "revolute") -> str:
+    ends = f'<parent link="{parent}"/><child link="{child}"/>'
+    return f'<joint name="{name}" type="{kind}">{ends}{content}</joint>'
+
+
+def two(content: str = "", kind: str = "revolute") -> str:
+    """Links a and b, and joint j between them."""
+    return robot(link("a"), link("b", UNIT), joint("j", "a", "b", content, kind))
+
+
+@pytest.fixture(scope="module")
+def workcell() -> ts.Model:
+    return ts.load_urdf(WORKCELL)
+
+
+# ---- what is loaded ----------------------------------------------------------------------------------------
+
+
+def test_bodies_are_links_depth_first_in_file_order(workcell: ts.Model) -> None:
+    assert workcell.name == "workcell"
+    assert [body.name for body in workcell.bodies] == [
+        "bench",
+        "arm",
+        "forearm",
+        "hand",
+        "tool",
+        "ball",
+        "puck",
+    ]
+    assert [joint.name for joint in workcell.joints] == [
+        "root_joint",
+        "shoulder",
+        "extension",
+        "wrist",
+        "glue",
+        "air",
+        "slab",
+    ]
+    assert (workcell.nq, workcell.nv) == (1 + 1 + 1 + 7 + 3, 1 + 1 + 1 + 6 + 3)
+    assert workcell.joint("air").q_slice == slice(3, 10)
+
+
+def test_joints(workcell: ts.Model) -> None:
+    joints = {joint.name: joint.joint for joint in workcell.joints}
+    assert joints["root_joint"] == joints["glue"] == ts.Fixed()
+    assert joints["shoulder"] == ts.Revolute((0, 3, 4))
+    assert joints["wrist"] == ts.Revolute((0, 0, -1))
+    assert joints["extension"] == ts.Prismatic((1, 0, 0))  # the format's default axis
+    assert joints["air"] == ts.Free()
+    assert joints["slab"] == ts.Composite(ts.Planar(((1, 0, 0), (0, 1, 0))), ts.Revolute((0, 0, 1)))
+
+
+def test_placements(workcell: ts.Model) -> None:
+    assert workcell.body("bench").placement == ts.SE3()
+    shoulder = workcell.body("arm").placement
+    np.testing.assert_allclose(shoulder.p, (0.1, 0.2, 0.0))
+    np.testing.assert_allclose(shoulder.R, ts.SE3.rpy(0.1, -0.2, 0.3).R, atol=1e-15)
+    np.testing.assert_allclose(
+        workcell.body("tool").placement.R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15
+    )
+
+
+def test_limits(workcell: ts.Model) -> None:
+    inf = np.inf
+    shoulder, wrist, slide, slab = (workcell.joint(n) for n in ("shoulder", "wrist", "extension", "slab"))
+    assert (shoulder.lower, shoulder.upper) == ((-1.5,), (2.0,))
+    assert (shoulder.velocity_limit, shoulder.effort_limit) == ((2.5,), (50.0,))
+    assert (slide.lower, slide.upper) == ((0.0,), (0.25,))
+    assert (wrist.lower, wrist.upper) == ((-inf,), (inf,))
+    assert (wrist.velocity_limit, wrist.effort_limit) == ((6.0,), (3.0,))
+    assert slab.upper == (inf, inf, inf)
+    np.testing.assert_array_equal(workcell.q_upper, [2.0, 0.25, *[inf] * 11])
+
+
+def test_a_limit_without_bounds_has_the_defaults_of_the_format() -> None:
+    j = ts.load_urdf(two('<limit upper="2" velocity="inf"/>')).joint("j")
+    assert (j.lower, j.upper, j.velocity_limit, j.effort_limit) == ((0.0,), (2.0,), (np.inf,), (np.inf,))
+
+
+def test_inertias(workcell: ts.Model) -> None:
+    arm = workcell.body("arm").inertia
+    R = ts.SE3.rpy(0.4, 0.5, 0.6).R
+    given = np.array([[0.05, 0.001, -0.002], [0.001, 0.052, 0.003], [-0.002, 0.003, 0.008]])
+    assert arm.mass == 3.5
+    np.testing.assert_allclose(arm.com, (0, 0, 0.2))
+    np.testing.assert_allclose(arm.I_com, R @ given @ R.T, rtol=1e-14)
+    assert workcell.body("tool").inertia == ts.Inertia.zero()
+
+
+def test_visuals(workcell: ts.Model) -> None:
+    (bench,) = workcell.body("bench").visuals
+    assert bench == ts.Visual(
+        "box", (1.2, 0.8, 0.1), ts.SE3.translation(0, 0, -0.05), (0.6, 0.6, 0.65, 1.0), None, (1.0, 1.0, 1.0)
+    )
+    shell, knob = workcell.body("arm").visuals
+    assert (shell.shape, shell.size, shell.color) == ("cylinder", (0.05, 0.4), (0.1, 0.2, 0.9, 0.5))
+    assert (knob.shape, knob.size, knob.color) == ("sphere", (0.07,), None)
+    (forearm,) = workcell.body("forearm").visuals  # with a colour that another visual has defined
+    assert (forearm.shape, forearm.size, forearm.color) == ("mesh", (), (0.1, 0.2, 0.9, 0.5))
+    assert forearm.mesh == "package://workcell/meshes/forearm.stl"
+    assert forearm.mesh_scale == (0.001, 0.001, -0.001)
+    (hand,) = workcell.body("hand").visuals
+    assert (hand.shape, hand.size, hand.color) == ("capsule", (0.02, 0.08), None)
+    assert workcell.body("tool").visuals == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        str(WORKCELL),
+        WORKCELL.read_text(),
+        "\ufeff \n" + WORKCELL.read_text(),
+        WORKCELL.read_text().replace("utf-8", "latin-1"),
+        WORKCELL.read_bytes(),
+        b"\xef\xbb\xbf" + WORKCELL.read_bytes(),
+        WORKCELL.read_text().replace("utf-8", "utf-16").encode("utf-16"),
+        WORKCELL.read_text().replace("\n", "\r\n").encode(),
+    ],
+    ids=[
+        "path",
+        "text",
+        "text with mark",
+        "other encoding declared",
+        "bytes",
+        "utf-8 mark",
+        "utf-16",
+        "crlf",
+    ],
+)
+def test_path_text_and_bytes_are_the_same_model(workcell: ts.Model, source: str | bytes) -> None:
+    assert ts.load_urdf(source) == workcell
+
+
+def test_arguments() -> None:
+    model = ts.load_urdf(two(), gravity=(0, 1, 0), name="mine")
+    assert model.name == "mine"
+    np.testing.assert_array_equal(model.gravity, (0, 1, 0))
+    assert ts.load_urdf(two()).gravity[2] == -9.81
+
+
+def test_models_from_files_pickle(workcell: ts.Model) -> None:
+    assert pickle.loads(pickle.dumps(workcell)) == workcell
+
+
+def test_names_that_are_not_ascii() -> None:
+    model = ts.load_urdf(robot(link("épaule & 肩".replace("&", "&amp;"))))
+    assert model.bodies[0].name == "épaule & 肩"
+
+
+def test_root() -> None:
+    fixed, free = ts.load_urdf(two()), ts.load_urdf(two(), root=ts.Free())
+    assert (fixed.nq, fixed.nv) == (1, 1)
+    assert (free.nq, free.nv) == (8, 7)
+    assert free.joint("root_joint").joint == ts.Free()
+    assert ts.load_urdf(two(), ts.Prismatic((0, 0, 1))).nv == 2
+
+
+def test_root_joint_gives_way_to_a_name_of_the_file() -> None:
+    model = ts.load_urdf(two().replace('"j"', '"root_joint"'), root=ts.Free())
+    assert [joint.name for joint in model.joints] == ["a", "root_joint"]
+    assert model.joint("root_joint").nv == 1
+
+
+def test_a_root_link_called_world_is_the_world() -> None:
+    text = two().replace('"a"', '"world"')
+    model = ts.load_urdf(text)
+    assert [body.name for body in model.bodies] == ["b"]
+    with pytest.raises(ts.FormatError, match=r"link 'world': .*rename it, or pass root=None"):
+        ts.load_urdf(text, root=ts.Free())
+    with pytest.raises(ts.FormatError, match=r"link 'world': .*must be the root"):
+        ts.load_urdf(two().replace('"b"', '"world"'))
+
+
+def test_links_and_joints_may_share_names() -> None:
+    """As in many robots: joint 'hip' carries link 'thigh', and link 'hip' hangs on joint 'waist'."""
+    model = ts.load_urdf(
+        robot(
+            link("base", UNIT),
+            link("hip", UNIT),
+            link("thigh", UNIT),
+            joint("waist", "base", "hip"),
+            joint("hip", "hip", "thigh"),
+        )
+    )
+    assert model.joint("hip").body == "thigh"
+    assert model.body("hip").joint_name == "waist"
+
+
+@pytest.mark.parametrize("axis", [(0, 0, 1), (1, 0, 0), (0, -1, 0), (1, 2, 3), (0.5, 0.5, 0.5)])
+def test_planar_directions_are_normal_to_the_axis(axis: tuple[float, ...]) -> None:
+    text = " ".join(map(str, axis))
+    composite = ts.load_urdf(two(f'<axis xyz="{text}"/>', "planar")).joint("j").joint
+    planar, revolute = composite.joints
+    n = np.array(axis) / np.linalg.norm(axis)
+    np.testing.assert_allclose(revolute.axis, n, atol=1e-15)
+    np.testing.assert_allclose(np.cross(*planar.directions), n, atol=1e-15)
+
+
+def test_axes_of_any_length_are_normalised() -> None:
+    for scale in ("1e-200", "1e200"):
+        revolute = ts.load_urdf(two(f'<axis xyz="{scale} 0 {scale}"/>')).joint("j").joint
+        np.testing.assert_allclose(revolute.axis, [0.5**0.5, 0, 0.5**0.5], rtol=1e-15)
+
+
+def test_origin_as_quaternion() -> None:
+    model = ts.load_urdf(two('<origin xyz="1 2 3" quat_xyzw="0 0 1 1"/>'))
+    np.testing.assert_allclose(model.body("b").placement.p, (1, 2, 3))
+    np.testing.assert_allclose(model.body("b").placement.R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
+
+
+def test_mimic_joints_are_refused_unless_ignored() -> None:
+    text = robot(
+        link("a"),
+        link("b", UNIT),
+        link("c", UNIT),
+        joint("left", "a", "b"),
+        joint("right", "a", "c", '<mimic joint="left" multiplier="-1"/>'),
+    )
+    with pytest.raises(ts.FormatError, match=r"joint 'right': mimics.*mimic='ignore'"):
+        ts.load_urdf(text)
+    assert ts.load_urdf(text, mimic="ignore").nv == 2
+    assert ts.load_urdf(two('<mimic joint="k"/>', "fixed")).nv == 0  # copies nothing
+
+
+def test_unphysical_inertias_are_refused_unless_accepted() -> None:
+    text = two().replace('izz="1"', 'izz="-0.02"')
+    with pytest.raises(
+        ts.FormatError, match=r"link 'b': .*smallest principal moment is -0.02.*unphysical='accept'"
+    ):
+        ts.load_urdf(text)
+    inertia = ts.load_urdf(text, unphysical="accept").body("b").inertia
+    assert not inertia.physical
+    np.testing.assert_array_equal(inertia.I_com, np.diag([1, 1, -0.02]))
+    assert ts.load_urdf(two(), unphysical="accept") == ts.load_urdf(two())
+
+
+def test_a_chain_of_ten_thousand_links() -> None:
+    n = 10_000
+    names = [f"link{i}" for i in range(n)]
+    links = [link(name, UNIT) for name in names]
+    joints = [
+        joint(f"j{i}", *pair, '<axis xyz="0 1 0"/>') for i, pair in enumerate(itertools.pairwise(names))
+    ]
+    model = ts.load_urdf(robot(*joints[::-1], *links))  # joints from the tip to the root, before any link
+    assert model.nv == n - 1
+    assert [body.name for body in model.bodies] == names
+    with pytest.raises(ts.FormatError, match="loop"):
+        ts.load_urdf(robot(*links, *joints, joint("last", names[-1], names[0])))
+
+
+def test_a_wide_tree_keeps_the_order_of_the_file() -> None:
+    n = 300
+    names = [f"leg{i}" for i in np.random.default_rng(0).permutation(n)]
+    text = robot(
+        link("hub", UNIT), *(link(x, UNIT) for x in sorted(names)), *(joint(x, "hub", x) for x in names)
+    )
+    assert [body.name for body in ts.load_urdf(text).bodies] == ["hub", *names]
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+BILLION_LAUGHS = (
+    '<!DOCTYPE robot [<!ENTITY a "ha">'
+    + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefghi", "bcdefghij", strict=True))
+    + ']><robot name="&j;"/>'
+)
+EXTERNAL = '<!DOCTYPE robot [<!ENTITY a SYSTEM "file:///etc/passwd">]><robot name="&a;"/>'
+QUADRATIC = f'<!DOCTYPE r [<!ENTITY a "{"a" * 100_000}">]><robot name="{"&a;" * 10_000}"/>'
+
+WRONG = {
+    # not XML, or not a robot
+    "empty": ("", "empty"),
+    "blank": (" \n\t ", "empty"),
+    "empty bytes": (b" ", "empty"),
+    "cut short": ("<robot><link", "not well-formed XML.*line 1"),
+    "tags crossed": ("<robot><link></robot></link>", "mismatched tag"),
+    "two tops": ("<robot/><robot/>", "not well-formed"),
+    "no top": ("<!-- nothing -->", "not well-formed"),
+    "null bytes": (b"<robot>\0</robot>", "not well-formed"),
+    "not text": (bytes(range(256)), "not well-formed"),
+    "lone surrogate": ("<robot name='\ud800'/>", "cannot be decoded"),
+    "unknown encoding": (b'<?xml version="1.0" encoding="klingon"?><robot/>', "klingon|encoding"),
+    "undefined entity": ("<robot>&nbsp;</robot>", "undefined entity"),
+    "other top": ("<sdf/>", "<sdf>: .*<robot>"),
+    "mujoco": ("<mujoco/>", "load_mjcf"),
+    "macros": (robot('<xacro:leg side="left"/>'), "xacro:leg.*xacro first"),
+    "billion laughs": (BILLION_LAUGHS, "DOCTYPE"),
+    "external entity": (EXTERNAL, "DOCTYPE"),
+    "quadratic blowup": (QUADRATIC, "DOCTYPE"),
+    "deep nesting": (f"<robot>{'<x>' * 100_000}{'</x>' * 100_000}</robot>", "too deep"),
+    # the tree
+    "no links": (robot(), "<robot>: has no <link>"),
+    "link without name": (robot("<link/>"), "link ''.* no attribute 'name'"),
+    "joint without name": (robot(link("a"), "<joint/>"), "joint ''.* no attribute 'name'"),
+    "duplicate link": (robot(link("a"), link("a")), "link 'a': the name is already used on line 1"),
+    "duplicate joint": (
+        robot(link("a"), link("b"), link("c"), joint("j", "a", "b"), joint("j", "a", "c")),
+        "joint 'j': the name is already used",
+    ),
+    "missing parent link": (robot(link("b"), joint("j", "a", "b")), "joint 'j': its parent link 'a' is not"),
+    "missing child link": (robot(link("a"), joint("j", "a", "b")), "joint 'j': its child link 'b' is not"),
+    "no parent": (two().replace('<parent link="a"/>', ""), "joint 'j': has no <parent>"),
+    "no child": (two().replace('<child link="b"/>', ""), "joint 'j': has no <child>"),
+    "parent without link": (
+        two().replace('<parent link="a"/>', "<parent/>"),
+        "<parent> of joint 'j'.*'link'",
+    ),
+    "two parents in a joint": (two('<parent link="a"/>'), "<parent> of joint 'j': there are 2"),
+    "two roots": (robot(link("a"), link("b")), "2 links have no parent.*'a', 'b'"),
+    "link with two parents": (
+        robot(link("a"), link("b"), link("c"), joint("i", "a", "c"), joint("j", "b", "c")),
+        "joint 'j': its child link 'c' already has a parent, through joint 'i'",
+    ),
+    "loop": (
+        robot(
+            link("a"), link("b"), link("c"), joint("i", "a", "b"), joint("j", "b", "c"), joint("k", "c", "a")
+        ),
+        "joint 'k': links form a loop: 'a' -> 'b' -> 'c' -> 'a'",
+    ),
+    "loop beside a tree": (
+        robot(link("r"), link("a"), link("b"), joint("i", "a", "b"), joint("j", "b", "a")),
+        "loop: 'a' -> 'b' -> 'a'",
+    ),
+    "joint to itself": (robot(link("a"), joint("j", "a", "a")), "joint 'j': links form a loop: 'a' -> 'a'"),
+    # joints
+    "no type": (two().replace(' type="revolute"', ""), "joint 'j': has no attribute 'type'"),
+    "unknown type": (two(kind="hinge"), "joint 'j': unknown type 'hinge', expected one of fixed, revolute"),
+    "zero axis": (two('<axis xyz="0 0 0"/>'), "<axis> of joint 'j': is zero"),
+    "axis of two": (two('<axis xyz="0 1"/>'), "<axis> of joint 'j': xyz has 2 values, expected 3: '0 1'"),
+    "axis without xyz": (two("<axis/>"), "<axis> of joint 'j': has no attribute 'xyz'"),
+    "axis of words": (two('<axis xyz="0 one 0"/>'), "<axis> of joint 'j': xyz has 'one', expected a number"),
+    "axis of nan": (two('<axis xyz="0 nan 1"/>'), "<axis> of joint 'j': xyz has 'nan', expected a finite"),
+    "two axes": (two('<axis xyz="0 0 1"/><axis xyz="0 0 1"/>'), "<axis> of joint 'j': there are 2"),
+    "decimal comma": (two('<origin xyz="0,1 0 0"/>'), "xyz has '0,1'"),
+    "python's underscore": (two('<origin xyz="1_0 0 0"/>'), "xyz has '1_0'"),
+    "infinite origin": (two('<origin xyz="inf 0 0"/>'), "<origin> of joint 'j': xyz has 'inf'"),
+    "origin of four": (two('<origin rpy="0 0 0 1"/>'), "<origin> of joint 'j': rpy has 4 values"),
+    "two rotations": (two('<origin rpy="0 0 0" quat_xyzw="0 0 0 1"/>'), "both rpy and quat_xyzw"),
+    "zero quaternion": (two('<origin quat_xyzw="0 0 0 0"/>'), "quat_xyzw is zero"),
+    "limits crossed": (
+        two('<limit lower="1" upper="-1"/>'),
+        "<limit> of joint 'j': lower = 1 is above upper = -1",
+    ),
+    "limit of nan": (two('<limit lower="nan" upper="1"/>'), "<limit> of joint 'j': lower has 'nan'"),
+    "negative effort": (two('<limit effort="-1"/>'), "<limit> of joint 'j': effort = -1 is negative"),
+    # links
+    "no mass": (
+        robot(link("a", UNIT.replace('<mass value="1"/>', ""))),
+        "<inertial> of link 'a': has no <mass>",
+    ),
+    "no tensor": (
+        robot(link("a", '<inertial><mass value="1"/></inertial>')),
+        "<inertial> of link 'a': .*<inertia>",
+    ),
+    "half a tensor": (robot(link("a", UNIT.replace('ixy="0"', ""))), "<inertia> of link 'a': .*'ixy'"),
+    "mass of nan": (
+        robot(link("a", UNIT.replace('value="1"', 'value="NaN"'))),
+        "<mass> of link 'a': value has 'NaN'",
+    ),
+    "negative mass": (robot(link("a", UNIT.replace('value="1"', 'value="-1"'))), "link 'a': .*mass is -1"),
+    "two inertials": (robot(link("a", UNIT + UNIT)), "<inertial> of link 'a': there are 2"),
+    "no geometry": (robot(link("a", "<visual/>")), "<visual> of link 'a': has no <geometry>"),
+    "no shape": (robot(link("a", "<visual><geometry/></visual>")), "<geometry> of link 'a': has no shape"),
+    "negative radius": (
+        robot(link("a", '<visual><geometry><sphere radius="-1"/></geometry></visual>')),
+        "<sphere> of link 'a': has a negative size",
+    ),
+    "mesh without file": (
+        robot(link("a", "<visual><geometry><mesh/></geometry></visual>")),
+        "<mesh> of link 'a'",
+    ),
+    "colour of three": (
+        robot('<material name="m"><color rgba="1 1 1"/></material>', link("a")),
+        "<color> of material 'm': rgba has 3 values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_files(text: str | bytes, message: str) -> None:
+    with pytest.raises(ts.FormatError, match=message):
+        ts.load_urdf(text)
+
+
+def test_errors_say_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.urdf"
+    path.write_text(WORKCELL.read_text().replace('xyz="0 3 4"', 'xyz="0 3"'))
+    with pytest.raises(
+        ts.FormatError, match=r"bad\.urdf', line 32: <axis> of joint 'shoulder': xyz has 2 values"
+    ):
+        ts.load_urdf(path)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no URDF file at .*nothing\.urdf"):
+        ts.load_urdf(tmp_path / "nothing.urdf")
+    with pytest.raises(ts.FormatError, match="is a directory"):
+        ts.load_urdf(tmp_path)
+    (tmp_path / "empty.urdf").touch()
+    with pytest.raises(ts.FormatError, match=r"empty\.urdf' is empty"):
+        ts.load_urdf(tmp_path / "empty.urdf")
+    for text in ("not a path\0", "robot " * 1000):
+        with pytest.raises((ts.FormatError, FileNotFoundError), match=r"'<'"):
+            ts.load_urdf(text)
+    if hasattr(os, "mkfifo"):  # reading from it would never end
+        os.mkfifo(tmp_path / "pipe.urdf")
+        with pytest.raises(ts.FormatError, match="not a regular file"):
+            ts.load_urdf(tmp_path / "pipe.urdf")
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(TypeError, match="expected a path or URDF text, got int"):
+        ts.load_urdf(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="root must be a joint"):
+        ts.load_urdf(two(), root="free")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="mimic must be 'refuse' or 'ignore', got 'yes'"):
+        ts.load_urdf(two(), mimic="yes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unphysical must be 'refuse' or 'accept'"):
+        ts.load_urdf(two(), unphysical="yes")  # type: ignore[arg-type]
+
+
+def test_parsers_are_imported_when_used() -> None:
+    code = "import sys, torsor; print(sorted({'xml.parsers', 'mujoco'} & {*sys.modules}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"

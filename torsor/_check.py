@@ -1,0 +1,149 @@
+"""Argument checks and their messages, in one place.
+
+The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it is made
+into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor._errors import SingularMassMatrixError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
+
+MAX_BATCH_DIMENSIONS = 28
+complex_allowed: ContextVar[bool] = ContextVar("complex_allowed", default=False)
+
+
+def listed(names: Sequence[str]) -> str:
+    """'a', 'b', 'c', cut short when there are many."""
+    shown = ", ".join(repr(n) for n in names[:12])
+    return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
+
+
+def _reason(model: Any, shape: tuple[int, ...]) -> str:
+    """Why an array of this kind has the length that it has."""
+    joints = getattr(model, "joints", None)
+    if joints is None or not shape:
+        return ""
+    nq, nv, nbodies = model.nq, model.nv, model.nbodies
+    longer = [j for j in joints if j.nq != j.nv]
+    hint = ""
+    if longer:
+        kind = type(longer[0].joint).__name__
+        hint = f"; nq is {nq} and nv is {nv} because {longer[0].name!r} is a {kind} joint"
+    if shape == (nq,):
+        return f": model.nq is {nq}{hint}"
+    if shape == (nv,):
+        return f": model.nv is {nv}{hint}"
+    if shape[:1] == (nbodies,):
+        return f": model.nbodies is {nbodies}"
+    return ""
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
+
+
+def as_array(name: str, value: Any) -> Array:
+    """`value` as a native float64 (or, where that is allowed, complex128) array in C order."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} is not an array: its rows differ in length") from None
+    if array.dtype.kind == "c":
+        if not complex_allowed.get():
+            raise TypeError(f"{name} is complex, expected real numbers; torsor.testing.complex_inputs() allows it")
+        return np.ascontiguousarray(array, dtype=np.complex128).reshape(array.shape)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} has dtype {array.dtype}, expected numbers, got {type(value).__name__}")
+    return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+
+
+def prepare(
+    model: Any, in_slots: Sequence[Slot], inputs: Sequence[Any], out_slots: Sequence[Slot], out: Any
+) -> tuple[tuple[Array | None, ...], Any, Callable[[Any], Any] | None, bool]:
+    """Arguments as the core takes them.
+
+    Returns the inputs; the outputs, or None where the core shall make them; what turns the core's result into the caller's,
+    or None; and whether the call is complex.
+    """
+    arrays: list[Array | None] = []
+    batches: list[tuple[int, ...]] = []
+    for (name, shape, optional), value in zip(in_slots, inputs, strict=True):
+        if value is None:
+            if not optional:
+                raise TypeError(f"{name} is missing, expected an array of shape {_shape_text(shape)}")
+            arrays.append(None)
+            continue
+        array = as_array(name, value)
+        lead = array.ndim - len(shape)
+        if lead < 0 or array.shape[lead:] != shape:
+            raise ValueError(
+                f"{name} has shape {array.shape}, expected {_shape_text(shape)}{_reason(model, shape)}"
+            )
+        if lead > MAX_BATCH_DIMENSIONS:
+            raise ValueError(f"{name} has {lead} batch dimensions, expected {MAX_BATCH_DIMENSIONS} at most")
+        arrays.append(array)
+        batches.append(array.shape[:lead])
+    try:
+        batch = np.broadcast_shapes(*batches)
+    except ValueError:
+        given = ", ".join(
+            f"{name} {a.shape}" for (name, _, _), a in zip(in_slots, arrays, strict=True) if a is not None
+        )
+        raise ValueError(f"batch shapes do not fit together: {given}") from None
+    is_complex = any(a is not None and a.dtype.kind == "c" for a in arrays)
+    dtype = np.complex128 if is_complex else np.float64
+    for i, ((_, shape, _), a) in enumerate(zip(in_slots, arrays, strict=True)):
+        if a is None:
+            continue
+        if a.ndim > len(shape) and a.shape != batch + shape:
+            a = np.broadcast_to(a, batch + shape)
+        arrays[i] = np.ascontiguousarray(a, dtype=dtype).reshape(a.shape)
+    if out is None:
+        return tuple(arrays), None, None, is_complex
+    outs = [out] if len(out_slots) == 1 else list(out) if isinstance(out, (tuple, list)) else None
+    if outs is None or len(outs) != len(out_slots):
+        names = ", ".join(name for name, _, _ in out_slots)
+        raise TypeError(f"out must be a tuple of {len(out_slots)} arrays ({names}), got {type(out).__name__}")
+    for (name, shape, _), array in zip(out_slots, outs, strict=True):
+        label = "out" if len(out_slots) == 1 else f"out ({name})"
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{label} must be a NumPy array, got {type(array).__name__}")
+        if array.shape != batch + shape:
+            raise ValueError(f"{label} has shape {array.shape}, expected {batch + shape}")
+        if array.dtype != dtype:
+            raise TypeError(f"{label} has dtype {array.dtype}, expected {np.dtype(dtype)}")
+        if not array.flags.writeable:
+            raise ValueError(f"{label} is read-only")
+    for i, a in enumerate(outs):
+        for b in outs[:i]:
+            if np.shares_memory(a, b):
+                raise ValueError("two arrays of out share memory")
+
+    def finish(result: Any) -> Any:
+        for target, value in zip(outs, [result] if len(outs) == 1 else result, strict=True):
+            np.copyto(target, value)
+        return out if len(outs) == 1 else tuple(outs)
+
+    return tuple(arrays), None, finish, is_complex
+
+
+def raise_singular(model: Any, joint: int, state: int | None) -> None:
+    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the only one."""
+    where = "" if state is None else f" in state {state} of the batch"
+    name = model.joints[joint].name if hasattr(model, "joints") else "?"
+    raise SingularMassMatrixError(
+        f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the bodies "
+        "beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
+    )

@@ -1,0 +1,265 @@
+"""Inverse, forward and hybrid dynamics, the mass matrix, and what is made of them.
+
+Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ..., whose
+batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among threads: 1 by default,
+0 for one per core. Results for one state are the same to the last bit whatever batch, lane, thread or order of bodies it is
+computed in. A state that holds NaN or infinity gives NaN in its own results and in no other's.
+
+`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import _core
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torsor.model import Model
+
+    FloatArray = NDArray[np.float64]
+
+
+def inverse_dynamics(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
+    return _core.inverse_dynamics(model, q, v, a, f_ext, out, threads)
+
+
+def forward_dynamics(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """Accelerations a (..., nv) of the model at q, v under torques tau, in O(n). Kim 2012, Table 3.
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
+    return _core.forward_dynamics(model, q, v, tau, f_ext, out, threads)
+
+
+def hybrid_dynamics(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    prescribed: Sequence[str] | ArrayLike,
+    f_ext: ArrayLike | None = None,
+    out: tuple[FloatArray, FloatArray] | None = None,
+    threads: int = 1,
+) -> tuple[FloatArray, FloatArray]:
+    """Accelerations and torques (a, tau), each (..., nv), when some of each are given, in O(n). Kim 2012, Table 4.
+
+    Parameters
+    ----------
+    model, q, v
+        The model and its state.
+    a : (..., nv) array_like, optional
+        Accelerations; only those of prescribed velocities are read. Zero if left out.
+    tau : (..., nv) array_like, optional
+        Torques; only those of the other velocities are read. Zero if left out.
+    prescribed : sequence of names, or (nv,) mask of bool
+        The joints whose accelerations are given, or a mask over single velocities.
+    f_ext, out, threads
+        As for every function here; `out` is a pair of arrays.
+    """
+    given = _mask(model, prescribed)
+    rest = np.zeros(model.nv)
+    a = rest if a is None else a
+    tau = rest if tau is None else tau
+    return _core.hybrid_dynamics(model, q, v, a, tau, f_ext, given, out, threads)
+
+
+def _mask(model: Model, prescribed: Any) -> bytes:
+    """One byte for each velocity: 1 if its acceleration is prescribed."""
+    if isinstance(prescribed, str):
+        raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
+    array = np.asarray(prescribed)
+    if array.dtype.kind == "U" or array.size == 0:
+        mask = np.zeros(model.nv, np.bool_)
+        for name in array.ravel().tolist():
+            mask[model.joint(name).v_slice] = True
+    elif array.dtype == np.bool_ and array.shape == (model.nv,):
+        mask = array
+    else:
+        raise TypeError(
+            f"prescribed has dtype {array.dtype} and shape {array.shape}, expected names of joints or a mask of bool of "
+            f"shape ({model.nv},)"
+        )
+    return mask.astype(np.uint8).tobytes()
+
+
+def mass_matrix(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The mass matrix M (..., nv, nv), by composite rigid bodies."""
+    return _core.mass_matrix(model, q, out, threads)
+
+
+def mass_matrix_inverse(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The inverse (..., nv, nv) of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10."""
+    return _core.mass_matrix_inverse(model, q, out, threads)
+
+
+def mass_matrix_solve(
+    model: Model,
+    q: ArrayLike,
+    x: ArrayLike,
+    *,
+    joint_terms: ArrayLike | None = None,
+    body_terms: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """M^-1 x (..., nv) in O(n), without forming M. Sueda 2021, Alg. 10.
+
+    Parameters
+    ----------
+    model, q
+        The model and its configuration.
+    x : (..., nv) array_like
+        Right-hand side.
+    joint_terms : (..., nv) array_like, optional
+        Added to the diagonal of M, such as h D + h^2 K of joint damping and stiffness.
+    body_terms : (..., nbodies, 6, 6) array_like, optional
+        Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, J the maximal-reduced Jacobian.
+    """
+    if body_terms is not None:
+        P = np.asarray(body_terms)
+        if P.ndim >= 2 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
+            skew = np.abs(P - np.swapaxes(P, -1, -2)).max(initial=0.0)
+            if skew > 1e-12 * np.abs(P).max(initial=0.0):
+                raise ValueError(f"body_terms are not symmetric: they differ from their transposes by {skew:.3g}")
+    return _core.mass_matrix_solve(model, q, x, joint_terms, body_terms, out, threads)
+
+
+def bias_forces(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external ones."""
+    return _core.inverse_dynamics(model, q, v, None, f_ext, out, threads)
+
+
+def gravity_forces(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
+    return _core.inverse_dynamics(model, q, None, None, None, out, threads)
+
+
+def coriolis_matrix(
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """A matrix C (..., nv, nv) with C v = bias_forces - gravity_forces and dM/dt - 2 C skew-symmetric.
+
+    C is the sum over bodies of J^T (I dJ/dt + B J), with B of Singh 2022, eq. (6).
+    """
+    return _core.coriolis_matrix(model, q, v, out, threads)
+
+
+def kinetic_energy(
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """Kinetic energy (...), v.M v / 2, in O(n)."""
+    return _core.kinetic_energy(model, q, v, out, threads)
+
+
+def potential_energy(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not count."""
+    return _core.potential_energy(model, q, out, threads)
+
+
+_ABOUT = {"com": 0, "world": 1}
+
+
+def _about(about: str) -> int:
+    if about not in _ABOUT:
+        raise ValueError(f"about is {about!r}, expected 'com' or 'world'")
+    return _ABOUT[about]
+
+
+def momentum(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    about: str = "com",
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """Momentum (..., 6): angular about the centre of mass ("com") or the world's origin ("world"), then linear.
+
+    In the world's axes, in O(n); bodies fixed to the world do not count.
+    """
+    return _core.momentum(model, q, v, _about(about), out, threads)
+
+
+def centroidal_momentum_matrix(
+    model: Model, q: ArrayLike, *, about: str = "com", out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
+    return _core.momentum_matrix(model, q, _about(about), out, threads)
+
+
+def center_of_mass(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not count."""
+    return _core.center_of_mass(model, q, out, threads)
+
+
+def center_of_mass_jacobian(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J v."""
+    return _core.center_of_mass_jacobian(model, q, out, threads)
+
+
+def joint_reactions(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    out: FloatArray | None = None,
+    threads: int = 1,
+) -> FloatArray:
+    """Wrenches (..., nbodies, 6) that each body receives from its parent through its joint, in the body's frame.
+
+    Moment first, about the origin of the body's frame, for fixed joints too. S^T of it is tau. Kim 2012, (41).
+    """
+    return _core.joint_reactions(model, q, v, a, f_ext, out, threads)

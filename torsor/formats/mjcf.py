@@ -1,0 +1,344 @@
+"""MJCF files, read and compiled by the `mujoco` package."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from torsor._errors import FormatError, ModelError
+from torsor.formats._source import Source, text_or_path
+from torsor.inertia import Inertia
+from torsor.joints import Composite, Fixed, Free, Joint, Prismatic, Revolute, Spherical
+from torsor.model import Model, ModelBuilder, Visual
+from torsor.spatial import SE3
+
+if TYPE_CHECKING:
+    import mujoco
+
+_DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
+
+
+def load_mjcf(
+    path_or_text: Source | mujoco.MjModel,
+    *,
+    armature: Literal["refuse", "ignore"] = "refuse",
+    unphysical: Literal["refuse", "accept"] = "refuse",
+    gravity: ArrayLike | None = None,
+    name: str | None = None,
+) -> Model:
+    """Load a model from an MJCF file, from MJCF text, or from a compiled `mujoco.MjModel`.
+
+    Needs the `mujoco` package: `pip install torsor[mjcf]`.
+
+    Every MuJoCo body becomes a body of the same name and the same frame, in the same order (`'body3'` when
+    the third has no name). `q` and `v` have the layout of `qpos` and `qvel`, `ref` included, up to the order
+    of quaternions and the frames of free joints, which `torsor.interop` converts.
+
+    ============== ====================================================================================
+    MuJoCo         becomes
+    ============== ====================================================================================
+    no joint       `Fixed()`
+    hinge          `Revolute(axis)`, with its range
+    slide          `Prismatic(axis)`, with its range
+    ball           `Spherical()`; its range, of one angle, is dropped
+    free           `Free()`
+    several joints `Composite(...)` of these, named as the body
+    ============== ====================================================================================
+
+    A hinge or ball that is not at the origin of its body (`pos`) sits on a massless body of its own
+    (`'thigh/joint'`), to which the MuJoCo body is fixed; and so does each of several joints of one body that
+    are at different places, or have a `ref` that turns the next.
+
+    Geoms are kept as visuals, except planes, height fields, meshes without a file, and what belongs to the
+    world; meshes keep their scale and pose, but not `refpos` and `refquat`, and the path where MuJoCo found
+    them. What acts on bodies is not part of a model and is passed over: actuators, springs, damping,
+    friction, gravity compensation, fluids, contacts, tendons, equality constraints. Armature is inertia, but
+    of joints, which a model does not hold: see below.
+
+    Parameters
+    ----------
+    path_or_text : str, bytes, path-like or mujoco.MjModel
+        Path of a file; or the text: bytes, or a string that starts with `<`; or what MuJoCo made of one.
+    armature : {'refuse', 'ignore'}
+        What to do when joints, tendons or actuators have armature: refuse the file, or leave armature out.
+    unphysical : {'refuse', 'accept'}
+        What to do with inertias that no body can have: refuse the file, or load them as they are.
+    gravity : array_like of shape (3,), optional
+        Acceleration of gravity in the frame of the world; that of the file by default.
+    name : str, optional
+        Name of the model; that in the file by default.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    FormatError
+        When MuJoCo refuses the file, or it has something that is to be refused.
+    FileNotFoundError
+        When there is no file at the path.
+    ImportError
+        When `mujoco` is not installed.
+
+    Examples
+    --------
+    >>> import torsor as ts
+    >>> model = ts.load_mjcf('''<mujoco><worldbody><body name="ball">
+    ...     <freejoint/><geom size="0.1"/></body></worldbody></mujoco>''')
+    >>> model.nq, model.nv
+    (7, 6)
+    """
+    if armature not in ("refuse", "ignore"):
+        raise ValueError(f"armature must be 'refuse' or 'ignore', got {armature!r}")
+    if unphysical not in ("refuse", "accept"):
+        raise ValueError(f"unphysical must be 'refuse' or 'accept', got {unphysical!r}")
+    mj = _compile(path_or_text)
+    if armature == "refuse":
+        _refuse_armature(mj)
+    if gravity is None:
+        weightless = mj.opt.disableflags & _mujoco().mjtDisableBit.mjDSBL_GRAVITY
+        gravity = np.zeros(3) if weightless else mj.opt.gravity
+    if name is None:
+        name = bytes(mj.names).split(b"\0", 1)[0].decode()
+    builder = ModelBuilder(name, gravity)
+    names = _Names(mj)
+    try:
+        for body in range(1, mj.nbody):
+            _add_body(builder, mj, names, body, unphysical == "accept")
+        return builder.build()
+    except FormatError:
+        raise
+    except ValueError as error:
+        raise FormatError(f"MJCF model {name!r}: {error}") from error
+
+
+def _mujoco() -> Any:
+    try:
+        import mujoco
+    except ImportError as error:
+        raise ImportError("load_mjcf needs the package 'mujoco': pip install torsor[mjcf]") from error
+    return mujoco
+
+
+def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
+    """Let MuJoCo read the file; what it would print and log becomes Python warnings."""
+    mujoco = _mujoco()
+    if isinstance(path_or_text, mujoco.MjModel):
+        return path_or_text
+    found = text_or_path(path_or_text, "MJCF")
+    source = repr(str(found)) if isinstance(found, Path) else "MJCF text"
+    notes: list[str] = []
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(notes.append)
+    try:
+        if isinstance(found, Path):
+            mj = mujoco.MjModel.from_xml_path(str(found))
+        else:
+            mj = mujoco.MjModel.from_xml_string(
+                found if isinstance(found, str) else found.decode("utf-8-sig")
+            )
+    except (ValueError, mujoco.FatalError) as error:
+        reasons = " ".join(" ".join([*notes, str(error)]).split())
+        raise FormatError(f"MuJoCo refuses {source}: {reasons}") from error
+    finally:
+        mujoco.set_mju_user_warning(handler)
+    for note in notes:
+        if "NaN" in note:
+            raise FormatError(f"{source}: {note}")
+        warnings.warn(f"MuJoCo on {source}: {note}", stacklevel=3)
+    return mj
+
+
+def _refuse_armature(mj: mujoco.MjModel) -> None:
+    mujoco = _mujoco()
+    armatures = {  # per degree of freedom, tendon and actuator; actuators have it since MuJoCo 4
+        "joint": (mj.dof_armature, mujoco.mjtObj.mjOBJ_JOINT),
+        "tendon": (mj.tendon_armature, mujoco.mjtObj.mjOBJ_TENDON),
+        "actuator": (getattr(mj, "actuator_armature", np.zeros(0)), mujoco.mjtObj.mjOBJ_ACTUATOR),
+    }
+    for kind, (values, objects) in armatures.items():
+        if np.any(values):
+            first = int(np.flatnonzero(values)[0])
+            index = int(mj.dof_jntid[first]) if kind == "joint" else first
+            name = mujoco.mj_id2name(mj, objects, index)
+            label = f"{kind} {index if name is None else repr(name)}"
+            raise FormatError(
+                f"{label} has armature {values[first]:g}, inertia that a model does not hold; "
+                "pass armature='ignore' to leave it out"
+            )
+
+
+class _Names:
+    """Names for bodies and joints: those of the file, and others for what has none there."""
+
+    def __init__(self, mj: mujoco.MjModel) -> None:
+        mujoco = _mujoco()
+        bodies = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_BODY, i) for i in range(mj.nbody)]
+        self.joints: list[str | None] = [
+            mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_JOINT, i) for i in range(mj.njnt)
+        ]
+        self._used = {name for name in [*bodies, *self.joints] if name}
+        self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
+
+    def joint(self, segment: _Segment | None, body: str) -> str | None:
+        """Name of the joint of a body: that of the file, or the body's (None) where no joint has it."""
+        if segment is not None and len(segment.members) == 1 and (own := self.joints[segment.members[0]]):
+            return own
+        return self.new(f"{body}/joint") if body in self.joints else None
+
+    def new(self, name: str) -> str:
+        """The name, with a number after it if it is taken."""
+        number, free = 1, name
+        while free in self._used:
+            number += 1
+            free = f"{name}{number}"
+        self._used.add(free)
+        return free
+
+
+def _pose(p: NDArray[np.float64], wxyz: NDArray[np.float64]) -> SE3:
+    return SE3.from_quaternion(np.roll(wxyz, -1), p)
+
+
+@dataclass
+class _Segment:
+    """Joints of a MuJoCo body with nothing between them: one joint of ours."""
+
+    placement: SE3
+    joints: list[Joint]
+    members: list[int]  # their numbers in MuJoCo
+
+
+def _segments(mj: mujoco.MjModel, body: int) -> tuple[list[_Segment], SE3]:
+    """Divide the joints of a body into segments; also the body's pose in the frame of the last one.
+
+    MuJoCo moves a body by one joint after another, each in the frame where the last one left it. A joint with
+    axis a, place p and reference r is, with Tr for translation and Rot for rotation,
+
+        hinge: Tr(p) Rot(a, q - r) Tr(-p),    slide: Tr(a (q - r)),    ball: Tr(p) Rot(q) Tr(-p).
+    """
+    kinds = _mujoco().mjtJoint
+    segments: list[_Segment] = []
+    after = _pose(mj.body_pos[body], mj.body_quat[body])
+    for j in range(mj.body_jntadr[body], mj.body_jntadr[body] + mj.body_jntnum[body]):
+        kind, axis, p = kinds(mj.jnt_type[j]), mj.jnt_axis[j], mj.jnt_pos[j]
+        ref = float(mj.qpos0[mj.jnt_qposadr[j]])
+        before, behind = SE3.translation(p), SE3.translation(-p)
+        joint: Joint
+        if kind == kinds.mjJNT_FREE:  # the only joint of its body; its pose is in the world
+            return [_Segment(SE3(), [Free()], [j])], SE3()
+        if kind == kinds.mjJNT_SLIDE:
+            joint, before, behind = Prismatic(axis), SE3.translation(-ref * axis), SE3()
+        elif kind == kinds.mjJNT_HINGE:
+            joint, before = Revolute(axis), before @ SE3.rotation(axis, -ref)
+        else:
+            joint = Spherical()
+        gap = after @ before
+        if segments and np.array_equal(gap.R, np.eye(3)):
+            last = segments[-1]
+            if kind == kinds.mjJNT_SLIDE:  # slides and translations commute
+                behind, gap = gap, SE3()
+            elif all(isinstance(other, Prismatic) for other in last.joints):
+                last.placement, gap = last.placement @ gap, SE3()
+        if segments and gap == SE3():
+            segments[-1].joints.append(joint)
+            segments[-1].members.append(j)
+        else:
+            segments.append(_Segment(gap, [joint], [j]))
+        after = behind
+    return segments, after
+
+
+def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: int, accept: bool) -> None:
+    """Add one MuJoCo body, on massless bodies that carry those of its joints that are elsewhere."""
+    name = names.bodies[body]
+    parent = names.bodies[mj.body_parentid[body]]
+    segments, end = _segments(mj, body)
+    own = segments.pop() if segments and end == SE3() else None
+    for segment in segments:
+        carrier = names.new(f"{name}/joint")
+        builder.add_body(
+            carrier,
+            parent,
+            _joint(segment),
+            segment.placement,
+            joint_name=names.joint(segment, carrier),
+            position_limits=_limits(mj, segment),
+        )
+        parent = carrier
+    try:
+        R = _pose(mj.body_ipos[body], mj.body_iquat[body]).R
+        I_com = R @ np.diag(mj.body_inertia[body]) @ R.T
+        I_com = (I_com + I_com.T) / 2.0
+        inertia = Inertia(mj.body_mass[body], mj.body_ipos[body], I_com, allow_unphysical=accept)
+    except ModelError as error:
+        fault = str(error).partition(";")[0]
+        raise FormatError(f"body {name!r}: {fault}; pass unphysical='accept' to load it as it is") from error
+    builder.add_body(
+        name,
+        parent,
+        Fixed() if own is None else _joint(own),
+        end if own is None else own.placement,
+        inertia,
+        joint_name=names.joint(own, name),
+        position_limits=None if own is None else _limits(mj, own),
+        visuals=_visuals(mj, body),
+    )
+
+
+def _joint(segment: _Segment) -> Joint:
+    return segment.joints[0] if len(segment.joints) == 1 else Composite(*segment.joints)
+
+
+def _limits(mj: mujoco.MjModel, segment: _Segment) -> tuple[list[float], list[float]]:
+    """Lower and upper limits of all coordinates of a segment."""
+    lower, upper = [], []
+    for j, joint in zip(segment.members, segment.joints, strict=True):
+        limited = joint.nq == 1 and mj.jnt_limited[j]
+        low, high = mj.jnt_range[j] if limited else (-np.inf, np.inf)
+        lower += [float(low)] * joint.nq
+        upper += [float(high)] * joint.nq
+    return lower, upper
+
+
+def _visuals(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
+    """Geoms of a body. MuJoCo has half sizes and half lengths; visuals have whole ones."""
+    kinds = _mujoco().mjtGeom
+    visuals = []
+    for geom in range(mj.body_geomadr[body], mj.body_geomadr[body] + mj.body_geomnum[body]):
+        kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
+        placement = _pose(mj.geom_pos[geom], mj.geom_quat[geom])
+        mesh, scale = None, (1.0, 1.0, 1.0)
+        size: tuple[float, ...] = ()
+        if kind == kinds.mjGEOM_BOX:
+            shape, size = "box", (2.0 * x, 2.0 * y, 2.0 * z)
+        elif kind == kinds.mjGEOM_SPHERE:
+            shape, size = "sphere", (x,)
+        elif kind == kinds.mjGEOM_CYLINDER:
+            shape, size = "cylinder", (x, 2.0 * y)
+        elif kind == kinds.mjGEOM_CAPSULE:
+            shape, size = "capsule", (x, 2.0 * y)
+        elif kind == kinds.mjGEOM_ELLIPSOID:
+            shape, size = "ellipsoid", (x, y, z)
+        elif kind in (kinds.mjGEOM_MESH, kinds.mjGEOM_SDF):
+            shape, asset = "mesh", mj.geom_dataid[geom]
+            if mj.mesh_pathadr[asset] < 0:  # given by its vertices: there is no file to draw
+                continue
+            mesh = bytes(mj.paths)[mj.mesh_pathadr[asset] :].split(b"\0", 1)[0].decode()
+            scale = tuple(mj.mesh_scale[asset].tolist())
+            # MuJoCo centres meshes and turns them to their principal axes; back to the file's frame
+            placement = placement @ _pose(mj.mesh_pos[asset], mj.mesh_quat[asset]).inverse()
+        else:
+            continue
+        color = mj.geom_rgba[geom]
+        if mj.geom_matid[geom] >= 0 and np.array_equal(color, _DEFAULT_RGBA):
+            color = mj.mat_rgba[mj.geom_matid[geom]]
+        red, green, blue, alpha = color.tolist()
+        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale))
+    return tuple(visuals)

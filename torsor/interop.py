@@ -1,0 +1,442 @@
+"""States of other libraries: conversion to and from the layouts of Pinocchio and MuJoCo.
+
+Neither library is imported. Each function takes q and, as far as they are given, v, a and tau, all with any
+leading batch shape, and returns those that it was given. With w and u the angular and linear velocity of a
+free body in its own frame and R its rotation:
+
+========== ========================== =========================== ==============================
+joint      torsor                     Pinocchio                   MuJoCo
+========== ========================== =========================== ==============================
+Free       q = p, quaternion xyzw;    q the same;                 q = p, quaternion wxyz;
+           v = w, u                   v = u, w                    v = R u, w
+Spherical  q = quaternion xyzw; v = w the same                    q = quaternion wxyz; v the same
+Revolute   q = angle                  the same; for JointModelRUB the same
+                                      q = cos, sin
+planar     q = x, y, angle            for JointModelPlanar        the same
+                                      q = x, y, cos, sin and v in
+                                      the frame of the child
+the rest   as they are                the same                    the same
+========== ========================== =========================== ==============================
+
+A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
+that `load_urdf` makes of planar joints. Accelerations are time derivatives of v, and tau . v is power, so
+both change with v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, overload, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
+from torsor.model import Model, ModelJoint
+from torsor.spatial import quaternion_to_matrix
+
+Array = NDArray[Any]
+
+
+@runtime_checkable
+class PinocchioModel(Protocol):
+    """What is read of a `pinocchio.Model`: the names and the sizes of its joints, the universe first."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def joints(self) -> Sequence[Any]: ...
+
+
+@overload
+def to_pinocchio(
+    model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...
+) -> Array: ...
+@overload
+def to_pinocchio(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None = ...,
+    tau: ArrayLike | None = ...,
+    *,
+    order: Sequence[str] | PinocchioModel | None = ...,
+) -> tuple[Array, ...]: ...
+def to_pinocchio(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    *,
+    order: Sequence[str] | PinocchioModel | None = None,
+) -> Array | tuple[Array, ...]:
+    """Convert a state to Pinocchio's layout.
+
+    Parameters
+    ----------
+    model : Model
+    q : array_like of shape (..., nq)
+    v, a, tau : array_like of shape (..., nv), optional
+        Velocity, acceleration, joint forces; `a` needs `v`.
+    order : sequence of str or pinocchio.Model, optional
+        The joints in Pinocchio's order, which is not that of the file when Pinocchio reads a URDF. Best is
+        the Pinocchio model itself: it tells which joints it stores as (cos, sin). By default the joints are
+        in the same order as in `model`, and none is stored so.
+
+    Returns
+    -------
+    array of shape (..., nq), or tuple of arrays
+        q alone, or (q, v, ...): what was given, converted.
+    """
+    return _convert(_pinocchio(model, order), True, q, v, a, tau)
+
+
+@overload
+def from_pinocchio(
+    model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...
+) -> Array: ...
+@overload
+def from_pinocchio(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None = ...,
+    tau: ArrayLike | None = ...,
+    *,
+    order: Sequence[str] | PinocchioModel | None = ...,
+) -> tuple[Array, ...]: ...
+def from_pinocchio(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    *,
+    order: Sequence[str] | PinocchioModel | None = None,
+) -> Array | tuple[Array, ...]:
+    """Convert a state from Pinocchio's layout: the inverse of `to_pinocchio`, with the same arguments.
+
+    Angles that Pinocchio stores as (cos, sin) come back between -pi and pi.
+    """
+    return _convert(_pinocchio(model, order), False, q, v, a, tau)
+
+
+@overload
+def to_mujoco(model: Model, q: ArrayLike, *, order: Sequence[str] | None = ...) -> Array: ...
+@overload
+def to_mujoco(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None = ...,
+    tau: ArrayLike | None = ...,
+    *,
+    order: Sequence[str] | None = ...,
+) -> tuple[Array, ...]: ...
+def to_mujoco(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    *,
+    order: Sequence[str] | None = None,
+) -> Array | tuple[Array, ...]:
+    """Convert a state to MuJoCo's `qpos`, `qvel`, `qacc` and generalised forces.
+
+    Parameters
+    ----------
+    model : Model
+    q : array_like of shape (..., nq)
+    v, a, tau : array_like of shape (..., nv), optional
+        Velocity, acceleration, joint forces; `a` needs `v`.
+    order : sequence of str, optional
+        Names of our joints in MuJoCo's order; a model from `load_mjcf` has that order itself.
+
+    Returns
+    -------
+    array of shape (..., nq), or tuple of arrays
+        q alone, or (q, v, ...): what was given, converted.
+    """
+    return _convert(_mujoco(model, order), True, q, v, a, tau)
+
+
+@overload
+def from_mujoco(model: Model, q: ArrayLike, *, order: Sequence[str] | None = ...) -> Array: ...
+@overload
+def from_mujoco(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None = ...,
+    tau: ArrayLike | None = ...,
+    *,
+    order: Sequence[str] | None = ...,
+) -> tuple[Array, ...]: ...
+def from_mujoco(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    *,
+    order: Sequence[str] | None = None,
+) -> Array | tuple[Array, ...]:
+    """Convert a state from MuJoCo's layout: the inverse of `to_mujoco`, with the same arguments."""
+    return _convert(_mujoco(model, order), False, q, v, a, tau)
+
+
+# ---- one joint ---------------------------------------------------------------------------------------------
+
+
+class _Same:
+    """A joint that both describe alike, and the contract of those that they do not.
+
+    Their velocity is X(q) v, with X orthogonal; so their force is X(q) tau and their acceleration
+    X(q) a + Xdot v.
+    """
+
+    def q_to(self, q: Array) -> Array:
+        return q
+
+    def q_from(self, q: Array) -> Array:
+        return q
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        """X(q) v, with our q."""
+        return v
+
+    def v_from(self, q: Array, v: Array) -> Array:
+        """X(q)^T v, with our q."""
+        return v
+
+    def drift(self, q: Array, v: Array) -> Array:
+        """Xdot v, with our q and v."""
+        return np.zeros_like(v)
+
+
+class _PinocchioFree(_Same):
+    def v_to(self, q: Array, v: Array) -> Array:
+        return np.roll(v, 3, axis=-1)
+
+    v_from = v_to
+
+
+class _PinocchioUnbounded(_Same):
+    def q_to(self, q: Array) -> Array:
+        return np.concatenate([np.cos(q), np.sin(q)], axis=-1)
+
+    def q_from(self, q: Array) -> Array:
+        return np.arctan2(q[..., 1:], q[..., :1])
+
+
+class _PinocchioPlanar(_Same):
+    def q_to(self, q: Array) -> Array:
+        return np.concatenate([q[..., :2], np.cos(q[..., 2:]), np.sin(q[..., 2:])], axis=-1)
+
+    def q_from(self, q: Array) -> Array:
+        return np.concatenate([q[..., :2], np.arctan2(q[..., 3:], q[..., 2:3])], axis=-1)
+
+    def _turn(self, angle: Array, v: Array) -> Array:
+        c, s, (x, y, w) = np.cos(angle), np.sin(angle), np.moveaxis(v, -1, 0)
+        return np.stack(np.broadcast_arrays(c * x - s * y, s * x + c * y, w), axis=-1)
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        return self._turn(-q[..., 2], v)
+
+    def v_from(self, q: Array, v: Array) -> Array:
+        return self._turn(q[..., 2], v)
+
+    def drift(self, q: Array, v: Array) -> Array:
+        x, y, _ = np.moveaxis(self.v_to(q, v), -1, 0)
+        w = v[..., 2]
+        return np.stack([w * y, -w * x, np.zeros_like(x)], axis=-1)
+
+
+class _MujocoSpherical(_Same):
+    def q_to(self, q: Array) -> Array:
+        return np.roll(q, 1, axis=-1)
+
+    def q_from(self, q: Array) -> Array:
+        return np.roll(q, -1, axis=-1)
+
+
+class _MujocoFree(_Same):
+    def q_to(self, q: Array) -> Array:
+        return np.concatenate([q[..., :3], np.roll(q[..., 3:], 1, axis=-1)], axis=-1)
+
+    def q_from(self, q: Array) -> Array:
+        return np.concatenate([q[..., :3], np.roll(q[..., 3:], -1, axis=-1)], axis=-1)
+
+    def v_to(self, q: Array, v: Array) -> Array:
+        R = quaternion_to_matrix(q[..., 3:])
+        linear = (R @ v[..., 3:, None])[..., 0]
+        return np.concatenate([linear, np.broadcast_to(v[..., :3], linear.shape)], axis=-1)
+
+    def v_from(self, q: Array, v: Array) -> Array:
+        R = quaternion_to_matrix(q[..., 3:])
+        linear = (np.swapaxes(R, -1, -2) @ v[..., :3, None])[..., 0]
+        return np.concatenate([np.broadcast_to(v[..., 3:], linear.shape), linear], axis=-1)
+
+    def drift(self, q: Array, v: Array) -> Array:
+        turning = np.cross(v[..., :3], v[..., 3:])
+        return self.v_to(q, np.concatenate([np.zeros_like(turning), turning], axis=-1))
+
+
+# ---- a whole model -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A joint, or a joint of a composite, and where it is in our arrays and in theirs."""
+
+    rule: _Same
+    q_ours: slice
+    v_ours: slice
+    q_theirs: slice
+    v_theirs: slice
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the arrays of a model are laid out in another library."""
+
+    model: Model
+    parts: tuple[_Part, ...]
+    nq: int  # theirs; nv is the same
+
+
+def _leaves(joint: Joint) -> Iterator[Joint]:
+    """The joints of a composite in order, those of composites in it included; or the joint itself."""
+    if isinstance(joint, Composite):
+        for part in joint.joints:
+            yield from _leaves(part)
+    else:
+        yield joint
+
+
+def _in_order(model: Model, order: Sequence[str] | None) -> list[ModelJoint]:
+    """The joints that move, in the order of the other library."""
+    moving = [joint for joint in model.joints if joint.nv]
+    if order is None:
+        return moving
+    by_name = {joint.name: joint for joint in moving}
+    wrong = [name for name in order if name not in by_name]
+    missing = [name for name in by_name if name not in set(order)]
+    if wrong or missing or len(order) != len(by_name):
+        raise ValueError(
+            f"order must name each joint that moves once, has {len(order)} names for {len(by_name)} joints; "
+            f"missing: {missing[:5]}, not joints that move: {wrong[:5]}"
+        )
+    return [by_name[name] for name in order]
+
+
+def _layout(model: Model, rules: list[tuple[ModelJoint, list[tuple[_Same, int, int, int]]]]) -> _Layout:
+    """Lay out parts, each a rule with our nq, their nq and the nv of both, one after another."""
+    parts = []
+    q_theirs = v_theirs = 0
+    for joint, pieces in rules:
+        q, v = joint.q_slice.start, joint.v_slice.start
+        for rule, ours, theirs, nv in pieces:
+            starts, counts = (q, v, q_theirs, v_theirs), (ours, nv, theirs, nv)
+            q, v, q_theirs, v_theirs = (start + count for start, count in zip(starts, counts, strict=True))
+            parts.append(_Part(rule, *map(slice, starts, (q, v, q_theirs, v_theirs))))
+    return _Layout(model, tuple(parts), q_theirs)
+
+
+def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _Layout:
+    sizes: dict[str, int] = {}
+    if isinstance(order, PinocchioModel):
+        sizes = {name: joint.nq for name, joint in zip(order.names, order.joints, strict=True)}
+        order = list(order.names)[1:]
+    rules: list[tuple[ModelJoint, list[tuple[_Same, int, int, int]]]] = []
+    for joint in _in_order(model, order):
+        leaves = list(_leaves(joint.joint))
+        nq = sizes.get(joint.name, joint.nq)
+        if nq == joint.nq:
+            pieces = [
+                (_PinocchioFree() if isinstance(leaf, Free) else _Same(), leaf.nq, leaf.nq, leaf.nv)
+                for leaf in leaves
+            ]
+        elif nq == 2 and isinstance(joint.joint, Revolute):
+            pieces = [(_PinocchioUnbounded(), 1, 2, 1)]
+        elif nq == 4 and [type(leaf) for leaf in leaves] in ([Free2D], [Planar, Revolute]):
+            pieces = [(_PinocchioPlanar(), 3, 4, 3)]
+        else:
+            raise ValueError(f"joint {joint.name!r} has nq = {joint.nq} here and {nq} in Pinocchio")
+        rules.append((joint, pieces))
+    return _layout(model, rules)
+
+
+def _mujoco(model: Model, order: Sequence[str] | None) -> _Layout:
+    def rule(leaf: Joint) -> _Same:
+        if isinstance(leaf, Free):
+            return _MujocoFree()
+        return _MujocoSpherical() if isinstance(leaf, Spherical) else _Same()
+
+    return _layout(
+        model,
+        [
+            (joint, [(rule(leaf), leaf.nq, leaf.nq, leaf.nv) for leaf in _leaves(joint.joint)])
+            for joint in _in_order(model, order)
+        ],
+    )
+
+
+def _convert(
+    layout: _Layout,
+    to: bool,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None,
+    tau: ArrayLike | None,
+) -> Array | tuple[Array, ...]:
+    """Convert from ours to theirs, or back."""
+    model, parts = layout.model, layout.parts
+
+    def array(x: ArrayLike, name: str, size: int) -> Array:
+        x = np.asarray(x)
+        x = x.astype(np.result_type(x, np.float64), copy=False)
+        if x.ndim == 0 or x.shape[-1] != size:
+            raise ValueError(f"{name} has shape {x.shape}, expected (..., {size})")
+        return x
+
+    q_in = array(q, "q", model.nq if to else layout.nq)
+    q_out = np.empty((*q_in.shape[:-1], layout.nq if to else model.nq), q_in.dtype)
+    for part in parts:
+        if to:
+            q_out[..., part.q_theirs] = part.rule.q_to(q_in[..., part.q_ours])
+        else:
+            q_out[..., part.q_ours] = part.rule.q_from(q_in[..., part.q_theirs])
+    if v is None and a is None and tau is None:
+        return q_out
+    q_ours = q_in if to else q_out
+
+    def tangent(x: Array, v_ours: Array | None) -> Array:
+        """X x, or X^T x; with v_ours also the drift, for accelerations."""
+        batch = np.broadcast_shapes(*(y.shape[:-1] for y in (q_ours, x, v_ours) if y is not None))
+        out = np.empty((*batch, model.nv), np.result_type(q_ours, x))
+        for part in parts:
+            q_part = q_ours[..., part.q_ours]
+            drift = 0.0 if v_ours is None else part.rule.drift(q_part, v_ours[..., part.v_ours])
+            if to:
+                out[..., part.v_theirs] = part.rule.v_to(q_part, x[..., part.v_ours]) + drift
+            else:
+                out[..., part.v_ours] = part.rule.v_from(q_part, x[..., part.v_theirs] - drift)
+        return out
+
+    results = [q_out]
+    v_ours = None
+    if v is not None:
+        v_in = array(v, "v", model.nv)
+        results.append(tangent(v_in, None))
+        v_ours = v_in if to else results[-1]
+    if a is not None:
+        if v_ours is None:
+            raise ValueError("a cannot be converted without v: pass v too")
+        results.append(tangent(array(a, "a", model.nv), v_ours))
+    if tau is not None:
+        results.append(tangent(array(tau, "tau", model.nv), None))
+    return tuple(results)

@@ -1,0 +1,601 @@
+"""Every joint, as a small frozen description; and the contract for joints of the user's own.
+
+A joint is a map q -> T(q), the pose of the child's frame in the joint's frame, with T at the neutral q the identity
+except for splines. Its velocity v gives the child's twist S(q) v in the child's frame. Joints with q in R^n have
+v = dq/dt; the quaternion joints (`Spherical`, `Free`) have v in the child's frame, and derivatives with respect to q are
+along `plus(q, dv)`.
+
+The core knows a few kinds of factors and makes every joint a chain of them: T = before K(q) before K(q) ... after.
+Adding a joint means one class here, one kernel entry in core/ if no chain of the present kinds will do, and one line in
+the list of tests/test_joints.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
+
+import numpy as np
+
+from torsor import _core, _errors, spatial
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray = NDArray[np.float64]
+    Vector = tuple[float, float, float]
+
+# Kinds of factors, numbered as in core/model.hpp.
+_REVOLUTE, _PRISMATIC, _SCREW, _SPHERICAL, _FREE, _EXPONENTIAL, _CURVE, _SURFACE, _CUSTOM = range(9)
+_SIZES = {_SPHERICAL: (4, 3), _FREE: (7, 6), _EXPONENTIAL: (3, 3), _SURFACE: (2, 2)}  # (nq, nv); the others (1, 1)
+
+Pose = tuple["FloatArray", "FloatArray"]  # (R, p), unchecked
+IDENTITY: Pose = (np.eye(3), np.zeros(3))
+
+
+def compose(a: Pose, b: Pose) -> Pose:
+    """The pose a b."""
+    return a[0] @ b[0], a[0] @ b[1] + a[1]
+
+
+class Factor(NamedTuple):
+    """One motion that the core knows: the pose `before` it, then the motion."""
+
+    kind: int
+    nq: int
+    nv: int
+    before: Pose = IDENTITY
+    pitch: float = 0.0
+    data: Any = None
+
+
+Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
+
+
+def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
+    a = spatial.frozen_array(axis, (3,), name)
+    largest = float(np.abs(a).max())
+    if largest == 0:
+        raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
+    a = a / largest
+    x, y, z = (a / np.sqrt(a @ a)).tolist()
+    return (x, y, z)
+
+
+def _z_to(axis: Vector) -> FloatArray:
+    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes."""
+    z = np.array(axis)
+    x = np.zeros(3)
+    x[(int(np.abs(z).argmax()) + 1) % 3] = 1.0
+    x = x - (x @ z) * z
+    x = x / np.sqrt(x @ x)
+    return np.stack([x, np.cross(z, x), z], axis=1)
+
+
+def _about(kind: int, axis: Vector, pitch: float = 0.0) -> Chain:
+    """The chain of one revolute, prismatic or screw factor about or along `axis`."""
+    R = _z_to(axis)
+    return (Factor(kind, 1, 1, (R, np.zeros(3)), pitch),), (R.T, np.zeros(3))
+
+
+def _concatenate(chains: Sequence[Chain]) -> Chain:
+    factors: list[Factor] = []
+    after = IDENTITY
+    for chain, end in chains:
+        for k, factor in enumerate(chain):
+            factors.append(factor._replace(before=compose(after, factor.before)) if k == 0 else factor)
+        after = end if chain else compose(after, end)
+    return tuple(factors), after
+
+
+class Joint(ABC):
+    """What every joint offers. `nq` coordinates, `nv` velocities; all methods take any leading batch shape."""
+
+    @abstractmethod
+    def _chain(self) -> Chain:
+        """The joint as factors of the core."""
+
+    @cached_property
+    def _factors(self) -> Chain:
+        return self._chain()
+
+    @cached_property
+    def _core(self) -> _core.Model:
+        """The core's model of one massless body on this joint."""
+        from torsor.model import compile_tree
+
+        return compile_tree([("", -1, self, IDENTITY, np.zeros(10))], (0.0, 0.0, 0.0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_core", "_factors")}
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return sum(f.nq for f in self._factors[0])
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities, the degrees of freedom."""
+        return sum(f.nv for f in self._factors[0])
+
+    @property
+    def neutral(self) -> FloatArray:
+        """The coordinates (nq,) of rest: zeros, and the identity quaternion."""
+        return np.concatenate([np.zeros(0)] + [_neutral(f) for f in self._factors[0]])
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """Coordinates (nq,) drawn over the joint's range: angles in (-pi, pi), lengths in (-1, 1), rotations uniform."""
+        return np.concatenate([np.zeros(0)] + [_random(f, rng) for f in self._factors[0]])
+
+    @property
+    def range(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends (nq,) of the coordinates for which the joint is made: infinite but for splines."""
+        ends = [_range(f) for f in self._factors[0]]
+        low = np.concatenate([np.zeros(0)] + [e[0] for e in ends])
+        high = np.concatenate([np.zeros(0)] + [e[1] for e in ends])
+        return low, high
+
+    def T(self, q: ArrayLike) -> FloatArray:
+        """The pose (..., 4, 4) of the child's frame in the joint's frame."""
+        return _core.joint_pose(self, q, None, 1)
+
+    def S(self, q: ArrayLike) -> FloatArray:
+        """The joint's Jacobian (..., 6, nv), in the child's frame: T^-1 dT/dt = hat(S v)."""
+        return _core.joint_jacobians(self, q, None, 1)[0]
+
+    def dS(self, q: ArrayLike) -> FloatArray:
+        """dS[..., :, j, k], the derivative of column j of S along velocity k: (..., 6, nv, nv)."""
+        return _core.joint_jacobians(self, q, None, 1)[1]
+
+    def d2S(self, q: ArrayLike) -> FloatArray:
+        """d2S[..., :, j, k, l], the derivative of dS[..., :, j, k] along velocity l: (..., 6, nv, nv, nv)."""
+        return _core.joint_jacobians(self, q, None, 1)[2]
+
+    def Sdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
+        """The time derivative (..., 6, nv) of S when the joint moves with velocity v."""
+        return np.asarray(np.einsum("...ijk,...k->...ij", self.dS(q), np.asarray(v)))
+
+    def dSdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
+        """dSdot[..., :, j, l], the derivative of column j of Sdot along velocity l: (..., 6, nv, nv)."""
+        return np.asarray(np.einsum("...ijkl,...k->...ijl", self.d2S(q), np.asarray(v)))
+
+    def plus(self, q: ArrayLike, dv: ArrayLike) -> FloatArray:
+        """The coordinates (..., nq) reached from q by the displacement dv (..., nv)."""
+        return _core.plus(self, q, dv, None, 1)
+
+    def minus(self, q1: ArrayLike, q0: ArrayLike) -> FloatArray:
+        """The displacement dv (..., nv) with plus(q0, dv) = q1; rotations take the shorter way."""
+        return _core.minus(self, q1, q0, None, 1)
+
+    def normalize(self, q: ArrayLike) -> FloatArray:
+        """q with quaternions of unit length and exponential coordinates of length pi at most."""
+        return _core.normalize(self, q, None, 1)
+
+
+def _neutral(factor: Factor) -> FloatArray:
+    q = np.zeros(factor.nq)
+    if factor.kind in (_SPHERICAL, _FREE):
+        q[-1] = 1.0
+    return q
+
+
+def _random(factor: Factor, rng: np.random.Generator) -> FloatArray:
+    q = rng.uniform(-1.0, 1.0, factor.nq)
+    if factor.kind in (_REVOLUTE, _SCREW):
+        q = np.pi * q
+    elif factor.kind in (_SPHERICAL, _FREE):
+        x = rng.standard_normal(4)
+        q[-4:] = x / np.sqrt(x @ x)
+    elif factor.kind == _EXPONENTIAL:
+        x = rng.standard_normal(4)
+        q = np.asarray(spatial.log3(spatial.quaternion_to_matrix(x)))
+    elif factor.kind in (_CURVE, _SURFACE):
+        low, high = _range(factor)
+        q = rng.uniform(low, high)
+    return q
+
+
+def _range(factor: Factor) -> tuple[FloatArray, FloatArray]:
+    if factor.kind == _CURVE:
+        return np.zeros(1), np.array([len(factor.data[0]) / 12 - 3.0])
+    if factor.kind == _SURFACE:
+        return np.zeros(2), np.array([factor.data[0] - 3.0, factor.data[1] - 3.0])
+    return np.full(factor.nq, -np.inf), np.full(factor.nq, np.inf)
+
+
+@final
+@dataclass(frozen=True)
+class Fixed(Joint):
+    """No freedom. Sueda 2021, 2.5.1."""
+
+    def _chain(self) -> Chain:
+        return (), IDENTITY
+
+
+@dataclass(frozen=True)
+class _Axial(Joint):
+    axis: Vector = (0.0, 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axis", _unit(self.axis))
+
+
+@final
+@dataclass(frozen=True)
+class Revolute(_Axial):
+    """Rotation by the angle q about `axis` (normalised). Sueda 2021, 2.5.7."""
+
+    def _chain(self) -> Chain:
+        return _about(_REVOLUTE, self.axis)
+
+
+@final
+@dataclass(frozen=True)
+class Prismatic(_Axial):
+    """Translation by q along `axis` (normalised). Sueda 2021, 2.5.2."""
+
+    def _chain(self) -> Chain:
+        return _about(_PRISMATIC, self.axis)
+
+
+@final
+@dataclass(frozen=True)
+class Screw(_Axial):
+    """Rotation by q about `axis` (normalised) with a translation of `pitch` q along it: `pitch` is per radian."""
+
+    pitch: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "pitch", float(spatial.frozen_array(self.pitch, (), "pitch")))
+
+    def _chain(self) -> Chain:
+        return _about(_SCREW, self.axis, self.pitch)
+
+
+@final
+@dataclass(frozen=True)
+class Cylindrical(_Axial):
+    """Rotation by q[0] about `axis` (normalised) and translation by q[1] along it."""
+
+    def _chain(self) -> Chain:
+        return _concatenate([_about(_REVOLUTE, self.axis), _about(_PRISMATIC, self.axis)])
+
+
+@final
+@dataclass(frozen=True)
+class Planar(Joint):
+    """Translation by q[0] and q[1] along two directions (normalised, not parallel). Sueda 2021, 2.5.3."""
+
+    directions: tuple[Vector, Vector] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+
+    def __post_init__(self) -> None:
+        pair = spatial.frozen_array(self.directions, (2, 3), "directions")
+        a, b = _unit(pair[0], "directions[0]"), _unit(pair[1], "directions[1]")
+        if np.abs(np.cross(a, b)).max() < 1e-9:
+            raise ValueError(f"directions {a} and {b} are parallel, expected two that span a plane")
+        object.__setattr__(self, "directions", (a, b))
+
+    def _chain(self) -> Chain:
+        return _concatenate([_about(_PRISMATIC, d) for d in self.directions])
+
+
+_AXES: dict[str, Vector] = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
+
+
+@final
+@dataclass(frozen=True)
+class Translational(Joint):
+    """Translation by q in R^3. Sueda 2021, 2.5.4."""
+
+    def _chain(self) -> Chain:
+        return _concatenate([_about(_PRISMATIC, a) for a in _AXES.values()])
+
+
+@final
+@dataclass(frozen=True)
+class Universal(Joint):
+    """Rotation by q[0] about the first axis, then by q[1] about the second. Sueda 2021, 2.5.6, for the default axes x and y."""
+
+    axes: tuple[Vector, Vector] = (_AXES["X"], _AXES["Y"])
+
+    def __post_init__(self) -> None:
+        pair = spatial.frozen_array(self.axes, (2, 3), "axes")
+        a, b = _unit(pair[0], "axes[0]"), _unit(pair[1], "axes[1]")
+        if np.abs(np.cross(a, b)).max() < 1e-9:
+            raise ValueError(f"axes {a} and {b} are parallel, expected two different ones")
+        object.__setattr__(self, "axes", (a, b))
+
+    def _chain(self) -> Chain:
+        return _concatenate([_about(_REVOLUTE, a) for a in self.axes])
+
+
+@final
+@dataclass(frozen=True)
+class Spherical(Joint):
+    """Any rotation: q a quaternion xyzw, v the angular velocity in the child's frame.
+
+    A quaternion of any length but 0 counts as the rotation of its direction; `normalize` and `plus` return unit ones.
+    """
+
+    def _chain(self) -> Chain:
+        return (Factor(_SPHERICAL, 4, 3),), IDENTITY
+
+
+@final
+@dataclass(frozen=True)
+class SphericalEuler(Joint):
+    """Rotation by three angles about coordinate axes in turn, R = R_a(q[0]) R_b(q[1]) R_c(q[2]). Sueda 2021, Tables 1-3.
+
+    All 12 charts: "XYZ", "XZY", "YZX", "YXZ", "ZXY", "ZYX" and "XYX", "XZX", "YZY", "YXY", "ZXZ", "ZYZ". S is singular
+    where `det_S` is 0: at cos q[1] = 0 for three different axes, at sin q[1] = 0 otherwise (so at q = 0 too). There T and S
+    are still right, inverse dynamics holds, and forward dynamics raises `SingularMassMatrixError`; `switch` to another chart
+    before.
+    """
+
+    chart: str = "ZYX"
+    CHARTS: ClassVar[tuple[str, ...]] = tuple(
+        a + b + c for a in "XYZ" for b in "XYZ" for c in "XYZ" if a != b and b != c
+    )
+
+    def __post_init__(self) -> None:
+        if self.chart not in self.CHARTS:
+            raise ValueError(f"no chart {self.chart!r}; charts are {', '.join(self.CHARTS)}")
+
+    def _chain(self) -> Chain:
+        return _concatenate([_about(_REVOLUTE, _AXES[a]) for a in self.chart])
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """Angles (3,) over the chart, clear of its singularities: q[1] in (-0.4, 0.4) pi or, for a repeated axis, (0.1, 0.9) pi."""
+        q = np.pi * rng.uniform(-1.0, 1.0, 3)
+        q[1] = 0.4 * q[1] + (np.pi / 2 if self._proper else 0.0)
+        return q
+
+    @property
+    def _proper(self) -> bool:
+        """Whether the first axis is the last one too: proper Euler angles."""
+        return self.chart[0] == self.chart[2]
+
+    @property
+    def _sign(self) -> float:
+        """1 if the first axis, the second and the one left over are in cyclic order, else -1."""
+        return 1.0 if self.chart[:2] in ("XY", "YZ", "ZX") else -1.0
+
+    def det_S(self, q: ArrayLike) -> FloatArray:
+        """The determinant (...) of the angular rows of S. Sueda 2021, Table 3."""
+        q1 = np.asarray(q)[..., 1]
+        return np.asarray(-np.sin(q1) if self._proper else self._sign * np.cos(q1))
+
+    def from_rotation(self, R: ArrayLike) -> FloatArray:
+        """The angles (..., 3) of rotation matrices (..., 3, 3). Sueda 2021, Table 3.
+
+        q[1] lies in [-pi/2, pi/2], or in [0, pi] for a repeated axis. At the chart's singularity q[2] is 0.
+        """
+        R = np.asarray(R, dtype=np.float64)
+        i, j = ("XYZ".index(c) for c in self.chart[:2])
+        k, s = 3 - i - j, self._sign
+        if self._proper:  # R[i, i] = cos q1; column and row i hold the rest
+            sine = np.hypot(R[..., j, i], R[..., k, i])
+            q1 = np.arctan2(sine, R[..., i, i])
+            q0 = np.arctan2(R[..., j, i], -s * R[..., k, i])
+            q2 = np.arctan2(R[..., i, j], s * R[..., i, k])
+        else:  # R[i, k] = s sin q1
+            sine = np.hypot(R[..., j, k], R[..., k, k])  # |cos q1|
+            q1 = np.arctan2(s * R[..., i, k], sine)
+            q0 = np.arctan2(-s * R[..., j, k], R[..., k, k])
+            q2 = np.arctan2(-s * R[..., i, j], R[..., i, i])
+        locked = sine < 1e-12
+        q0 = np.where(locked, np.arctan2(s * R[..., k, j], R[..., j, j]), q0)
+        return np.stack([q0, q1, np.where(locked, 0.0, q2)], axis=-1)
+
+    def switch(
+        self, to: str | SphericalEuler, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
+    ) -> tuple[FloatArray, ...]:
+        """The same motion in another chart: (q,), (q, v) or (q, v, a), as many as are given. Sueda 2021, (2.40)."""
+        new = to if isinstance(to, SphericalEuler) else SphericalEuler(to)
+        return _rechart(self, new, q, new.from_rotation(self.T(q)[..., :3, :3]), v, a)
+
+
+def _rechart(
+    old: Joint, new: Joint, q: ArrayLike, q_new: FloatArray, v: ArrayLike | None, a: ArrayLike | None
+) -> tuple[FloatArray, ...]:
+    """q_new, and v and a in its coordinates, for the motion that old has at q. Sueda 2021, (2.40)."""
+    if v is None:
+        return (q_new,)
+    solve = np.linalg.inv(new.S(q_new)[..., :3, :])
+
+    def times(A: FloatArray, x: ArrayLike) -> FloatArray:
+        return np.asarray(np.einsum("...ij,...j->...i", A, np.asarray(x)))
+
+    v_new = times(solve, times(old.S(q)[..., :3, :], v))
+    if a is None:
+        return q_new, v_new
+    rate = times(old.Sdot(q, v)[..., :3, :], v) + times(old.S(q)[..., :3, :], a)
+    return q_new, v_new, times(solve, rate - times(new.Sdot(q_new, v_new)[..., :3, :], v_new))
+
+
+@final
+@dataclass(frozen=True)
+class SphericalExp(Joint):
+    """Any rotation in exponential coordinates, R = exp(hat(q)). Sueda 2021, 2.5.8.
+
+    Regular at q = 0. S is singular where the length of q is a multiple of 2 pi (but 0); `reparametrize` before, as
+    `normalize` does for q alone beyond pi.
+    """
+
+    def _chain(self) -> Chain:
+        return (Factor(_EXPONENTIAL, 3, 3),), IDENTITY
+
+    def reparametrize(
+        self, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
+    ) -> tuple[FloatArray, ...]:
+        """The same motion with |q| at most pi: (q,), (q, v) or (q, v, a), as many as are given."""
+        return _rechart(self, self, q, self.normalize(q), v, a)
+
+
+@final
+@dataclass(frozen=True)
+class Free(Joint):
+    """Any pose: q position (3) and quaternion xyzw (4), v the twist in the child's frame, angular part first."""
+
+    def _chain(self) -> Chain:
+        return (Factor(_FREE, 7, 6),), IDENTITY
+
+
+@final
+@dataclass(frozen=True)
+class Free2D(Joint):
+    """Any pose in the x-y plane: q = (x, y, angle). Sueda 2021, 2.5.10."""
+
+    def _chain(self) -> Chain:
+        return _concatenate([Planar()._chain(), Revolute()._chain()])
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Composite(Joint):
+    """Joints one after the other with nothing between: T = T_1(q_1) T_2(q_2) ... Sueda 2021, 2.5.9 and 2.5.11.
+
+    `Composite(Translational(), SphericalEuler("XYZ"))`, or the other way round, is Sueda's free joint in 3D.
+    """
+
+    joints: tuple[Joint, ...]
+
+    def __init__(self, *joints: Joint) -> None:
+        for j in joints:
+            if not isinstance(j, Joint):
+                raise TypeError(f"Composite takes joints, got {type(j).__name__}")
+        object.__setattr__(self, "joints", joints)
+
+    def __repr__(self) -> str:
+        return f"Composite({', '.join(map(repr, self.joints))})"
+
+    def _chain(self) -> Chain:
+        return _concatenate([j._chain() for j in self.joints])
+
+    def random(self, rng: np.random.Generator) -> FloatArray:
+        """Coordinates (nq,), drawn joint by joint."""
+        return np.concatenate([np.zeros(0)] + [j.random(rng) for j in self.joints])
+
+
+@final
+@dataclass(frozen=True, init=False)
+class SplineCurve(Joint):
+    """Motion along a uniform cubic B-spline through space of poses. Sueda 2021, 2.5.12 and Alg. 3.
+
+    Parameters
+    ----------
+    frames : sequence of SE3
+        Control frames, four or more. q runs over [0, len(frames) - 3], one unit for each four neighbours, twice
+        differentiable where segments meet. Outside that range the first or last segment's polynomial goes on.
+    """
+
+    frames: tuple[spatial.SE3, ...]
+
+    def __init__(self, frames: Sequence[spatial.SE3]) -> None:
+        frames = tuple(frames)
+        if not all(isinstance(f, spatial.SE3) for f in frames):
+            raise TypeError("frames of a SplineCurve must be SE3 poses")
+        if len(frames) < 4:
+            raise ValueError(f"a SplineCurve needs 4 frames at least, got {len(frames)}")
+        for i in range(1, len(frames)):
+            turn = (frames[i - 1].inverse() @ frames[i]).log()[:3]
+            if np.sqrt(turn @ turn) > np.pi - 1e-6:
+                raise ValueError(
+                    f"frames {i - 1} and {i} are half a turn apart, so the way between them is not defined; "
+                    "put a frame between them"
+                )
+        object.__setattr__(self, "frames", frames)
+
+    def _chain(self) -> Chain:
+        poses = np.concatenate([np.concatenate([f.R.ravel(), f.p]) for f in self.frames])
+        steps = np.concatenate([(a.inverse() @ b).log() for a, b in zip(self.frames[:-1], self.frames[1:], strict=True)])
+        return (Factor(_CURVE, 1, 1, data=(poses.tolist(), steps.tolist())),), IDENTITY
+
+
+@final
+@dataclass(frozen=True, init=False)
+class SplineSurface(Joint):
+    """Two coordinates that move all six freedoms by tensor-product cubic B-splines. Sueda 2021, 2.5.13 and Alg. 4.
+
+    Parameters
+    ----------
+    values : (6, m, n) array_like
+        Control values of the x, y, z translations, then of the rotations about x, y, z, applied in this order; m and n are
+        4 at least. q runs over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go on.
+    """
+
+    values: tuple[tuple[tuple[float, ...], ...], ...]
+
+    def __init__(self, values: ArrayLike) -> None:
+        shape = np.shape(values)
+        if len(shape) != 3 or shape[0] != 6 or min(shape[1:]) < 4:
+            raise ValueError(f"values has shape {shape}, expected (6, m, n) with m and n at least 4")
+        array = spatial.frozen_array(values, shape, "values")
+        object.__setattr__(self, "values", tuple(tuple(map(tuple, grid)) for grid in array.tolist()))
+
+    def _chain(self) -> Chain:
+        a = np.array(self.values)
+        return (Factor(_SURFACE, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
+
+
+class CustomJoint(Joint):
+    """A joint of the user's own, with q in R^n, n from 1 to 6, written in Python.
+
+    Derive a class with an attribute `dofs` (that n) and the methods `T`, `S`, `dS` and `d2S`; the rest follows from them.
+    Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n, n, n). Set
+    `batched = True` when they also take (..., n), which spares a loop in Python. They must be written without abs, conj or
+    comparisons of complex numbers if complex steps are to go through them. `testing.check_joint` checks them all.
+
+    To be sent to other processes and compared, an instance needs what Python asks for: to be picklable, and `__eq__`.
+    The methods run under the interpreter lock, for a few states at a time: such a joint is far slower than a built-in one.
+    """
+
+    dofs: int
+    batched: ClassVar[bool] = False
+
+    @abstractmethod
+    def T(self, q: ArrayLike) -> FloatArray:
+        """The pose (4, 4) of the child's frame in the joint's frame."""
+
+    @abstractmethod
+    def S(self, q: ArrayLike) -> FloatArray:
+        """The Jacobian (6, n): hat6(S[:, k]) = T^-1 dT/dq_k."""
+
+    @abstractmethod
+    def dS(self, q: ArrayLike) -> FloatArray:
+        """dS[:, j, k] = d S[:, j] / dq_k, (6, n, n)."""
+
+    @abstractmethod
+    def d2S(self, q: ArrayLike) -> FloatArray:
+        """d2S[:, j, k, l] = d dS[:, j, k] / dq_l, (6, n, n, n)."""
+
+    def _chain(self) -> Chain:
+        n = getattr(self, "dofs", None)
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 6:
+            raise _errors.ModelError(f"{type(self).__name__}.dofs is {n!r}, expected an integer from 1 to 6")
+        return (Factor(_CUSTOM, n, n, data=self),), IDENTITY
+
+    def _evaluate(self, q: NDArray[Any], level: int) -> NDArray[Any]:
+        """T, S, dS and, at level 3, d2S of the rows of q, flat, one row for each: what the core asks for."""
+        n = q.shape[1]
+        parts = [(self.T, (4, 4)), (self.S, (6, n)), (self.dS, (6, n, n)), (self.d2S, (6, n, n, n))]
+        out = []
+        for part, (function, shape) in enumerate(parts):
+            if part > level:
+                value = np.zeros((len(q), *shape), q.dtype)
+            elif self.batched:
+                value = np.asarray(function(q))
+            else:
+                value = np.stack([np.asarray(function(row)) for row in q])
+            if value.shape != (len(q), *shape) or not np.can_cast(value.dtype, q.dtype, "same_kind"):
+                raise _errors.ModelError(
+                    f"{type(self).__name__}.{function.__name__} gave shape {value.shape[1:]} and dtype {value.dtype}, "
+                    f"expected {shape} and {q.dtype}"
+                )
+            out.append(value.reshape(len(q), -1).astype(q.dtype))
+        return np.ascontiguousarray(np.concatenate(out, axis=1))

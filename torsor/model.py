@@ -1,0 +1,508 @@
+"""Models: a builder that cannot build wrong ones, and the frozen tree that it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from torsor import _core
+from torsor._check import listed
+from torsor._errors import ModelError
+from torsor.inertia import Inertia
+from torsor.joints import IDENTITY, Fixed, Joint, Pose, compose
+from torsor.spatial import SE3, frozen_array
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray = NDArray[np.float64]
+
+WORLD = "world"
+
+
+@final
+@dataclass(frozen=True)
+class Visual:
+    """A shape that stands for a body in pictures.
+
+    `shape` is "box", "sphere", "cylinder", "capsule", "ellipsoid" or "mesh"; `size` its edge lengths, radius, or radius and
+    length; a mesh has the file name `mesh` and `mesh_scale` instead.
+    """
+
+    shape: str
+    size: tuple[float, ...] = ()
+    placement: SE3 = field(default_factory=SE3)
+    color: tuple[float, float, float, float] | None = None
+    mesh: str | None = None
+    mesh_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+
+
+@final
+@dataclass(frozen=True)
+class Body:
+    """A body of a model, with the joint that carries it: what `ModelBuilder.add_body` was told."""
+
+    name: str
+    parent: str
+    joint: Joint
+    placement: SE3
+    inertia: Inertia
+    joint_name: str
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    velocity_limit: tuple[float, ...]
+    effort_limit: tuple[float, ...]
+    visuals: tuple[Visual, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class ModelJoint:
+    """A joint of a model and where its numbers stand: `q[j.q_slice]`, `v[j.v_slice]`."""
+
+    name: str
+    body: str
+    joint: Joint
+    q_slice: slice
+    v_slice: slice
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    velocity_limit: tuple[float, ...]
+    effort_limit: tuple[float, ...]
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return self.q_slice.stop - self.q_slice.start
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities."""
+        return self.v_slice.stop - self.v_slice.start
+
+
+def _flat(pose: Pose) -> list[float]:
+    return [*pose[0].ravel().tolist(), *pose[1].tolist()]
+
+
+def _inertia_at(pose: Pose, parameters: FloatArray) -> FloatArray:
+    """The ten parameters of a body whose frame stands at `pose`."""
+    R, p = pose
+    m, h = parameters[0], R @ parameters[1:4]
+    xx, xy, yy, xz, yz, zz = parameters[4:]
+    J = R @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ R.T
+    g = h + m * p
+    J = J + (p @ h + p @ g) * np.eye(3) - np.outer(p, h) - np.outer(g, p)
+    return np.array([m, *g, J[0, 0], J[0, 1], J[1, 1], J[0, 2], J[1, 2], J[2, 2]])
+
+
+def compile_tree(
+    tree: Sequence[tuple[str, int, Joint, Pose, FloatArray]], gravity: tuple[float, float, float]
+) -> _core.Model:
+    """The core's model of (name, parent index or -1, joint, placement, ten inertial parameters) rows, parents first.
+
+    Joints become chains of factors, bodies on fixed joints are merged into those that carry them, and bodies are numbered
+    depth first with the children of each in order of their names, so that results do not depend on the order of the rows.
+    """
+    iq, iv, nq, nv = [], [], 0, 0
+    children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
+    for b, (_, parent, joint, _, _) in enumerate(tree):
+        children[parent].append(b)  # the world's are last
+        iq.append(nq)
+        iv.append(nv)
+        nq += joint.nq
+        nv += joint.nv
+    bodies: list[list[Any]] = []
+    inertias: list[FloatArray] = []
+    frames: list[Any] = [None] * len(tree)
+    carrier: list[tuple[int, Pose]] = [(-1, IDENTITY)] * len(tree)
+    general: list[tuple[int, int, Any]] = []
+    stack = sorted(children[-1], key=lambda b: tree[b][0], reverse=True)
+    while stack:
+        b = stack.pop()
+        stack.extend(sorted(children[b], key=lambda c: tree[c][0], reverse=True))
+        _, parent, joint, placement, parameters = tree[b]
+        core, start = carrier[parent] if parent >= 0 else (-1, IDENTITY)
+        start = compose(start, placement)
+        factors, after = joint._factors
+        at_q, at_v = iq[b], iv[b]
+        for factor in factors:
+            index = -1
+            if factor.kind >= _FIRST_GENERAL:
+                index = len(general)
+                general.append((factor.kind, factor.nv, factor.data))
+            M = compose(start, factor.before)
+            bodies.append([core, factor.kind, at_q, at_v, factor.nv, b, index, factor.pitch, _flat(M)])
+            inertias.append(np.zeros(10))
+            core, start = len(bodies) - 1, IDENTITY
+            at_q += factor.nq
+            at_v += factor.nv
+        pose = compose(start, after)
+        carrier[b] = (core, pose)
+        if core >= 0:
+            inertias[core] = inertias[core] + _inertia_at(pose, parameters)
+        frames[b] = (core, parent, _flat(pose), parameters.tolist())
+    rows = [tuple([*body, inertia.tolist()]) for body, inertia in zip(bodies, inertias, strict=True)]
+    return _core.Model(nq, nv, list(gravity), rows, frames, general)
+
+
+_FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model.hpp
+
+
+def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
+    if value is None:
+        return (default,) * size
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(size, float(array))
+    if array.shape != (size,):
+        raise ModelError(f"{name} has shape {array.shape}, expected one number or {size}")
+    if np.isnan(array).any():
+        raise ModelError(f"{name} is not a number: got {array.tolist()}")
+    return tuple(array.tolist())
+
+
+@final
+class ModelBuilder:
+    """Collects bodies; `build` returns the model.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    gravity : (3,) array_like
+        Acceleration of free fall in the world's frame.
+    """
+
+    def __init__(self, name: str = "model", gravity: ArrayLike = (0.0, 0.0, -9.81)) -> None:
+        self.name = name
+        self._gravity = _gravity(gravity)
+        self._bodies: dict[str, Body] = {}
+        self._joint_names: set[str] = set()
+
+    def add_body(
+        self,
+        name: str,
+        parent: str = WORLD,
+        joint: Joint | None = None,
+        placement: SE3 | None = None,
+        inertia: Inertia | None = None,
+        *,
+        joint_name: str | None = None,
+        position_limits: tuple[ArrayLike, ArrayLike] | None = None,
+        velocity_limit: ArrayLike | None = None,
+        effort_limit: ArrayLike | None = None,
+        visuals: Iterable[Visual] = (),
+    ) -> ModelBuilder:
+        """Adds a body and the joint that carries it.
+
+        Parameters
+        ----------
+        name : str
+            The body's name, unlike any other's and not "world".
+        parent : str
+            Name of a body added before, or "world".
+        joint : Joint, optional
+            How it moves against its parent; `Fixed()` if left out.
+        placement : SE3, optional
+            Pose of the joint's frame in the parent's frame. The body's frame is the joint's, moved by the joint.
+        inertia : Inertia, optional
+            In the body's frame; a massless body if left out.
+        joint_name : str, optional
+            The joint's name; the body's if left out. Look-ups take either.
+        position_limits : (lower, upper), optional
+            Each one number for all coordinates of the joint, or one for each.
+        velocity_limit, effort_limit : array_like, optional
+            Each one number for all velocities of the joint, or one for each.
+        visuals : iterable of Visual
+            Kept for drawing.
+
+        Returns
+        -------
+        ModelBuilder
+            The builder itself, so that calls can be chained.
+        """
+        joint_name = name if joint_name is None else joint_name
+        for label, text in (("body", name), ("joint", joint_name)):
+            if not isinstance(text, str) or not text:
+                raise ModelError(f"a {label}'s name must be a non-empty string, got {text!r}")
+        if name == WORLD or joint_name == WORLD:
+            raise ModelError(f"{WORLD!r} is the world's own name; give the body and its joint others")
+        if name in self._bodies:
+            raise ModelError(f"there is already a body named {name!r}; names must differ")
+        taken = self._joint_names
+        if joint_name in taken or (joint_name != name and joint_name in self._bodies):
+            raise ModelError(f"there is already a joint or body named {joint_name!r}; give joint_name= another")
+        if name in taken:
+            raise ModelError(f"there is already a joint named {name!r}; give the body another name")
+        if not isinstance(parent, str) or (parent != WORLD and parent not in self._bodies):
+            raise ModelError(
+                f"parent of {name!r} is {parent!r}, which is no body added so far; bodies are {listed([WORLD, *self._bodies])}"
+            )
+        joint = Fixed() if joint is None else joint
+        placement = SE3() if placement is None else placement
+        inertia = Inertia.zero() if inertia is None else inertia
+        for label, value, kind in (("joint", joint, Joint), ("placement", placement, SE3), ("inertia", inertia, Inertia)):
+            if not isinstance(value, kind):
+                hint = f"; did you mean {value.__name__}()?" if isinstance(value, type) and issubclass(value, kind) else ""
+                raise TypeError(f"{label} of {name!r} must be a {kind.__name__}, got {value!r}{hint}")
+        low, high = joint.range
+        if position_limits is not None:
+            try:
+                lower, upper = position_limits
+            except (TypeError, ValueError):
+                raise ModelError(f"position_limits of {name!r} must be (lower, upper), got {position_limits!r}") from None
+            low = np.array(_limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"))
+            high = np.array(_limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"))
+            if (low > high).any():
+                raise ModelError(f"position_limits of {name!r} have lower {low.tolist()} above upper {high.tolist()}")
+        body = Body(
+            name,
+            parent,
+            joint,
+            placement,
+            inertia,
+            joint_name,
+            tuple(low.tolist()),
+            tuple(high.tolist()),
+            _limits(velocity_limit, joint.nv, np.inf, f"velocity_limit of {name!r}"),
+            _limits(effort_limit, joint.nv, np.inf, f"effort_limit of {name!r}"),
+            tuple(visuals),
+        )
+        self._bodies[name] = body
+        self._joint_names.add(joint_name)
+        return self
+
+    def build(self) -> Model:
+        """The model. The builder can go on to build others."""
+        return Model(self.name, self._gravity, tuple(self._bodies.values()))
+
+
+def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
+    x, y, z = frozen_array(gravity, (3,), "gravity").tolist()
+    return (x, y, z)
+
+
+@final
+@dataclass(frozen=True)
+class Model:
+    """A tree of bodies, frozen. `ModelBuilder` and the loaders make models; every algorithm takes one.
+
+    `print(model)` shows the tree. Models compare by what they are made of, pickle, and can be used from many threads.
+    """
+
+    name: str
+    gravity: tuple[float, float, float]
+    bodies: tuple[Body, ...]
+
+    @cached_property
+    def _core(self) -> _core.Model:
+        index = {b.name: i for i, b in enumerate(self.bodies)}
+        tree = [
+            (b.name, index.get(b.parent, -1), b.joint, (b.placement.R, b.placement.p), b.inertia.parameters)
+            for b in self.bodies
+        ]
+        return compile_tree(tree, self.gravity)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "gravity": self.gravity, "bodies": self.bodies}
+
+    @cached_property
+    def joints(self) -> tuple[ModelJoint, ...]:
+        """One joint for each body, in the bodies' order; fixed ones have empty slices."""
+        joints, nq, nv = [], 0, 0
+        for b in self.bodies:
+            q, v = slice(nq, nq + b.joint.nq), slice(nv, nv + b.joint.nv)
+            joints.append(
+                ModelJoint(b.joint_name, b.name, b.joint, q, v, b.lower, b.upper, b.velocity_limit, b.effort_limit)
+            )
+            nq, nv = q.stop, v.stop
+        return tuple(joints)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        """Index of every body and joint by name."""
+        index = {b.joint_name: i for i, b in enumerate(self.bodies)}
+        return index | {b.name: i for i, b in enumerate(self.bodies)}
+
+    @property
+    def nbodies(self) -> int:
+        """Number of bodies, the world not counted."""
+        return len(self.bodies)
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates: the length of q."""
+        return self.joints[-1].q_slice.stop if self.bodies else 0
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities: the length of v, a and tau."""
+        return self.joints[-1].v_slice.stop if self.bodies else 0
+
+    def _find(self, name: str, kind: str) -> int:
+        if isinstance(name, str) and name in self._index:
+            return self._index[name]
+        names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
+        plural = "joints" if kind == "joint" else "bodies"
+        raise KeyError(f"no {kind} named {name!r}; {plural} are {listed(names)}")
+
+    def joint(self, name: str) -> ModelJoint:
+        """The joint of this name, or that carries the body of this name."""
+        return self.joints[self._find(name, "joint")]
+
+    def body(self, name: str) -> Body:
+        """The body of this name, or that the joint of this name carries."""
+        return self.bodies[self._find(name, "body")]
+
+    @property
+    def q_lower(self) -> FloatArray:
+        """Lower position limits (nq,), -inf where there is none."""
+        return np.array([x for b in self.bodies for x in b.lower])
+
+    @property
+    def q_upper(self) -> FloatArray:
+        """Upper position limits (nq,), inf where there is none."""
+        return np.array([x for b in self.bodies for x in b.upper])
+
+    @property
+    def velocity_limit(self) -> FloatArray:
+        """Velocity limits (nv,), inf where there is none."""
+        return np.array([x for b in self.bodies for x in b.velocity_limit])
+
+    @property
+    def effort_limit(self) -> FloatArray:
+        """Limits of torques and forces (nv,), inf where there is none."""
+        return np.array([x for b in self.bodies for x in b.effort_limit])
+
+    @property
+    def mass(self) -> float:
+        """Total mass of the bodies, those fixed to the world included."""
+        return float(sum(b.inertia.mass for b in self.bodies))
+
+    @property
+    def neutral(self) -> FloatArray:
+        """The coordinates (nq,) of rest: zeros, and identity quaternions."""
+        return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+
+    def random(self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None) -> FloatArray:
+        """Random coordinates (nq,), or (*size, nq): each joint's own range, cut to its limits where these are finite."""
+        rng = np.random.default_rng(rng)
+        if size is not None:
+            shape = (size,) if isinstance(size, int) else tuple(size)
+            rows = [self.random(rng) for _ in range(int(np.prod(shape)))]
+            return np.array(rows).reshape(*shape, self.nq)
+        q = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+        low, high = self.q_lower, self.q_upper
+        bounded = np.isfinite(low) & np.isfinite(high)
+        q[bounded] = rng.uniform(low[bounded], high[bounded])
+        return self.normalize(q)
+
+    def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """The coordinates (..., nq) reached from q by the displacement dv (..., nv) in the tangent space at q.
+
+        Vector joints add; a quaternion joint moves by the exponential of dv in the child's frame.
+        """
+        return _core.plus(self, q, dv, out, threads)
+
+    def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """The displacement dv (..., nv) with plus(q0, dv) = q1; rotations take the shorter way, pi at most."""
+        return _core.minus(self, q1, q0, out, threads)
+
+    def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """q with quaternions of unit length and exponential coordinates of length pi at most: the same poses."""
+        return _core.normalize(self, q, out, threads)
+
+    def with_gravity(self, gravity: ArrayLike) -> Model:
+        """A copy with another acceleration of free fall (3,)."""
+        return replace(self, gravity=_gravity(gravity))
+
+    def with_inertia(self, name: str, inertia: Inertia) -> Model:
+        """A copy in which a body has another inertia."""
+        if not isinstance(inertia, Inertia):
+            raise TypeError(f"inertia must be an Inertia, got {inertia!r}")
+        i = self._find(name, "body")
+        return replace(
+            self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
+        )
+
+    def lock(self, positions: Mapping[str, ArrayLike]) -> Model:
+        """A copy in which joints are welded at given coordinates: `lock({"finger": 0.02})`.
+
+        A locked body becomes part of the body that carries it: its inertia and visuals are merged there, its children hang
+        there, and its name is gone. A body locked to the world stays, on a fixed joint.
+        """
+        locked: dict[int, FloatArray] = {}
+        for name, value in positions.items():
+            i = self._find(name, "joint")
+            q = np.atleast_1d(np.asarray(value, dtype=np.float64))
+            joint = self.bodies[i].joint
+            if q.shape != (joint.nq,):
+                raise ValueError(f"position of {name!r} has shape {q.shape}, expected ({joint.nq},)")
+            if not np.isfinite(q).all():
+                raise ValueError(f"position of {name!r} is not finite: got {q.tolist()}")
+            locked[i] = joint.normalize(q)
+        moved: dict[str, tuple[str, SE3]] = {}  # welded body -> the body it is now part of, and its pose there
+        kept: dict[str, Body] = {}
+        for i, b in enumerate(self.bodies):
+            parent, at = moved.get(b.parent, (b.parent, SE3()))
+            placement = at @ b.placement if b.parent in moved else b.placement
+            if i not in locked:
+                kept[b.name] = replace(b, parent=parent, placement=placement)
+                continue
+            pose = placement @ SE3.from_matrix(b.joint.T(locked[i]))
+            if parent == WORLD:
+                empty: tuple[float, ...] = ()
+                kept[b.name] = replace(
+                    b, parent=parent, placement=pose, joint=Fixed(),
+                    lower=empty, upper=empty, velocity_limit=empty, effort_limit=empty,
+                )  # fmt: skip
+                continue
+            moved[b.name] = (parent, pose)
+            p = kept[parent]
+            visuals = tuple(replace(s, placement=pose @ s.placement) for s in b.visuals)
+            kept[parent] = replace(p, inertia=p.inertia + b.inertia.transformed(pose), visuals=p.visuals + visuals)
+        return replace(self, bodies=tuple(kept.values()))
+
+    def __str__(self) -> str:
+        children: dict[str, list[int]] = {}
+        for i, b in enumerate(self.bodies):
+            children.setdefault(b.parent, []).append(i)
+        rows: list[tuple[str, str, str, str, str]] = []
+        stack = [(i, "", k == len(children[WORLD]) - 1) for k, i in enumerate(children.get(WORLD, []))][::-1]
+        while stack:
+            i, indent, last = stack.pop()
+            b, j = self.bodies[i], self.joints[i]
+            label = f"{indent}{'└─' if last else '├─'} {b.name}"
+            joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
+            rows.append((label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
+            below = children.get(b.name, [])
+            inner = indent + ("   " if last else "│  ")
+            stack.extend([(c, inner, k == len(below) - 1) for k, c in enumerate(below)][::-1])
+        head = f"{self.name}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}, mass {self.mass:.6g}"
+        table = [("world", "joint", "q", "v", "mass"), *rows]
+        width = [max(len(row[k]) for row in table) for k in range(5)]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
+        return "\n".join([head, *lines])
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
+
+
+def _joint_text(body: Body) -> str:
+    name = type(body.joint).__name__
+    axis = getattr(body.joint, "axis", None)
+    chart = getattr(body.joint, "chart", None)
+    if axis is not None:
+        return f"{name}({', '.join(f'{x:.3g}' for x in axis)})"
+    return f"{name}({chart})" if chart else name
+
+
+def _slice_text(letter: str, s: slice) -> str:
+    if s.start == s.stop:
+        return "-"
+    return f"{letter}[{s.start}]" if s.stop == s.start + 1 else f"{letter}[{s.start}:{s.stop}]"

@@ -1,0 +1,167 @@
+"""Tools to verify derivatives, joints and algorithms: complex step, random trees, the contract of a joint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import _check, spatial
+from torsor.inertia import Inertia
+from torsor.joints import (
+    Composite,
+    Cylindrical,
+    Free,
+    Free2D,
+    Joint,
+    Planar,
+    Prismatic,
+    Revolute,
+    Screw,
+    Spherical,
+    SphericalEuler,
+    SphericalExp,
+    SplineCurve,
+    SplineSurface,
+    Translational,
+    Universal,
+)
+from torsor.model import Model, ModelBuilder
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Array = NDArray[Any]
+    FloatArray = NDArray[np.float64]
+
+STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+
+
+@contextmanager
+def complex_inputs() -> Iterator[None]:
+    """Within it every value function, `plus` and `minus` take complex arrays and give complex results.
+
+    They are analytic in their arguments, for imaginary parts so small that their squares vanish.
+    """
+    token = _check.complex_allowed.set(True)
+    try:
+        yield
+    finally:
+        _check.complex_allowed.reset(token)
+
+
+def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
+    """The derivative of f at x (n,): shape (*f(x).shape, n), exact to rounding.
+
+    To differentiate with respect to q use `lambda d: f(model.plus(q, d))` at zeros(nv).
+    """
+    x = np.asarray(x, dtype=np.float64)
+    columns = []
+    with complex_inputs():
+        for k in range(x.size):
+            z = x.astype(np.complex128)
+            z[k] += 1j * STEP
+            columns.append(np.imag(f(z)) / STEP)
+    return np.stack(columns, axis=-1)
+
+
+def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11) -> None:
+    """Raises AssertionError unless T, S, dS, d2S, plus and minus of a joint agree with each other at a random q.
+
+    S against the complex step of T, dS of S, d2S of dS, Sdot and dSdot against them, and plus against minus; errors relative to
+    the largest entry, or 1. For a joint of the user's own the methods must take complex numbers.
+    """
+    rng = np.random.default_rng(rng)
+    q, n = joint.random(rng), joint.nv
+    v = rng.standard_normal(n)
+    zero = np.zeros(n)
+
+    def close(name: str, value: Array, expected: Array) -> None:
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        error = float(np.abs(value - expected).max(initial=0.0)) / scale
+        if not error <= tolerance or np.shape(value) != np.shape(expected):
+            raise AssertionError(f"{joint!r}: {name} is off by {error:.1e} at q = {q.tolist()}")
+
+    T, S, dS, d2S = joint.T(q), joint.S(q), joint.dS(q), joint.d2S(q)
+    close("T's rotation", T[:3, :3] @ T[:3, :3].T, np.eye(3))
+    close("T's last row", T[3], np.array([0.0, 0.0, 0.0, 1.0]))
+    if n == 0:
+        return
+    dT = complex_step(lambda d: joint.T(joint.plus(q, d)), zero)
+    inverse = np.linalg.inv(T)
+    close("S", S, np.stack([spatial.vee6(inverse @ dT[..., k]) for k in range(n)], axis=-1))
+    close("dS", dS, complex_step(lambda d: joint.S(joint.plus(q, d)), zero))
+    close("d2S", d2S, complex_step(lambda d: joint.dS(joint.plus(q, d)), zero))
+    close("Sdot", joint.Sdot(q, v), dS @ v)
+    close("dSdot", joint.dSdot(q, v), np.einsum("ijkl,k->ijl", d2S, v))
+    step = 0.3 * rng.standard_normal(n)
+    q1 = joint.plus(q, step)
+    close("minus(plus(q, dv), q)", joint.minus(q1, q), step)
+    close("T at plus(q, minus(q1, q))", joint.T(joint.plus(q, joint.minus(q1, q))), joint.T(q1))
+
+
+def example_joints() -> tuple[Joint, ...]:
+    """One or more of every built-in joint with freedoms: the population of random trees."""
+    turn = spatial.SE3.rotation
+    frames = [spatial.SE3.translation(0.3 * k, 0.1 * k * k, -0.1 * k) @ turn((1, k, 2), 0.4 * k) for k in range(6)]
+    u, w = np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij")
+    slopes = ((0.5, -0.1), (0.1, 0.4), (0.2, 0.3), (0.3, 0.1), (-0.2, 0.2), (0.1, -0.4))
+    grid = [a * u + b * w + 0.1 * np.sin(k + u * w) for k, (a, b) in enumerate(slopes)]
+    return (
+        Revolute((1, 0, 0)),
+        Revolute((0.3, -0.5, 0.8)),
+        Prismatic((0, 1, 0)),
+        Prismatic((1, 2, -1)),
+        Screw((0, 0, 1), 0.2),
+        Screw((1, -1, 0.5), -0.4),
+        Cylindrical((0.2, 1, 0)),
+        Planar(),
+        Planar(((1, 0, 1), (0, 1, 0.5))),
+        Translational(),
+        Universal(),
+        Universal(((1, 0, 1), (0, 1, 0))),
+        Spherical(),
+        SphericalExp(),
+        Free(),
+        Free2D(),
+        Composite(Prismatic((0, 1, 0)), Spherical(), Prismatic((1, 0, 1))),
+        Composite(Translational(), SphericalEuler("XYZ")),
+        Composite(SphericalExp(), Translational()),
+        SplineCurve(frames),
+        SplineSurface(grid),
+        *(SphericalEuler(chart) for chart in SphericalEuler.CHARTS),
+    )
+
+
+def random_inertia(rng: np.random.Generator) -> Inertia:
+    """A physical inertia in general position: a cloud of point masses."""
+    points, masses = rng.standard_normal((6, 3)) * 0.3, rng.uniform(0.2, 1.0, 6)
+    return sum((Inertia.point(m, p) for m, p in zip(masses, points, strict=True)), Inertia.zero())
+
+
+def random_pose(rng: np.random.Generator) -> spatial.SE3:
+    """A pose in general position."""
+    return spatial.SE3.from_quaternion(rng.standard_normal(4), 0.5 * rng.standard_normal(3))
+
+
+def random_tree(
+    rng: np.random.Generator | int | None = None, joints: Sequence[Joint] | int = 8, *, branching: float = 0.5
+) -> Model:
+    """A model of random shape: placements, inertias and gravity in general position.
+
+    `joints` are the joints to use, in order, or how many to draw from `example_joints`. Each body hangs on the one before it or,
+    with probability `branching`, on a random one.
+    """
+    rng = np.random.default_rng(rng)
+    if isinstance(joints, int):
+        population = example_joints()
+        joints = [population[k] for k in rng.integers(len(population), size=joints)]
+    builder = ModelBuilder("random tree", gravity=rng.standard_normal(3) * 5)
+    names = ["world"]
+    for k, joint in enumerate(joints):
+        parent = names[rng.integers(len(names))] if rng.uniform() < branching else names[-1]
+        builder.add_body(f"body{k}", parent, joint, random_pose(rng), random_inertia(rng))
+        names.append(f"body{k}")
+    return builder.build()
