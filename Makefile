@@ -70,7 +70,7 @@ $(venv)/extra-%: $(venv)/package
 	@touch $@
 
 .venv-sanitize/package: $(sources) | .venv-sanitize/bin/python
-	.venv-sanitize/bin/pip install $(PIP_FLAGS) ".[test]" -C cmake.define.TORSOR_SANITIZE=ON
+	.venv-sanitize/bin/pip install $(PIP_FLAGS) ".[test]" -C build-dir=build/sanitize -C cmake.define.TORSOR_SANITIZE=ON
 	@touch $@
 
 %/bin/python:

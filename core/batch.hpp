@@ -39,25 +39,26 @@ struct Singular : std::runtime_error {
 // This thread's working memory. Calls nest when a joint written in Python calls back into the library.
 class Lease {
  public:
-  Lease() {
-    if (depth() == arenas().size()) arenas().push_back(std::make_unique<Arena>());
-    arena_ = arenas()[depth()++].get();
+  Lease() : stack_(stack()) {
+    if (stack_.depth == stack_.arenas.size()) stack_.arenas.push_back(std::make_unique<Arena>());
+    arena_ = stack_.arenas[stack_.depth++].get();
     arena_->singular_joint = -1;
   }
-  ~Lease() { --depth(); }
+  ~Lease() { --stack_.depth; }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   Arena& operator*() { return *arena_; }
 
  private:
-  static std::vector<std::unique_ptr<Arena>>& arenas() {
-    thread_local std::vector<std::unique_ptr<Arena>> list;
-    return list;
-  }
-  static std::size_t& depth() {
-    thread_local std::size_t value = 0;
+  struct Stack {
+    std::vector<std::unique_ptr<Arena>> arenas;
+    std::size_t depth = 0;
+  };
+  static Stack& stack() {
+    thread_local Stack value;
     return value;
   }
+  Stack& stack_;
   Arena* arena_;
 };
 

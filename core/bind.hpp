@@ -108,7 +108,7 @@ inline nb::object new_output(const Slot& slot, const Call& call, Row& row) {
 // Work, in bodies times states, above which the interpreter lock is released.
 constexpr int64_t kReleaseAbove = 64;
 
-const Model& core_model(nb::handle model);  // of a torsor.Model
+nb::object core_model(nb::handle model);  // of a torsor.Model
 int thread_count(nb::handle threads);
 nb::object check_module();
 
@@ -135,7 +135,8 @@ void execute(const Model& m, const Options& options, const Call& call, const Row
 template <class K>
 nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg, const Options& options,
                        bool prepared = false, bool complex = false) {
-  const Model& m = core_model(model);
+  const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
+  const Model& m = *nb::inst_ptr<Model>(core);
   const int threads = thread_count(threads_arg);
   Slot in_slots[K::inputs + 1], out_slots[K::outputs];
   K::slots(m, options, in_slots, out_slots);
@@ -199,29 +200,36 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
 // Options from Python: the mask of prescribed velocities (bytes), the axes (int), or (axes, bodies' indices).
 Options read_options(nb::handle value);
 
-namespace detail {
-template <std::size_t>
-using Argument = nb::handle;
-
-template <class K, std::size_t... I>
-void def_kernel(nb::module_& module, const char* name, std::index_sequence<I...>) {
-  if constexpr (K::has_options)
-    module.def(name, [](nb::handle model, Argument<I>... inputs, nb::handle options, nb::handle out, nb::handle threads) {
-      const nb::handle in[] = {inputs...};
-      return call_kernel<K>(model, in, out, threads, read_options(options));
-    }, nb::arg().none(), (static_cast<void>(I), nb::arg().none())..., nb::arg(), nb::arg().none(), nb::arg().none());
-  else
-    module.def(name, [](nb::handle model, Argument<I>... inputs, nb::handle out, nb::handle threads) {
-      const nb::handle in[] = {inputs...};
-      return call_kernel<K>(model, in, out, threads, Options{});
-    }, nb::arg().none(), (static_cast<void>(I), nb::arg().none())..., nb::arg().none(), nb::arg().none());
+// The Python function of kernel K, in the interpreter's own calling convention: a call costs a third of a bound one's.
+template <class K>
+PyObject* kernel_function(PyObject*, PyObject* const* arguments, Py_ssize_t count) noexcept {
+  constexpr Py_ssize_t expected = K::inputs + K::has_options + 3;
+  try {
+    if (count != expected) throw std::invalid_argument("torsor: wrong number of arguments for a function of the core");
+    nb::handle in[K::inputs];
+    for (int i = 0; i < K::inputs; ++i) in[i] = arguments[1 + i];
+    const nb::handle out = arguments[expected - 2], threads = arguments[expected - 1];
+    if constexpr (K::has_options)
+      return call_kernel<K>(arguments[0], in, out, threads, read_options(arguments[1 + K::inputs])).release().ptr();
+    else
+      return call_kernel<K>(arguments[0], in, out, threads, Options{}).release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
 }
-}  // namespace detail
 
 // Makes kernel K the Python function name(model, *inputs, [options,] out, threads).
 template <class K>
 void def_kernel(nb::module_& module, const char* name) {
-  detail::def_kernel<K>(module, name, std::make_index_sequence<K::inputs>{});
+  static PyMethodDef methods[] = {{nullptr, nullptr, METH_FASTCALL, nullptr}, {nullptr, nullptr, 0, nullptr}};
+  methods[0].ml_name = name;
+  methods[0].ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kernel_function<K>));
+  if (PyModule_AddFunctions(module.ptr(), methods) != 0) throw nb::python_error();
 }
 
 }  // namespace torsor

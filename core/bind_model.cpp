@@ -92,7 +92,6 @@ void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb:
   m->nv = nv;
   m->gravity = read3(gravity.data());
   for (nb::handle g : general) m->general.push_back(read_general(nb::cast<nb::tuple>(g)));
-  m->dof_body.assign(nv, -1);
   for (nb::handle item : bodies) {
     nb::tuple t = nb::cast<nb::tuple>(item);
     Model::Body b{};
@@ -111,9 +110,16 @@ void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb:
     b.Sigma = {half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
     b.massless = b.I.m == 0 && is_zero(b.I.h) && J.xx == 0 && J.yy == 0 && J.zz == 0 && J.xy == 0 && J.xz == 0 && J.yz == 0;
     b.offset = translates(b.kind) || !is_zero(b.M.p);
-    for (int k = 0; k < b.nv; ++k) m->dof_body[b.iv + k] = m->n();
+    if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     if (b.parent >= 0 && m->bodies[b.parent].joint == b.joint) m->bodies[b.parent].inner = true;
     m->bodies.push_back(b);
+  }
+  std::vector<bool> seen(m->n(), false);
+  for (int i = m->n() - 1; i >= 0; --i) {
+    Model::Body& b = m->bodies[i];
+    b.leaf = !seen[i];
+    b.last_child = b.parent >= 0 && !seen[b.parent];
+    if (b.parent >= 0) seen[b.parent] = true;
   }
   for (nb::handle item : frames) {
     nb::tuple t = nb::cast<nb::tuple>(item);
@@ -128,19 +134,19 @@ void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb:
 }
 
 PyObject* core_name = nullptr;  // "_core", interned
+PyTypeObject* core_type = nullptr;
 
 }  // namespace
 
-const Model& core_model(nb::handle model) {
-  PyObject* core = PyObject_GetAttr(model.ptr(), core_name);
-  if (core == nullptr || !nb::isinstance<Model>(nb::handle(core))) {
-    Py_XDECREF(core);
+nb::object core_model(nb::handle model) {
+  nb::object core = nb::steal(PyObject_GetAttr(model.ptr(), core_name));
+  if (!core.is_valid() || Py_TYPE(core.ptr()) != core_type) {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
     PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one", Py_TYPE(model.ptr())->tp_name);
     throw nb::python_error();
   }
-  Py_DECREF(core);  // the model, which the caller holds, keeps it
-  return *nb::inst_ptr<Model>(nb::handle(core));
+  return core;
 }
 
 int thread_count(nb::handle threads) {
@@ -183,7 +189,9 @@ NB_MODULE(_core, module) {
   if (import_numpy() < 0) throw nb::python_error();
   core_name = PyUnicode_InternFromString("_core");
   module.attr("lanes") = kLanes;
-  nb::class_<Model>(module, "Model").def("__init__", build);
+  nb::class_<Model> model(module, "Model");
+  model.def("__init__", build);
+  core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
   bind_configuration(module);
   bind_dynamics(module);
   bind_inertia(module);

@@ -22,8 +22,9 @@ TORSOR_INLINE Scale<S> scale_of(const ArticulatedInertia<S>& I) {
 template <class Joint, class S>
 TORSOR_INLINE auto is_singular(const S& D, const Scale<S>& scale, const Motion<S>& column) {
   S limit(1e-150);  // its square is still a number: a massless body is singular too
-  if constexpr (Joint::angular) limit = mul_add(S(1e-14) * dot(column.w, column.w), scale.angular, limit);
-  if constexpr (Joint::linear) limit = mul_add(S(1e-14) * dot(column.v, column.v), scale.linear, limit);
+  const S share(1e-14);
+  if constexpr (Joint::angular) limit = mul_add(Joint::unit ? share : share * dot(column.w, column.w), scale.angular, limit);
+  if constexpr (Joint::linear) limit = mul_add(Joint::unit ? share : share * dot(column.v, column.v), scale.linear, limit);
   return less(D * D, limit * limit);
 }
 template <class Mask>
@@ -35,11 +36,13 @@ TORSOR_INLINE void note_singular(Arena& arena, const Mask& mask, int joint) {
 }
 
 template <class S>
-struct ForwardDynamicsBody : WorldBody<S> {
+struct ForwardDynamicsBody {
+  Mat3<S> R;  // axes
+  Vec3<S> r;  // origin as seen from the parent's, in the world's axes
   Vec3<S> w;                // angular velocity
   Motion<S> eta;            // acceleration that does not depend on accelerations
-  ArticulatedInertia<S> I;  // articulated-body inertia
-  Force<S> B;               // its bias
+  ArticulatedInertia<S> I;  // articulated-body inertia: from the children, then with the body's own
+  Force<S> B;               // its bias, likewise
   Motion<S> A;              // acceleration
   Scale<S> scale;
 };
@@ -115,6 +118,7 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
   auto* bodies = arena.get<ForwardDynamicsBody<S>>(n);
   auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
   auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto x = coordinates(m, arena, q);
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
   const auto transmits_tau = [&](const Model::Body& body) {
     if (body.kind != Kind::free) return false;
@@ -127,12 +131,14 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
-    visit<S>(m, body, general, [&](auto joint) {
+    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
-      static_cast<WorldBody<S>&>(b) = place<S>(joint, body, p, q);
+      const SE3<S> X = place<S>(joint, body, p ? &p->R : nullptr, x);
+      b.R = X.R;
+      b.r = X.p;
       Motion<S> V = zero_motion<S>();  // across the joint
       for (int k = 0; k < joint.nv; ++k) {
-        const Motion<S> column = joint.column(b.X.R, k);
+        const Motion<S> column = joint.column(b.R, k);
         if constexpr (Joint::angular) V.w = mul_add(v[body.iv + k], column.w, V.w);
         if constexpr (Joint::linear) V.v = mul_add(v[body.iv + k], column.v, V.v);
       }
@@ -140,7 +146,7 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
       b.w = V.w;
       if constexpr (!Joint::constant) {
         const Motion<S> bias = joint.rate(v + body.iv, v + body.iv);
-        b.eta = {b.X.R * bias.w, b.X.R * bias.v};
+        b.eta = {b.R * bias.w, b.R * bias.v};
       }
       if (p != nullptr) {
         if constexpr (Joint::angular) {
@@ -155,41 +161,50 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
         b.eta.v = cross_add(V.w, V.v, b.eta.v);
       }
     });
-    if (body.massless) {
+    if (body.leaf || f_ext != nullptr) {
       b.I = zero_articulated<S>();
       b.B = zero_force<S>();
-    } else {
-      const RigidInertia<S> I = rotate(b.X.R, body.I);
-      b.I = articulated(I);
-      b.B = {cross(b.w, I.J * b.w), cross(b.w, cross(b.w, I.h))};
     }
   }
   if (f_ext != nullptr)
     for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
-      bodies[i].B.n -= bodies[i].X.R * F.n;
-      bodies[i].B.f -= bodies[i].X.R * F.f;
+      bodies[i].B.n -= bodies[i].R * F.n;
+      bodies[i].B.f -= bodies[i].R * F.f;
     });
 
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
     auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
+    const bool start = body.last_child && f_ext == nullptr;  // nothing in the parent yet
+    if (!body.massless) {
+      const RigidInertia<S> I = rotate(b.R, body.I);
+      b.I += I;
+      b.B += Force<S>{cross(b.w, I.J * b.w), cross(b.w, cross(b.w, I.h))};
+    }
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
-      if (p != nullptr) p->B += shift_back(Force<S>{b.X.R * read3(t), b.X.R * read3(t + 3)}, b.r);
+      if (p == nullptr) continue;
+      const Force<S> given_tau = shift_back(Force<S>{b.R * read3(t), b.R * read3(t + 3)}, b.r);
+      if (start) {
+        p->I = zero_articulated<S>();
+        p->B = given_tau;
+      } else {
+        p->B += given_tau;
+      }
       continue;
     }
-    ArticulatedInertia<S> Pi = b.I;
-    Force<S> beta = b.B;
+    ArticulatedInertia<S>& Pi = b.I;
+    Force<S>& beta = b.B;
     Scale<S> scale = scale_of(Pi);
     if (body.inner) scale = {scale.angular + bodies[i + 1].scale.angular, scale.linear + bodies[i + 1].scale.linear};
     b.scale = scale;
-    visit<S>(m, body, general, [&](auto joint) {
+    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
       for (int k = joint.nv - 1; k >= 0; --k) {
         const int d = body.iv + k;
         auto& c = columns[d];
-        const Motion<S> column = joint.column(b.X.R, k);
+        const Motion<S> column = joint.column(b.R, k);
         c.U = times_column<Joint>(Pi, column);
         if (given(d)) {
           c.u = pair<Joint>(column, beta);
@@ -206,12 +221,20 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
     });
     if (p != nullptr) {
       beta += Pi * b.eta;
-      if (body.offset) {
+      if (!body.offset) {
+        if (start) {
+          p->I = Pi;
+          p->B = beta;
+        } else {
+          p->I += Pi;
+          p->B += beta;
+        }
+      } else if (start) {
+        p->I = shift_back(Pi, b.r);
+        p->B = shift_back(beta, b.r);
+      } else {
         p->I += shift_back(Pi, b.r);
         p->B += shift_back(beta, b.r);
-      } else {
-        p->I += Pi;
-        p->B += beta;
       }
     }
   }
@@ -220,22 +243,27 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
-    b.A = b.eta + (body.parent < 0 ? lift_off : body.offset ? shift(bodies[body.parent].A, b.r) : bodies[body.parent].A);
+    if (body.parent < 0)
+      b.A = b.eta + lift_off;
+    else if (body.offset)
+      b.A = b.eta + shift(bodies[body.parent].A, b.r);
+    else
+      b.A = b.eta + bodies[body.parent].A;
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
-      const Force<S> F{b.X.R * read3(t) - b.B.n, b.X.R * read3(t + 3) - b.B.f};
+      const Force<S> F{b.R * read3(t) - b.B.n, b.R * read3(t + 3) - b.B.f};
       const Motion<S> A = solve(arena, body.joint, b.I, F);
-      write3(transposed(b.X.R, A.w - b.A.w), a + body.iv);
-      write3(transposed(b.X.R, A.v - b.A.v), a + body.iv + 3);
+      write3(transposed(b.R, A.w - b.A.w), a + body.iv);
+      write3(transposed(b.R, A.v - b.A.v), a + body.iv + 3);
       b.A = A;
       continue;
     }
-    visit<S>(m, body, general, [&](auto joint) {
+    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
       for (int k = 0; k < joint.nv; ++k) {
         const int d = body.iv + k;
         const auto& c = columns[d];
-        const Motion<S> column = joint.column(b.X.R, k);
+        const Motion<S> column = joint.column(b.R, k);
         if (!given(d)) a[d] = mul_add(-c.Psi, dot(b.A, c.U), c.u);
         if constexpr (Joint::angular) b.A.w = mul_add(a[d], column.w, b.A.w);
         if constexpr (Joint::linear) b.A.v = mul_add(a[d], column.v, b.A.v);

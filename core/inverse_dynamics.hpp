@@ -42,13 +42,14 @@ void inverse_dynamics(const Model& m, Arena& arena, const S* q, const S* v, cons
   const int n = m.n();
   auto* bodies = arena.get<InverseDynamicsBody<S>>(n);
   auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto x = coordinates(m, arena, q);
   const Vec3<S> lift_off{S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)};
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
-    visit<S>(m, body, general, [&](auto joint) {
+    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       const S *vi = v + body.iv, *ai = a + body.iv;
-      b.T = joint.template transform<>(body.M, q + body.iq);
+      b.T = joint.transform(body.M, x + body.iq);
       Vec3<S> wp;
       if (body.parent >= 0) {
         const auto& p = bodies[body.parent];
@@ -73,7 +74,7 @@ void inverse_dynamics(const Model& m, Arena& arena, const S* q, const S* v, cons
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const auto& b = bodies[i];
-    visit<S>(m, body, general, [&](auto joint) { joint.project(b.F, tau + body.iv); });
+    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA { joint.project(b.F, tau + body.iv); });
     if (body.parent >= 0) bodies[body.parent].F += b.T.act(b.F);  // (41)
   }
 }

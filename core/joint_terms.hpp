@@ -18,6 +18,7 @@ void joint_terms(const Model& m, Arena& arena, const S* q, S* T, S* Sm, S* dS, S
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto ds_at = [&](int j, int k) -> Motion<S>& { return ds[n * j + k]; };
   const auto d2s_at = [&](int j, int k, int l) -> Motion<S>& { return d2s[n * (n * j + k) + l]; };
+  const auto x = coordinates(m, arena, q);
   const int levels = Sm == nullptr ? 1 : 3;
   SE3<S> X{identity3<S>(), zero3<S>()};
   Motion<S> own_s[6], own_ds[36], own_d2s[216];
@@ -26,7 +27,7 @@ void joint_terms(const Model& m, Arena& arena, const S* q, S* T, S* Sm, S* dS, S
     SE3<S> step{};
     visit<S>(m, body, general, [&](auto joint) {
       if constexpr (decltype(joint)::constant) {
-        step = joint.template transform<>(body.M, q + body.iq);
+        step = joint.transform(body.M, x + body.iq);
         const Mat3<S> unit = identity3<S>();
         for (int k = 0; k < joint.nv; ++k) own_s[k] = joint.column(unit, k);
         for (int k = 0; k < joint.nv * joint.nv; ++k) own_ds[k] = zero_motion<S>();

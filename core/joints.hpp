@@ -1,9 +1,9 @@
 // The joints as the recursions see them. Each offers
 //
 //   nv                       number of velocities
-//   angular, linear          whether columns of S have such parts at all
+//   angular, linear          whether columns of S have such parts at all; unit: whether their length is 1
 //   constant                 whether S is constant in the child's frame
-//   transform(M, q)          M T(q), the pose of the child's frame
+//   transform(M, x)          M T(q), the pose of the child's frame
 //   move(wp, v, a, ...)      what the joint adds to velocity and acceleration, in the child's frame
 //   project(F, tau)          tau = S^T F, in the child's frame
 //   apply(x), rate(x, v)     S x and Sdot x = sum_jk d_k S_j x_j v_k, in the child's frame; rate is 0 if constant
@@ -15,21 +15,46 @@
 
 namespace torsor {
 
-// M times the turn by q about z; M constant or not.
+// q with the sines and cosines of its angles, computed beforehand: for one state, as many at a time as there are lanes.
+template <class S>
+struct Coordinates {
+  const S *q, *sin, *cos;
+  TORSOR_INLINE Coordinates operator+(int k) const { return {q + k, sin + k, cos + k}; }
+};
+template <class S>
+Coordinates<S> coordinates(const Model& m, Arena& arena, const S* q) {
+  S *sin = arena.get<S>(m.nq), *cos = arena.get<S>(m.nq);
+  if constexpr (std::is_same_v<S, double>) {
+    const int count = static_cast<int>(m.angles.size());
+    for (int first = 0; first < count; first += kLanes) {
+      Pack<kLanes> x, s, c;
+      for (int l = 0; l < kLanes; ++l) x.lane(l) = q[m.angles[first + l < count ? first + l : first]];
+      sincos(x, s, c);
+      for (int l = 0; l < kLanes && first + l < count; ++l) {
+        sin[m.angles[first + l]] = s.lane(l);
+        cos[m.angles[first + l]] = c.lane(l);
+      }
+    }
+  } else {
+    for (int k : m.angles) sincos(q[k], sin[k], cos[k]);
+  }
+  return {q, sin, cos};
+}
+
+// M times the turn about z; M constant or not.
 template <class S, class A>
-TORSOR_INLINE SE3<S> turn_z(const SE3<A>& M, const S& q) {
-  S s, c;
-  sincos(q, s, c);
+TORSOR_INLINE SE3<S> turn_z(const SE3<A>& M, const Coordinates<S>& x) {
+  const S s = *x.sin, c = *x.cos;
   const Mat3<A>& R = M.R;
   return {{mul_add(s, R.y, c * R.x), mul_add(c, R.y, -(s * R.x)), {S(R.z.x), S(R.z.y), S(R.z.z)}}, {S(M.p.x), S(M.p.y), S(M.p.z)}};
 }
 
 struct Revolute {  // about z
   static constexpr int nv = 1;
-  static constexpr bool constant = true, angular = true, linear = false;
+  static constexpr bool constant = true, unit = true, angular = true, linear = false;
   template <class S, class A>
-  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
-    return turn_z(M, *q);
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
+    return turn_z(M, x);
   }
   template <class S>
   TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>&) const {
@@ -54,12 +79,12 @@ struct Revolute {  // about z
 
 struct Prismatic {  // along z
   static constexpr int nv = 1;
-  static constexpr bool constant = true, angular = false, linear = true;
+  static constexpr bool constant = true, unit = true, angular = false, linear = true;
   template <class S, class A>
-  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
     const Mat3<A>& R = M.R;
     const Vec3<S> p{S(M.p.x), S(M.p.y), S(M.p.z)};
-    return {{{S(R.x.x), S(R.x.y), S(R.x.z)}, {S(R.y.x), S(R.y.y), S(R.y.z)}, {S(R.z.x), S(R.z.y), S(R.z.z)}}, mul_add(*q, R.z, p)};
+    return {{{S(R.x.x), S(R.x.y), S(R.x.z)}, {S(R.y.x), S(R.y.y), S(R.y.z)}, {S(R.z.x), S(R.z.y), S(R.z.z)}}, mul_add(*x.q, R.z, p)};
   }
   template <class S>
   TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>&, Vec3<S>&, Vec3<S>& acc) const {
@@ -84,12 +109,12 @@ struct Prismatic {  // along z
 
 struct Screw {  // about z, moving `pitch` along z per radian
   static constexpr int nv = 1;
-  static constexpr bool constant = true, angular = true, linear = true;
+  static constexpr bool constant = true, unit = false, angular = true, linear = true;
   double pitch;
   template <class S, class A>
-  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
-    SE3<S> T = turn_z(M, *q);
-    T.p = mul_add(pitch * *q, T.R.z, T.p);
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
+    SE3<S> T = turn_z(M, x);
+    T.p = mul_add(pitch * *x.q, T.R.z, T.p);
     return T;
   }
   template <class S>
@@ -114,10 +139,10 @@ struct Screw {  // about z, moving `pitch` along z per radian
 
 struct Spherical {  // q: quaternion xyzw; v: angular velocity in the child's frame
   static constexpr int nv = 3;
-  static constexpr bool constant = true, angular = true, linear = false;
+  static constexpr bool constant = true, unit = true, angular = true, linear = false;
   template <class S, class A>
-  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
-    return {M.R * matrix(read_quaternion(q)), {S(M.p.x), S(M.p.y), S(M.p.z)}};
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
+    return {M.R * matrix(read_quaternion(x.q)), {S(M.p.x), S(M.p.y), S(M.p.z)}};
   }
   template <class S>
   TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>&) const {
@@ -141,10 +166,10 @@ struct Spherical {  // q: quaternion xyzw; v: angular velocity in the child's fr
 
 struct Free {  // q: position, quaternion xyzw; v: twist in the child's frame
   static constexpr int nv = 6;
-  static constexpr bool constant = true, angular = true, linear = true;
+  static constexpr bool constant = true, unit = false, angular = true, linear = true;
   template <class S, class A>
-  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const S* q) const {
-    return M * SE3<S>{matrix(read_quaternion(q + 3)), read3(q)};
+  TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
+    return M * SE3<S>{matrix(read_quaternion(x.q + 3)), read3(x.q)};
   }
   template <class S>
   TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>& w, Vec3<S>& wdot, Vec3<S>& acc) const {
@@ -175,13 +200,13 @@ struct GeneralState {
 };
 template <class S>
 struct General {  // S(q): evaluated by transform, kept in `state` for the passes after it
-  static constexpr bool constant = false, angular = true, linear = true;
+  static constexpr bool constant = false, unit = false, angular = true, linear = true;
   const GeneralJoint& joint;
   GeneralState<S>& state;
   const int nv = joint.nv;
   template <class A>
-  SE3<S> transform(const SE3<A>& M, const S* q) const {
-    evaluate(joint, q, 2, GeneralTerms<S>{state.T, state.s, state.ds, nullptr});
+  SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
+    evaluate(joint, x.q, 2, GeneralTerms<S>{state.T, state.s, state.ds, nullptr});
     return M * state.T;
   }
   Motion<S> apply(const S* x) const {

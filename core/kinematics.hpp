@@ -38,12 +38,13 @@ template <class S>
 void jacobian_products(const Model& m, Arena& arena, const S* q, const S* v, const S* x, const S* b, S* y, S* z) {
   auto* bodies = arena.get<ProductBody<S>>(m.n());
   auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto at = coordinates(m, arena, q);
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     auto& c = bodies[i];
     visit<S>(m, body, general, [&](auto joint) {
       using Joint = decltype(joint);
-      c.T = joint.template transform<>(body.M, q + body.iq);
+      c.T = joint.transform(body.M, at + body.iq);
       c.y = c.z = zero_motion<S>();
       if (body.parent >= 0) {
         c.y = c.T.act_inverse(bodies[body.parent].y);
@@ -71,9 +72,10 @@ void jacobian_transpose_product(const Model& m, Arena& arena, const S* q, const 
   auto* T = arena.get<SE3<S>>(m.n());
   auto* F = arena.get<Force<S>>(m.n());
   auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto at = coordinates(m, arena, q);
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
-    visit<S>(m, body, general, [&](auto joint) { T[i] = joint.template transform<>(body.M, q + body.iq); });
+    visit<S>(m, body, general, [&](auto joint) { T[i] = joint.transform(body.M, at + body.iq); });
     F[i] = zero_force<S>();
   }
   for_each_wrench(m, y, [&](int i, const Force<S>& G) { F[i] += G; });

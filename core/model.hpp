@@ -6,7 +6,6 @@
 // on these. Bodies are numbered depth first, parents before children; q and v keep the user's order through iq and iv.
 #pragma once
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "spatial.hpp"
@@ -42,6 +41,8 @@ struct Model {
     bool massless;   // and nothing merged into it
     bool inner;      // not the last of its joint's chain: the next body is its only child
     bool offset;     // the joint's frame may stand away from the parent's origin
+    bool leaf;       // no body hangs on it
+    bool last_child; // no sibling comes after it
     int joint;       // index of the user's joint
     int general;     // index into `general`, or -1
     double pitch;
@@ -61,8 +62,7 @@ struct Model {
   std::vector<Body> bodies;
   std::vector<Frame> frames;
   std::vector<GeneralJoint> general;
-  std::vector<int> dof_body;   // body moved by each velocity
-  std::vector<std::string> joint_names;
+  std::vector<int> angles;  // which coordinates are angles
 
   int n() const { return static_cast<int>(bodies.size()); }
   int nframes() const { return static_cast<int>(frames.size()); }

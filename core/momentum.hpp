@@ -9,11 +9,12 @@ template <class S>
 void kinetic_energy(const Model& m, Arena& arena, const S* q, const S* v, S* energy) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   auto* V = arena.get<Motion<S>>(m.n());
+  const auto x = coordinates(m, arena, q);
   S sum(0.0);
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     visit<S>(m, body, general, [&](auto joint) {
-      const SE3<S> T = joint.template transform<>(body.M, q + body.iq);
+      const SE3<S> T = joint.transform(body.M, x + body.iq);
       V[i] = joint.apply(v + body.iv);
       if (body.parent >= 0) V[i] += T.act_inverse(V[body.parent]);
     });

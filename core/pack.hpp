@@ -61,9 +61,15 @@ struct PackMask {
 
 template <int N>
 TORSOR_INLINE bool any(PackMask<N> mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi64_mask((__m512i)mask.m) != 0;
+#elif defined(__AVX__)
+  return _mm256_movemask_pd((__m256d)mask.m) != 0;
+#else
   int64_t bits = 0;
   for (int l = 0; l < N; ++l) bits |= mask.m[l];
   return bits != 0;
+#endif
 }
 template <int N>
 inline int first_lane(PackMask<N> mask) {

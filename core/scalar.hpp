@@ -12,6 +12,7 @@
 #include <cstring>
 
 #define TORSOR_INLINE inline __attribute__((always_inline))
+#define TORSOR_INLINE_LAMBDA __attribute__((always_inline))
 
 #if defined(__FMA__) || defined(__aarch64__)
 #define TORSOR_FMA 1
@@ -75,7 +76,7 @@ struct DoubleOps {
 template <class Ops>
 TORSOR_INLINE void sincos_reduced(const typename Ops::Value& x, typename Ops::Value& s, typename Ops::Value& c) {
   using V = typename Ops::Value;
-  const auto fused = [](const V& p, const V& q, const V& r) __attribute__((always_inline)) { return Ops::fused(p, q, r); };
+  const auto fused = [](const V& p, const V& q, const V& r) TORSOR_INLINE_LAMBDA { return Ops::fused(p, q, r); };
   const auto constant = [](double value) { return value - V{}; };
   const V round_to_integer = constant(6755399441055744.0);  // 1.5 * 2^52
   const V t = fused(x, constant(0.63661977236758134308), round_to_integer);

@@ -339,6 +339,19 @@ struct ArticulatedInertia {
     H.z += b.H.z;
     return *this;
   }
+  TORSOR_INLINE ArticulatedInertia& operator+=(const RigidInertia<S>& b) {
+    A += b.J;
+    M.xx += b.m;
+    M.yy += b.m;
+    M.zz += b.m;
+    H.x.y += b.h.z;
+    H.x.z -= b.h.y;
+    H.y.x -= b.h.z;
+    H.y.z += b.h.x;
+    H.z.x += b.h.y;
+    H.z.y -= b.h.x;
+    return *this;
+  }
   // this -= s U U^T
   TORSOR_INLINE void subtract(const S& s, const Force<S>& U) {
     const Vec3<S> n = (-s) * U.n, f = (-s) * U.f;

@@ -11,28 +11,25 @@ struct WorldBody {
   Vec3<S> r;  // origin as seen from the parent's origin, in the world's axes
 };
 
-// Pose of body b and its origin seen from its parent's.
+// Axes of a body, and its origin as seen from its parent's origin, in the world's axes.
 template <class S, class Joint>
-TORSOR_INLINE WorldBody<S> place(const Joint& joint, const Model::Body& body, const WorldBody<S>* parent, const S* q) {
-  if (parent == nullptr) {
-    const SE3<S> X = joint.template transform<>(body.M, q + body.iq);
-    return {X, X.p};
-  }
-  const Vec3<S> p0 = body.offset ? parent->X.R * body.M.p : zero3<S>();
-  const SE3<S> M{parent->X.R * body.M.R, p0};  // translations relative to the parent's origin
-  SE3<S> X = joint.template transform<>(M, q + body.iq);
-  const Vec3<S> r = X.p;
-  X.p += parent->X.p;
-  return {X, r};
+TORSOR_INLINE SE3<S> place(const Joint& joint, const Model::Body& body, const Mat3<S>* parent, const Coordinates<S>& x) {
+  if (parent == nullptr) return joint.transform(body.M, x + body.iq);
+  const SE3<S> M{*parent * body.M.R, body.offset ? *parent * body.M.p : zero3<S>()};
+  return joint.transform(M, x + body.iq);
 }
 
 template <class S>
 WorldBody<S>* world_bodies(const Model& m, Arena& arena, GeneralState<S>* general, const S* q) {
   auto* bodies = arena.get<WorldBody<S>>(m.n());
+  const auto x = coordinates(m, arena, q);
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
-    visit<S>(m, body, general,
-             [&](auto joint) { bodies[i] = place<S>(joint, body, body.parent >= 0 ? bodies + body.parent : nullptr, q); });
+    const WorldBody<S>* parent = body.parent >= 0 ? bodies + body.parent : nullptr;
+    visit<S>(m, body, general, [&](auto joint) {
+      const SE3<S> X = place<S>(joint, body, parent ? &parent->X.R : nullptr, x);
+      bodies[i] = {{X.R, parent ? parent->X.p + X.p : X.p}, X.p};
+    });
   }
   return bodies;
 }

@@ -21,7 +21,8 @@ assert np.array_equal(tau[7, 3], ts.inverse_dynamics(model, q[7, 0], v[3], np.ze
 # Results go into an array that exists already, from as many threads as there are cores to spare.
 n = 100_000
 q, v = model.random(rng, size=n), rng.standard_normal((n, model.nv))
-a = np.empty((n, model.nv))
+a = np.zeros((n, model.nv))
+ts.forward_dynamics(model, q, v, np.zeros(model.nv), out=a)
 for threads in (1, 2):
     start = time.perf_counter()
     ts.forward_dynamics(model, q, v, np.zeros(model.nv), out=a, threads=threads)

@@ -385,6 +385,10 @@ WRONG = {
         "<mass> of link 'a': value has 'NaN'",
     ),
     "negative mass": (robot(link("a", UNIT.replace('value="1"', 'value="-1"'))), "link 'a': .*mass is -1"),
+    "overflow": (
+        robot(link("a", UNIT.replace("<mass", '<origin rpy="1 2 3"/><mass').replace('"1"', '"1e308"'))),
+        "link 'a': I_com is not finite",
+    ),
     "two inertials": (robot(link("a", UNIT + UNIT)), "<inertial> of link 'a': there are 2"),
     "no geometry": (robot(link("a", "<visual/>")), "<visual> of link 'a': has no <geometry>"),
     "no shape": (robot(link("a", "<visual><geometry/></visual>")), "<geometry> of link 'a': has no shape"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
 
 MAX_BATCH_DIMENSIONS = 28
+_LAYOUT = ("C", "ALIGNED")
 complex_allowed: ContextVar[bool] = ContextVar("complex_allowed", default=False)
 
 
@@ -63,10 +64,10 @@ def as_array(name: str, value: Any) -> Array:
     if array.dtype.kind == "c":
         if not complex_allowed.get():
             raise TypeError(f"{name} is complex, expected real numbers; torsor.testing.complex_inputs() allows it")
-        return np.ascontiguousarray(array, dtype=np.complex128).reshape(array.shape)
+        return np.require(array, np.complex128, _LAYOUT)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} has dtype {array.dtype}, expected numbers, got {type(value).__name__}")
-    return np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
+    return np.require(array, np.float64, _LAYOUT)
 
 
 def prepare(
@@ -109,7 +110,7 @@ def prepare(
             continue
         if a.ndim > len(shape) and a.shape != batch + shape:
             a = np.broadcast_to(a, batch + shape)
-        arrays[i] = np.ascontiguousarray(a, dtype=dtype).reshape(a.shape)
+        arrays[i] = np.require(a, dtype, _LAYOUT)
     if out is None:
         return tuple(arrays), None, None, is_complex
     outs = [out] if len(out_slots) == 1 else list(out) if isinstance(out, (tuple, list)) else None

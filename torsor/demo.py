@@ -126,7 +126,7 @@ def states(model: ts.Model, rng: np.random.Generator, size: int | None = None) -
 
 def pinocchio_model(model: ts.Model, pin: ModuleType) -> Any:
     """Build the same model in Pinocchio: free joints, fixed ones, and revolutes about x, y or z."""
-    revolute = {
+    revolute: dict[ts.Joint, Any] = {
         ts.Revolute((1, 0, 0)): pin.JointModelRX(),
         ts.Revolute((0, 1, 0)): pin.JointModelRY(),
         ts.Revolute((0, 0, 1)): pin.JointModelRZ(),

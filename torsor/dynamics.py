@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
+from torsor._core import forward_dynamics as _forward_dynamics
+from torsor._core import inverse_dynamics as _inverse_dynamics
+from torsor._core import mass_matrix as _mass_matrix
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -30,13 +33,12 @@ def inverse_dynamics(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    *,
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
     """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
-    return _core.inverse_dynamics(model, q, v, a, f_ext, out, threads)
+    return _inverse_dynamics(model, q, v, a, f_ext, out, threads)
 
 
 def forward_dynamics(
@@ -44,7 +46,6 @@ def forward_dynamics(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
-    *,
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
@@ -56,7 +57,7 @@ def forward_dynamics(
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
     """
-    return _core.forward_dynamics(model, q, v, tau, f_ext, out, threads)
+    return _forward_dynamics(model, q, v, tau, f_ext, out, threads)
 
 
 def hybrid_dynamics(
@@ -113,14 +114,14 @@ def _mask(model: Model, prescribed: Any) -> bytes:
 
 
 def mass_matrix(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The mass matrix M (..., nv, nv), by composite rigid bodies."""
-    return _core.mass_matrix(model, q, out, threads)
+    return _mass_matrix(model, q, out, threads)
 
 
 def mass_matrix_inverse(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The inverse (..., nv, nv) of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10."""
     return _core.mass_matrix_inverse(model, q, out, threads)
@@ -130,7 +131,6 @@ def mass_matrix_solve(
     model: Model,
     q: ArrayLike,
     x: ArrayLike,
-    *,
     joint_terms: ArrayLike | None = None,
     body_terms: ArrayLike | None = None,
     out: FloatArray | None = None,
@@ -162,24 +162,23 @@ def bias_forces(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    *,
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external ones."""
-    return _core.inverse_dynamics(model, q, v, None, f_ext, out, threads)
+    return _inverse_dynamics(model, q, v, None, f_ext, out, threads)
 
 
 def gravity_forces(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
-    return _core.inverse_dynamics(model, q, None, None, None, out, threads)
+    return _inverse_dynamics(model, q, None, None, None, out, threads)
 
 
 def coriolis_matrix(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """A matrix C (..., nv, nv) with C v = bias_forces - gravity_forces and dM/dt - 2 C skew-symmetric.
 
@@ -189,14 +188,14 @@ def coriolis_matrix(
 
 
 def kinetic_energy(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """Kinetic energy (...), v.M v / 2, in O(n)."""
     return _core.kinetic_energy(model, q, v, out, threads)
 
 
 def potential_energy(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not count."""
     return _core.potential_energy(model, q, out, threads)
@@ -215,7 +214,6 @@ def momentum(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    *,
     about: str = "com",
     out: FloatArray | None = None,
     threads: int = 1,
@@ -228,21 +226,21 @@ def momentum(
 
 
 def centroidal_momentum_matrix(
-    model: Model, q: ArrayLike, *, about: str = "com", out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, about: str = "com", out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
     return _core.momentum_matrix(model, q, _about(about), out, threads)
 
 
 def center_of_mass(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not count."""
     return _core.center_of_mass(model, q, out, threads)
 
 
 def center_of_mass_jacobian(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J v."""
     return _core.center_of_mass_jacobian(model, q, out, threads)
@@ -253,7 +251,6 @@ def joint_reactions(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    *,
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,

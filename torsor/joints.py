@@ -378,18 +378,19 @@ class SphericalEuler(Joint):
         R = np.asarray(R, dtype=np.float64)
         i, j = ("XYZ".index(c) for c in self.chart[:2])
         k, s = 3 - i - j, self._sign
-        if self._proper:  # R[i, i] = cos q1; column and row i hold the rest
+        if self._proper:  # R[i, i] = cos q1; column i holds sin q1 and q0
             sine = np.hypot(R[..., j, i], R[..., k, i])
             q1 = np.arctan2(sine, R[..., i, i])
             q0 = np.arctan2(R[..., j, i], -s * R[..., k, i])
-            q2 = np.arctan2(R[..., i, j], s * R[..., i, k])
-        else:  # R[i, k] = s sin q1
+        else:  # R[i, k] = s sin q1; column k holds cos q1 and q0
             sine = np.hypot(R[..., j, k], R[..., k, k])  # |cos q1|
             q1 = np.arctan2(s * R[..., i, k], sine)
             q0 = np.arctan2(-s * R[..., j, k], R[..., k, k])
-            q2 = np.arctan2(-s * R[..., i, j], R[..., i, i])
         locked = sine < 1e-12
         q0 = np.where(locked, np.arctan2(s * R[..., k, j], R[..., j, j]), q0)
+        # Row j of R_a(q0)^T R is that of R_c(q2): near the singularity q2 makes up for what q0 has lost in rounding.
+        row = np.cos(q0)[..., None] * R[..., j, :] + s * np.sin(q0)[..., None] * R[..., k, :]
+        q2 = np.arctan2(-s * row[..., k] if self._proper else s * row[..., i], row[..., j])
         return np.stack([q0, q1, np.where(locked, 0.0, q2)], axis=-1)
 
     def switch(
@@ -591,7 +592,9 @@ class CustomJoint(Joint):
             elif self.batched:
                 value = np.asarray(function(q))
             else:
-                value = np.stack([np.asarray(function(row)) for row in q])
+                rows = [np.asarray(function(row)) for row in q]
+                odd = [row[None] for row in rows if row.shape != shape]
+                value = odd[0] if odd else np.stack(rows)
             if value.shape != (len(q), *shape) or not np.can_cast(value.dtype, q.dtype, "same_kind"):
                 raise _errors.ModelError(
                     f"{type(self).__name__}.{function.__name__} gave shape {value.shape[1:]} and dtype {value.dtype}, "

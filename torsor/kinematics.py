@@ -32,7 +32,7 @@ def _axes(frame: str) -> int:
 
 
 def body_poses(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """Poses (..., nbodies, 4, 4) of the bodies' frames in the world, in the order of `model.bodies`."""
     return _core.body_poses(model, q, out, threads)
@@ -54,7 +54,6 @@ def point_positions(
     q: ArrayLike,
     body: str | Sequence[str],
     points: ArrayLike,
-    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -84,7 +83,6 @@ def body_velocities(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    *,
     frame: str = "body",
     out: FloatArray | None = None,
     threads: int = 1,
@@ -98,7 +96,6 @@ def body_accelerations(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    *,
     frame: str = "body",
     out: FloatArray | None = None,
     threads: int = 1,
@@ -111,7 +108,6 @@ def jacobian(
     model: Model,
     q: ArrayLike,
     body: str,
-    *,
     frame: str = "body",
     out: FloatArray | None = None,
     threads: int = 1,
@@ -125,7 +121,6 @@ def point_jacobian(
     q: ArrayLike,
     body: str | Sequence[str],
     points: ArrayLike = (0.0, 0.0, 0.0),
-    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -143,21 +138,21 @@ def point_jacobian(
 
 
 def maximal_jacobian(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """J (..., 6 nbodies, nv): the twists of all bodies, in their frames, one below the other, are J v. Sueda 2021, Alg. 2."""
     return _core.maximal_jacobian(model, q, out, threads)
 
 
 def maximal_jacobian_dot(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The time derivative (..., 6 nbodies, nv) of `maximal_jacobian` when the model moves with v. Sueda 2021, Alg. 2."""
     return _core.maximal_jacobian_dot(model, q, v, out, threads)
 
 
 def jacobian_product(
-    model: Model, q: ArrayLike, x: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, x: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """J x (..., nbodies, 6) in O(n), J the maximal-reduced Jacobian and x (..., nv). Sueda 2021, Alg. 5."""
     return _core.body_velocities(model, q, x, 0, out, threads)
@@ -168,7 +163,6 @@ def jacobian_dot_product(
     q: ArrayLike,
     v: ArrayLike,
     x: ArrayLike,
-    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -177,7 +171,7 @@ def jacobian_dot_product(
 
 
 def jacobian_transpose_product(
-    model: Model, q: ArrayLike, y: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, y: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """J^T y (..., nv) in O(n), y (..., nbodies, 6) wrenches in the bodies' frames. Sueda 2021, Alg. 6."""
     return _core.jacobian_transpose_product(model, q, y, out, threads)

@@ -234,11 +234,8 @@ class ModelBuilder:
             raise ModelError(f"{WORLD!r} is the world's own name; give the body and its joint others")
         if name in self._bodies:
             raise ModelError(f"there is already a body named {name!r}; names must differ")
-        taken = self._joint_names
-        if joint_name in taken or (joint_name != name and joint_name in self._bodies):
-            raise ModelError(f"there is already a joint or body named {joint_name!r}; give joint_name= another")
-        if name in taken:
-            raise ModelError(f"there is already a joint named {name!r}; give the body another name")
+        if joint_name in self._joint_names:
+            raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(parent, str) or (parent != WORLD and parent not in self._bodies):
             raise ModelError(
                 f"parent of {name!r} is {parent!r}, which is no body added so far; bodies are {listed([WORLD, *self._bodies])}"
@@ -324,10 +321,11 @@ class Model:
         return tuple(joints)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
-        """Index of every body and joint by name."""
-        index = {b.joint_name: i for i, b in enumerate(self.bodies)}
-        return index | {b.name: i for i, b in enumerate(self.bodies)}
+    def _index(self) -> dict[str, dict[str, int]]:
+        """Index of every body and joint by name; joints and bodies may share names, and then the kind asked for is meant."""
+        joints = {b.joint_name: i for i, b in enumerate(self.bodies)}
+        bodies = {b.name: i for i, b in enumerate(self.bodies)}
+        return {"joint": bodies | joints, "body": joints | bodies}
 
     @property
     def nbodies(self) -> int:
@@ -345,8 +343,8 @@ class Model:
         return self.joints[-1].v_slice.stop if self.bodies else 0
 
     def _find(self, name: str, kind: str) -> int:
-        if isinstance(name, str) and name in self._index:
-            return self._index[name]
+        if isinstance(name, str) and name in self._index[kind]:
+            return self._index[kind][name]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         plural = "joints" if kind == "joint" else "bodies"
         raise KeyError(f"no {kind} named {name!r}; {plural} are {listed(names)}")
@@ -402,18 +400,18 @@ class Model:
         q[bounded] = rng.uniform(low[bounded], high[bounded])
         return self.normalize(q)
 
-    def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def plus(self, q: ArrayLike, dv: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """The coordinates (..., nq) reached from q by the displacement dv (..., nv) in the tangent space at q.
 
         Vector joints add; a quaternion joint moves by the exponential of dv in the child's frame.
         """
         return _core.plus(self, q, dv, out, threads)
 
-    def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def minus(self, q1: ArrayLike, q0: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """The displacement dv (..., nv) with plus(q0, dv) = q1; rotations take the shorter way, pi at most."""
         return _core.minus(self, q1, q0, out, threads)
 
-    def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def normalize(self, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """q with quaternions of unit length and exponential coordinates of length pi at most: the same poses."""
         return _core.normalize(self, q, out, threads)
 

@@ -123,3 +123,17 @@ def test_dynamics(robot: tuple[ts.Model, Any]) -> None:
     np.testing.assert_allclose(back[0], q, atol=1e-13)
     for x, y in zip(back[1:], (v, a, tau), strict=True):
         close(x, y)
+
+
+def test_locked_joints() -> None:
+    """The arm of a panda with its fingers locked, as Pinocchio's reduced model."""
+    model, reference = load(ROBOTS / "panda_description/urdf/panda.urdf", False)
+    fingers = {"panda_finger_joint1": 0.01, "panda_finger_joint2": 0.03}
+    q_all = pin.neutral(reference)
+    for name, position in fingers.items():
+        q_all[reference.joints[reference.getJointId(name)].idx_q] = position
+    reduced = pin.buildReducedModel(reference, [reference.getJointId(name) for name in fingers], q_all)
+    locked = model.lock(fingers)
+    assert locked.nv == reduced.nv == 7
+    q, v, a = np.random.default_rng(2).standard_normal((3, 7))
+    close(ts.inverse_dynamics(locked, q, v, a), pin.rnea(reduced, reduced.createData(), q, v, a))

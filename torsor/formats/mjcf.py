@@ -157,10 +157,10 @@ def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
 
 def _refuse_armature(mj: mujoco.MjModel) -> None:
     mujoco = _mujoco()
-    armatures = {  # per degree of freedom, tendon and actuator; actuators have it since MuJoCo 4
+    armatures = {  # tendons and actuators of older versions have none
         "joint": (mj.dof_armature, mujoco.mjtObj.mjOBJ_JOINT),
-        "tendon": (mj.tendon_armature, mujoco.mjtObj.mjOBJ_TENDON),
-        "actuator": (getattr(mj, "actuator_armature", np.zeros(0)), mujoco.mjtObj.mjOBJ_ACTUATOR),
+        "tendon": (getattr(mj, "tendon_armature", ()), mujoco.mjtObj.mjOBJ_TENDON),
+        "actuator": (getattr(mj, "actuator_armature", ()), mujoco.mjtObj.mjOBJ_ACTUATOR),
     }
     for kind, (values, objects) in armatures.items():
         if np.any(values):

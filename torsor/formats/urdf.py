@@ -132,7 +132,7 @@ def load_urdf(
                 effort_limit=limits.effort,
                 visuals=visuals,
             )
-        except ModelError as error:
+        except ValueError as error:
             (above or link).fail(str(error), error)
 
     if root_link.text("name") != "world":
@@ -149,7 +149,7 @@ def load_urdf(
         add(link, above.required("parent").text("link"), _joint(above), above.text("name"), above)
     try:
         return builder.build()
-    except ModelError as error:
+    except ValueError as error:
         robot.fail(str(error), error)
 
 
@@ -423,13 +423,17 @@ def _inertia(link: _Element, unphysical: str) -> Inertia:
     tensor = inertial.required("inertia")
     entries = (("ixx", "ixy", "ixz"), ("ixy", "iyy", "iyz"), ("ixz", "iyz", "izz"))
     pose = _pose(inertial)
-    I_com = pose.R @ np.array([[tensor.number(entry) for entry in row] for row in entries]) @ pose.R.T
-    I_com = (I_com + I_com.T) / 2.0
+    I_given = np.array([[tensor.number(entry) for entry in row] for row in entries])
+    with np.errstate(over="ignore", invalid="ignore"):  # Inertia refuses what overflows
+        I_com = pose.R @ I_given @ pose.R.T
+        I_com = (I_com + I_com.T) / 2.0
     try:
         return Inertia(mass, pose.p, I_com, allow_unphysical=unphysical == "accept")
     except ModelError as error:
         fault = str(error).partition(";")[0]
         link.fail(f"{fault}; pass unphysical='accept' to load it as it is", error)
+    except ValueError as error:
+        link.fail(str(error), error)
 
 
 def _materials(robot: _Element) -> dict[str, Color]:

@@ -1,0 +1,372 @@
+"""Speed of torsor against Pinocchio, and against itself: what `make bench` runs.
+
+What a line compares was measured in the same run, taking turns; each time is the least of many repeats.
+A whole run writes benchmarks/results.json and docs/images/benchmark.png; one with --quick or --only only
+prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+from calls import (
+    Call,
+    Disagreement,
+    agree,
+    check_inverse,
+    check_pair,
+    our_calls,
+    peer_calls,
+    random_states,
+    result,
+)
+from measure import QUICK, Effort, available_memory, cores, import_times, machine, measure
+from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots
+
+import torsor as ts
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results.json"
+PICTURE = ROOT / "docs/images/benchmark.png"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure."""
+
+    effort: Effort = field(default_factory=Effort)
+    batch: int = 4096
+    lengths: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    links: int = 15  # of the trees of general joints
+    imports: int = 10
+    copied: int = 256 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: two times in seconds, what is made of them, and the target of that."""
+
+    model: str
+    what: str
+    ours: float | None
+    other: float
+    value: float
+    target: float | None = None
+    at_least: bool = True
+    unit: str = "x"
+    detail: Mapping[str, float] = field(default_factory=dict)  # seconds
+
+    @property
+    def met(self) -> bool:
+        """Whether the target, if there is one, is met."""
+        if self.target is None:
+            return True
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+def faster(model: str, what: str, ours: float, other: float, target: float | None = None) -> Line:
+    """A line of what should be at least `target` times as fast as the other."""
+    return Line(model, what, ours, other, other / ours, target)
+
+
+def within(model: str, what: str, ours: float, other: float, target: float | None = None) -> Line:
+    """A line of what should take at most `target` times as long as the other."""
+    return Line(model, what, ours, other, ours / other, target, at_least=False)
+
+
+def progress(text: str) -> None:
+    """Tell what is being done."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+# ---- sections ----------------------------------------------------------------------------------------------
+
+
+def pairs(plan: Plan) -> Iterator[Pair]:
+    """The robots, and those chains that Pinocchio has the memory for."""
+    yield from robots()
+    for n in plan.lengths:
+        if 4 * peer_memory(n) < available_memory():
+            yield chain(n)
+        else:
+            progress(f"chain {n} left out: Pinocchio takes {peer_memory(n) / 1e9:.0f} GB for it")
+
+
+def models(plan: Plan) -> dict[str, ts.Model]:
+    """The robots and the chains."""
+    chains = (ts.models.chain(n) for n in plan.lengths)
+    return {pair.name: pair.model for pair in robots()} | {f"chain {model.nv}": model for model in chains}
+
+
+def one_state(plan: Plan) -> Iterator[Line]:
+    """Lines of single calls, against Pinocchio's: the faster one of its conventions."""
+    for pair in pairs(plan):
+        progress(f"one state: {pair.name}")
+        states = random_states(pair.model)
+        ours, theirs = our_calls(pair.model, states), peer_calls(pair, states)
+        check_pair(pair, states, ours, theirs)
+        del ours["hybrid"]
+        t = measure(_joined(ours=ours, theirs=theirs), plan.effort)
+        for name, label, target in (
+            ("inverse", "inverse dynamics", 2.5),
+            ("forward", "forward dynamics", 2.8),
+            ("mass", "mass matrix", 1.5),
+        ):
+            best = min(seconds for key, seconds in t.items() if key.startswith(f"theirs {name}"))
+            yield faster(pair.name, label, t[f"ours {name}"], best, target)
+
+
+def batch(plan: Plan) -> Iterator[Line]:
+    """Lines of batches on one thread, row-major, against Pinocchio's."""
+    for pair in pairs(plan):
+        progress(f"batch: {pair.name}")
+        states = random_states(pair.model, plan.batch)
+        ours, theirs = our_calls(pair.model, states), peer_calls(pair, states)
+        check_pair(pair, states, ours, theirs)
+        del ours["hybrid"]
+        t = measure(_joined(ours=ours, theirs=theirs), plan.effort, plan.batch)
+        for name in ("inverse", "forward"):
+            yield faster(pair.name, f"{name} dynamics", t[f"ours {name}"], t[f"theirs {name}"], 12)
+
+
+def hybrid(plan: Plan) -> Iterator[Line]:
+    """Lines of batches of hybrid dynamics, half of the joints prescribed, against forward dynamics."""
+    for name, model in models(plan).items():
+        progress(f"hybrid: {name}")
+        calls = our_calls(model, random_states(model, plan.batch))
+        t = measure({key: calls[key] for key in ("hybrid", "forward")}, plan.effort, plan.batch)
+        yield within(name, "hybrid dynamics", t["hybrid"], t["forward"], 1.5)
+
+
+def threads(plan: Plan) -> Iterator[Line]:
+    """Lines of batches on two threads, against one."""
+    if cores() < 2:
+        progress("threads: left out, there is one core")
+        return
+    for name, model in models(plan).items():
+        progress(f"threads: {name}")
+        states = random_states(model, plan.batch)
+        one, two = our_calls(model, states), our_calls(model, states, threads=2)
+        del one["hybrid"], two["hybrid"]
+        t = measure(_joined(one=one, two=two), plan.effort, plan.batch, threads=True)
+        for key in ("inverse", "forward"):
+            yield faster(name, f"{key} dynamics", t[f"two {key}"], t[f"one {key}"], 1.7)
+    # What two threads bring Pinocchio on this machine; apart from ours, as its threads spin for a while.
+    *_, pair = robots()
+    states = random_states(pair.model, plan.batch)
+    calls = {f"{count}": peer_calls(pair, states, count)["forward"] for count in (1, 2)}
+    t = measure(calls, plan.effort, plan.batch, threads=True)
+    yield faster(pair.name, "forward dynamics of Pinocchio", t["2"], t["1"])
+
+
+def length(plan: Plan) -> Iterator[Line]:
+    """Lines of the time per link: the longest against the shortest, over chains of many lengths."""
+    chains = {n: ts.models.chain(n) for n in plan.lengths}
+    for size in (None, plan.batch):
+        states = {n: random_states(model, size) for n, model in chains.items()}
+        for n, model in chains.items():
+            check_inverse(model, states[n])
+        calls = {n: our_calls(model, states[n]) for n, model in chains.items()}
+        for name in ("inverse", "forward", "hybrid"):
+            where = "one state" if size is None else "batch"
+            progress(f"length: {name} dynamics, {where}")
+            t = measure({str(n): calls[n][name] for n in chains}, plan.effort, size or 1)
+            per_link = {str(n): t[str(n)] / n for n in chains}
+            most, least = max(per_link.values()), min(per_link.values())
+            yield Line(where, f"{name} dynamics", most, least, most / least, 1.5, False, detail=per_link)
+
+
+def joints(plan: Plan) -> Iterator[Line]:
+    """Lines of general joints: against the same freedoms made of revolutes and prismatics."""
+    for name, (general, parts) in GENERAL.items():
+        progress(f"joints: {name}")
+        trees = {"general": joint_tree([general], plan.links), "parts": joint_tree(parts, plan.links)}
+        for size in (None, plan.batch):
+            states = random_states(trees["general"], size, spread=1.0)  # charts are singular beyond
+            calls = {key: our_calls(model, states) for key, model in trees.items()}
+            for function in ("inverse", "forward"):
+                pair = {key: calls[key][function] for key in trees}
+                what = f"{function} dynamics, {'one state' if size is None else 'batch'}"
+                agree(f"{name}, {what}", result(pair["general"]), result(pair["parts"]))
+                t = measure(pair, plan.effort, size or 1)
+                yield within(name, what, t["general"], t["parts"], 2.0)
+
+
+def importing(plan: Plan) -> Iterator[Line]:
+    """The line of the import: how much longer it takes than that of NumPy."""
+    progress("import")
+    numpy, extra = import_times(plan.imports)
+    yield Line("", "import torsor after NumPy", extra, numpy, 1e3 * extra, 30.0, at_least=False, unit="ms")
+
+
+def memory(plan: Plan) -> Iterator[Line]:
+    """Lines of batches against copying as many bytes as they read and write, the limit of any code."""
+    for pair in robots():
+        progress(f"memory: {pair.name}")
+        states = random_states(pair.model, plan.batch)
+        size = sum(x.size for x in vars(states).values()) // 2
+        names = {"np": np, "source": np.ones(size), "target": np.ones(size)}
+        ours = our_calls(pair.model, states)
+        calls = {"ours": ours["inverse"], "copy": Call("np.copyto(target, source)", names)}
+        t = measure(calls, plan.effort, plan.batch)
+        yield within(pair.name, "inverse dynamics : copying its bytes", t["ours"], t["copy"])
+    names = {"np": np, "source": np.ones(plan.copied // 8), "target": np.ones(plan.copied // 8)}
+    seconds = measure({"copy": Call("np.copyto(target, source)", names)}, plan.effort)["copy"]
+    rate = 2e-9 * plan.copied / seconds  # read and written
+    yield Line("", f"copying {plan.copied >> 20} MiB", None, seconds, rate, unit="GB/s")
+
+
+def _joined(**groups: Mapping[str, Call]) -> dict[str, Call]:
+    """The calls of several groups, under the group's name and their own."""
+    return {f"{group} {name}": call for group, calls in groups.items() for name, call in calls.items()}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the table."""
+
+    title: str
+    columns: tuple[str, str, str]
+    lines: Callable[[Plan], Iterator[Line]]
+
+
+SECTIONS = {
+    "state": Section("One state, called from Python", ("torsor", "Pinocchio", "speed-up"), one_state),
+    "batch": Section("Batch of {batch}, per state, one thread", ("torsor", "Pinocchio", "speed-up"), batch),
+    "hybrid": Section("Batch of {batch}, hybrid against forward", ("hybrid", "forward", "ratio"), hybrid),
+    "threads": Section("Batch of {batch}, two threads against one", ("two", "one", "speed-up"), threads),
+    "length": Section("Time per link, chains of {lengths}", ("most", "least", "ratio"), length),
+    "joints": Section(
+        "General joints, per state, trees of {links} links", ("general", "in parts", "ratio"), joints
+    ),
+    "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
+    "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
+}
+
+
+# ---- results -----------------------------------------------------------------------------------------------
+
+
+def versions() -> dict[str, str]:
+    """The versions of what is measured."""
+    return {
+        "torsor": ts.__version__,
+        "Pinocchio": pin.__version__,
+        "NumPy": np.__version__,
+        "Python": platform.python_version(),
+    }
+
+
+def header(here: Mapping[str, Any]) -> str:
+    """What is measured, and where."""
+    v, compiler = versions(), here["compiler"] or "an unknown compiler"
+    text = (
+        f"{here['cpu']}, {here['cores']} cores, {here['system']}\n"
+        f"torsor {v['torsor']} (built by {compiler}, {here['lanes']} lanes), "
+        f"Pinocchio {v['Pinocchio']} (as installed), NumPy {v['NumPy']}, Python {v['Python']}\n"
+    )
+    if here["load"] and here["load"] > 0.5:
+        text += (
+            f"The machine is busy (load {here['load']}): do not trust comparisons of two threads with one.\n"
+        )
+    return text
+
+
+def duration(seconds: float) -> str:
+    """A time with a unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 0.9995:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def row(line: Line) -> str:
+    """A line of the table."""
+    target = verdict = ""
+    if line.target is not None:
+        target = f"{'>=' if line.at_least else '<='} {line.target:g}"
+        verdict = "ok" if line.met else "BELOW"
+    value = f"{line.value:.3g} {line.unit}"
+    ours = "" if line.ours is None else duration(line.ours)
+    what = line.what
+    if line.detail:
+        what += f": {' '.join(f'{1e9 * seconds:.3g}' for seconds in line.detail.values())} ns"
+    return (
+        f"  {line.model:<15}{what:<46}{ours:>9}{duration(line.other):>11}{value:>10}  {target:<7} {verdict}"
+    ).rstrip()
+
+
+def title_row(section: Section, plan: Plan) -> str:
+    """The heading of a part of the table."""
+    lengths = ", ".join(map(str, plan.lengths))
+    title = section.title.format(batch=plan.batch, links=plan.links, lengths=lengths)
+    first, second, value = section.columns
+    return f"{title:<63}{first:>9}{second:>11}{value:>10}  target"
+
+
+def run(plan: Plan, names: Sequence[str]) -> dict[str, list[Line]]:
+    """Measure sections, printing each when it is done."""
+    results = {}
+    for name in names:
+        lines = list(SECTIONS[name].lines(plan))
+        print("\n".join([title_row(SECTIONS[name], plan), *map(row, lines), ""]), flush=True)
+        results[name] = lines
+    return results
+
+
+def as_json(results: Mapping[str, Sequence[Line]], plan: Plan, here: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that was measured, to be written as JSON."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": here,
+        "versions": versions(),
+        "plan": asdict(plan),
+        "sections": {
+            name: [{**asdict(line), "met": line.met} for line in lines] for name, lines in results.items()
+        },
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats: rough numbers in half a minute")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
+    options = parser.parse_args(arguments)
+
+    plan = Plan(effort=QUICK, imports=3) if options.quick else Plan()
+    start = time.perf_counter()
+    here = machine()
+    print(header(here))
+    try:
+        results = run(plan, options.only or list(SECTIONS))
+    except Disagreement as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    lines = [line for section in results.values() for line in section if line.target is not None]
+    missed = sum(not line.met for line in lines)
+    print(f"{len(lines) - missed} of {len(lines)} targets met, in {time.perf_counter() - start:.0f} s")
+    if not options.quick and not options.only:
+        from plot import draw
+
+        report = as_json(results, plan, here)
+        RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+        draw(report, PICTURE)
+        print(f"{RESULTS.relative_to(ROOT)}, {PICTURE.relative_to(ROOT)}")
+    return 1 if options.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
