@@ -15,7 +15,7 @@ CXX ?= g++
 venv := .venv
 bin := $(venv)/bin
 wheels := $(venv)/wheels
-sources := pyproject.toml CMakeLists.txt README.md $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
+sources := pyproject.toml CMakeLists.txt $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
 cpp := $(wildcard core/*.hpp core/*.cpp)
 
 .PHONY: demo test bench lint docs sanitize clean
@@ -23,7 +23,7 @@ cpp := $(wildcard core/*.hpp core/*.cpp)
 
 # From outside the repository's root, so that the installed package is the one that is imported.
 demo: $(venv)/package
-	@$(call try_extra,demo) || echo "(Pinocchio has no wheel here; the demo goes on without it)"
+	@$(call try_extra,demo) || echo "(could not install Pinocchio; the demo goes on without it)"
 	@cd $(venv) && bin/python -m torsor.demo
 
 test: $(venv)/extra-test
@@ -49,7 +49,8 @@ sanitize: .venv-sanitize/package
 	LD_PRELOAD="$(foreach lib,$(runtimes),$(shell $(CXX) -print-file-name=$(lib)))" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	.venv-sanitize/bin/pytest -q -p no:cacheprovider -m "not slow" tests \
-	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py
+	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py \
+	  --ignore=tests/test_benchmarks.py
 
 clean:
 	rm -rf $(venv) .venv-sanitize build dist docs/_build

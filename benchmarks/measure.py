@@ -91,6 +91,7 @@ def import_times(repeats: int) -> tuple[float, float]:
     Files and bytecode are cached, the latter in a directory of this measurement's own.
     """
     script = (
+        f"import sys; sys.path[:] = {sys.path!r}; "
         "from time import thread_time as now; start = now(); import numpy; middle = now(); import torsor; "
         "end = now(); print(middle - start, end - middle, torsor.__file__)"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullLocator
 
 OURS, THEIRS, INK, FAINT = "#c8374b", "#aab4bf", "#222222", "#e3e6ea"
@@ -22,16 +23,20 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw single calls and batches side by side, on one scale, and write a PNG."""
     sections, versions, machine = report["sections"], report["versions"], report["machine"]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 4.8), dpi=160, layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03)
+        figure = Figure(figsize=(10, 4.8), dpi=160, layout=layout)
         one, batch = figure.subplots(1, 2, sharey=True, width_ratios=(10.5, 7.5))
         panel(one, "One state, called from Python", sections["state"])
         panel(batch, f"Batch of {report['plan']['batch']}, one thread", sections["batch"])
+        times = [bar.get_height() for axes in (one, batch) for bar in axes.patches]
+        one.set_ylim(0.5 * min(times), 2.5 * max(times))
         one.set_ylabel("microseconds per state")
         one.legend(loc="upper left", frameon=False)
         figure.supxlabel(
-            f"torsor {versions['torsor']} and Pinocchio {versions['Pinocchio']} on one core of {machine['cpu']}, "
-            f"{machine['lanes']} lanes of float64; numbers are how many times as fast torsor is",
-            fontsize=8.5,
+            "Inverse dynamics, forward dynamics and mass matrix, and how many times as fast torsor is. "
+            f"torsor {versions['torsor']}, Pinocchio {versions['Pinocchio']}, "
+            f"{machine['cpu']} with {machine['lanes']} lanes",
+            fontsize=8,
             color="#666666",
         )
         figure.savefig(path)
@@ -40,7 +45,8 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 def panel(axes: Axes, title: str, lines: Sequence[Mapping[str, Any]]) -> None:
     """Draw a pair of bars for each robot and function, with the speed-up above them."""
     width, position = 0.4, 0.0
-    ticks, labels = [], []
+    ticks: list[float] = []
+    labels: list[str] = []
     for robot, name in ROBOTS.items():
         start = position
         for line in (line for line in lines if line["model"] == robot):
@@ -54,12 +60,11 @@ def panel(axes: Axes, title: str, lines: Sequence[Mapping[str, Any]]) -> None:
             ticks.append(position)
             labels.append(LABELS[line["what"]])
             position += 1
-        below = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "top"}
-        axes.text((start + position - 1) / 2, -0.14, name, **below)
+        below = axes.get_xaxis_transform()
+        axes.text((start + position - 1) / 2, -0.125, name, transform=below, ha="center", va="top")
         position += 0.5
     axes.set_title(title, loc="left", weight="bold")
     axes.set_yscale("log")
-    axes.set_ylim(0.05, 30)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xticks(ticks, labels, fontsize=9)

@@ -2,7 +2,7 @@
 //
 // A kernel K has `inputs` and `outputs` (how many arrays) and
 //   template <class S> static void run(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
-// which reads one row of each input and writes one row of each output. Absent inputs are null pointers.
+// which reads one row of each input and writes one row of each output. Absent inputs and outputs are null pointers.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -20,6 +20,7 @@ namespace torsor {
 struct Options {
   const unsigned char* prescribed = nullptr;  // by velocity
   int axes = 0;                               // 0 body, 1 world, 2 world's axes at the body's origin
+  unsigned wanted = ~0u;                      // outputs to compute, by bit
   std::vector<int> frames;                    // the user's bodies that are asked for
 };
 
@@ -71,7 +72,7 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
   const S* from[K::inputs + 1];
   S* to[K::outputs];
   for (int i = 0; i < K::inputs; ++i) from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
-  for (int i = 0; i < K::outputs; ++i) to[i] = static_cast<S*>(out[i].data) + state * out[i].stride;
+  for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
   K::template run<S>(m, arena, options, from, to);
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
@@ -92,9 +93,10 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
     load_rows(rows, static_cast<int>(in[i].size), buffer);
     from[i] = buffer;
   }
-  for (int i = 0; i < K::outputs; ++i) to[i] = arena.get<S>(out[i].size);
+  for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? arena.get<S>(out[i].size) : nullptr;
   K::template run<S>(m, arena, options, from, to);
   for (int i = 0; i < K::outputs; ++i) {
+    if (to[i] == nullptr) continue;
     double* rows[kLanes];
     for (int l = 0; l < count; ++l) rows[l] = static_cast<double*>(out[i].data) + (first + l) * out[i].stride;
     store_rows(to[i], static_cast<int>(out[i].size), rows, count);

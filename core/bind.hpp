@@ -153,6 +153,7 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
     } else {
       good = PyTuple_Check(out.ptr()) && PyTuple_GET_SIZE(out.ptr()) == K::outputs;
       for (int i = 0; good && i < K::outputs; ++i) {
+        if (!(options.wanted >> i & 1)) continue;
         results[i] = nb::borrow(PyTuple_GET_ITEM(out.ptr(), i));
         good = take_output(results[i].ptr(), out_slots[i], call, in, K::inputs, rows[i]);
         for (int j = 0; good && j < i; ++j) good = !overlap(rows[i], call.states, rows[j], call.states, complex ? 16 : 8);
@@ -171,7 +172,8 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
       in_list.append(inputs[i]);
       in_shapes.append(describe(in_slots[i]));
     }
-    for (int i = 0; i < K::outputs; ++i) out_shapes.append(describe(out_slots[i]));
+    for (int i = 0; i < K::outputs; ++i)
+      out_shapes.append(options.wanted >> i & 1 ? nb::object(describe(out_slots[i])) : nb::none());
     // (inputs, outputs or None, what to return or None, whether complex)
     nb::tuple ready = nb::cast<nb::tuple>(check_module().attr("prepare")(model, in_shapes, in_list, out_shapes, out));
     nb::tuple arrays = nb::cast<nb::tuple>(ready[0]);
@@ -182,7 +184,8 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
     return ready[2].is_none() ? result : nb::object(ready[2](result));
   }
   if (out.is_none())
-    for (int i = 0; i < K::outputs; ++i) results[i] = new_output(out_slots[i], call, rows[i]);
+    for (int i = 0; i < K::outputs; ++i)
+      if (options.wanted >> i & 1) results[i] = new_output(out_slots[i], call, rows[i]);
   try {
     execute<K>(m, options, call, in, rows, threads);
   } catch (const Singular& singular) {
@@ -192,12 +195,12 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
     return results[0];
   } else {
     nb::list all;
-    for (auto& r : results) all.append(r);
+    for (auto& r : results) all.append(r.is_valid() ? r : nb::none());
     return nb::tuple(all);
   }
 }
 
-// Options from Python: the mask of prescribed velocities (bytes), the axes (int), or (axes, bodies' indices).
+// Options from Python: a dict of what differs from the defaults, or just the axes (int).
 Options read_options(nb::handle value);
 
 // The Python function of kernel K, in the interpreter's own calling convention: a call costs a third of a bound one's.

@@ -17,7 +17,7 @@ const S* or_zeros(Arena& arena, const S* x, int n) {
 
 struct InverseDynamics {
   static constexpr int inputs = 4, outputs = 1;
-  static constexpr bool has_options = false;
+  static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}, true};
@@ -26,14 +26,15 @@ struct InverseDynamics {
     out[0] = {"tau", 1, {m.nv}};
   }
   template <class S>
-  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
-    inverse_dynamics(m, arena, in[0], or_zeros(arena, in[1], m.nv), or_zeros(arena, in[2], m.nv), in[3], out[0]);
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    inverse_dynamics(m, arena, in[0], or_zeros(arena, in[1], m.nv), or_zeros(arena, in[2], m.nv),
+                     body_wrenches(m, arena, in[0], options.axes, in[3]), out[0]);
   }
 };
 
 struct ForwardDynamics {
   static constexpr int inputs = 4, outputs = 1;
-  static constexpr bool has_options = false;
+  static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
@@ -42,8 +43,9 @@ struct ForwardDynamics {
     out[0] = {"a", 1, {m.nv}};
   }
   template <class S>
-  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
-    hybrid_dynamics(m, arena, in[0], in[1], in[3], nullptr, out[0], const_cast<S*>(in[2]));  // tau is only read
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    hybrid_dynamics(m, arena, in[0], in[1], body_wrenches(m, arena, in[0], options.axes, in[3]), nullptr, out[0],
+                    const_cast<S*>(in[2]));  // tau is only read
   }
 };
 
@@ -65,13 +67,13 @@ struct HybridDynamics {
       out[0][k] = in[2][k];
       out[1][k] = in[3][k];
     }
-    hybrid_dynamics(m, arena, in[0], in[1], in[4], options.prescribed, out[0], out[1]);
+    hybrid_dynamics(m, arena, in[0], in[1], body_wrenches(m, arena, in[0], options.axes, in[4]), options.prescribed, out[0], out[1]);
   }
 };
 
 struct JointReactions {
   static constexpr int inputs = 4, outputs = 1;
-  static constexpr bool has_options = false;
+  static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
@@ -80,8 +82,8 @@ struct JointReactions {
     out[0] = {"reactions", 2, {m.nframes(), 6}};
   }
   template <class S>
-  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
-    joint_reactions(m, arena, in[0], in[1], in[2], in[3], out[0]);
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    joint_reactions(m, arena, in[0], in[1], in[2], body_wrenches(m, arena, in[0], options.axes, in[3]), out[0]);
   }
 };
 

@@ -7,6 +7,7 @@
 namespace torsor {
 
 void bind_configuration(nb::module_& module);
+void bind_derivatives(nb::module_& module);
 void bind_dynamics(nb::module_& module);
 void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
@@ -164,13 +165,22 @@ int thread_count(nb::handle threads) {
 
 Options read_options(nb::handle value) {
   Options options;
-  if (PyBytes_Check(value.ptr())) {
-    options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AS_STRING(value.ptr()));
-  } else if (PyTuple_Check(value.ptr())) {
-    options.axes = nb::cast<int>(value[0]);
-    options.frames = nb::cast<std::vector<int>>(value[1]);
-  } else {
+  if (PyLong_Check(value.ptr())) {
     options.axes = nb::cast<int>(value);
+    return options;
+  }
+  for (auto [key, item] : nb::cast<nb::dict>(value)) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "axes")
+      options.axes = nb::cast<int>(item);
+    else if (name == "frames")
+      options.frames = nb::cast<std::vector<int>>(item);
+    else if (name == "prescribed")
+      options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AsString(item.ptr()));
+    else if (name == "wanted")
+      options.wanted = nb::cast<unsigned>(item);
+    else
+      throw std::invalid_argument("torsor: no such option: " + name);
   }
   return options;
 }
@@ -193,6 +203,7 @@ NB_MODULE(_core, module) {
   model.def("__init__", build);
   core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
   bind_configuration(module);
+  bind_derivatives(module);
   bind_dynamics(module);
   bind_inertia(module);
   bind_kinematics(module);

@@ -237,9 +237,9 @@ struct General {  // S(q): evaluated by transform, kept in `state` for the passe
   Motion<S> column(const Mat3<S>& R, int k) const { return {R * state.s[k].w, R * state.s[k].v}; }
 };
 
-// Calls f with the joint of body b.
+// Calls f with the joint of body b, whose S is constant.
 template <class S, class F>
-TORSOR_INLINE void visit(const Model& m, const Model::Body& b, GeneralState<S>* general, F&& f) {
+TORSOR_INLINE void visit_constant(const Model::Body& b, F&& f) {
   switch (b.kind) {
     case Kind::revolute:
       return f(Revolute{});
@@ -249,11 +249,17 @@ TORSOR_INLINE void visit(const Model& m, const Model::Body& b, GeneralState<S>* 
       return f(Screw{b.pitch});
     case Kind::spherical:
       return f(Spherical{});
-    case Kind::free:
-      return f(Free{});
     default:
-      return f(General<S>{m.general[b.general], general[b.general]});
+      return f(Free{});
   }
+}
+// Calls f with the joint of body b.
+template <class S, class F>
+TORSOR_INLINE void visit(const Model& m, const Model::Body& b, GeneralState<S>* general, F&& f) {
+  if (__builtin_expect(b.general >= 0, 0))
+    f(General<S>{m.general[b.general], general[b.general]});
+  else
+    visit_constant<S>(b, f);
 }
 
 // The user's wrenches, each in its body's frame, moved to the frames of the recursion.

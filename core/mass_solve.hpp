@@ -14,6 +14,8 @@ struct MassFactor {
   Force<S>* B;   // working memory of solve, by body
   Motion<S>* A;
   S* u;          // and by velocity
+  const unsigned char* prescribed;
+  bool held(int k) const { return prescribed != nullptr && prescribed[k] != 0; }
 };
 
 // A symmetric 6 x 6 matrix P (row-major) of a body of the user's, in the world's axes about the origin of the body that
@@ -32,12 +34,14 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
   return shift_back(turned, X.p - bodies[frame.body].X.p);
 }
 
-// joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null.
+// joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed velocities, those
+// with prescribed[k] != 0 (none if null), are held: the matrix is that of the others.
 template <class S>
-MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms) {
+MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms, const unsigned char* prescribed = nullptr) {
   const int n = m.n();
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   MassFactor<S> f;
+  f.prescribed = prescribed;
   f.bodies = world_bodies(m, arena, general, q);
   f.columns = world_columns(m, arena, general, f.bodies);
   f.U = arena.get<Force<S>>(m.nv);
@@ -58,6 +62,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
     scale[i] = scale_of(Pi);
     if (body.inner) scale[i] = {scale[i].angular + scale[i + 1].angular, scale[i].linear + scale[i + 1].linear};
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
+      if (f.held(k)) continue;
       f.U[k] = Pi * f.columns[k];
       S D = dot(f.columns[k], f.U[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
@@ -70,7 +75,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   return f;
 }
 
-// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart.
+// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart; those of prescribed velocities are left alone.
 template <class S>
 void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int stride = 1) {
   const int n = m.n();
@@ -79,6 +84,7 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
     const Model::Body& body = m.bodies[i];
     Force<S> beta = f.B[i];
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
+      if (f.held(k)) continue;
       f.u[k] = (x[k * stride] - dot(f.columns[k], beta)) * f.Psi[k];
       beta = mul_add(f.u[k], f.U[k], beta);
     }
@@ -88,6 +94,7 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
     const Model::Body& body = m.bodies[i];
     f.A[i] = body.parent < 0 ? zero_motion<S>() : body.offset ? shift(f.A[body.parent], f.bodies[i].r) : f.A[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) {
+      if (f.held(k)) continue;
       const S a = mul_add(-f.Psi[k], dot(f.A[i], f.U[k]), f.u[k]);
       y[k * stride] = a;
       f.A[i] = mul_add(a, f.columns[k], f.A[i]);

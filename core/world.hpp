@@ -54,4 +54,19 @@ TORSOR_INLINE SE3<S> frame_pose(const Model::Frame& frame, const WorldBody<S>* b
   return frame.same ? bodies[frame.body].X : bodies[frame.body].X * frame.C;
 }
 
+// f_ext in the bodies' frames, if it is given in the world's frame (axes 1) or in the world's axes at the bodies' origins (2).
+template <class S>
+const S* body_wrenches(const Model& m, Arena& arena, const S* q, int axes, const S* f_ext) {
+  if (f_ext == nullptr || axes == 0) return f_ext;
+  auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto* bodies = world_bodies(m, arena, general, q);
+  S* wrenches = arena.get<S>(6 * m.nframes());
+  for (int b = 0; b < m.nframes(); ++b) {
+    SE3<S> X = frame_pose(m.frames[b], bodies);
+    if (axes == 2) X.p = zero3<S>();
+    write(X.act_inverse(read_force(f_ext + 6 * b)), wrenches + 6 * b);
+  }
+  return wrenches;
+}
+
 }  // namespace torsor

@@ -4,6 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from torsor import models as models
 from torsor._errors import FormatError, ModelError, SingularMassMatrixError, TorsorError
+from torsor.derivatives import (
+    ForwardDynamicsDerivatives,
+    HybridDynamicsDerivatives,
+    InverseDynamicsDerivatives,
+    forward_dynamics_derivatives,
+    hybrid_dynamics_derivatives,
+    inverse_dynamics_derivatives,
+)
 from torsor.dynamics import (
     bias_forces,
     center_of_mass,
@@ -89,7 +97,8 @@ __all__ = [
     "ModelBuilder", "ModelError", "ModelJoint", "Planar", "Prismatic", "Revolute", "SE3", "Screw", "SingularMassMatrixError",
     "Spherical", "SphericalEuler", "SphericalExp", "SplineCurve", "SplineSurface", "TorsorError", "Translational", "Universal",
     "Visual", "bias_forces", "body_accelerations", "body_poses", "body_velocities", "center_of_mass",
-    "center_of_mass_jacobian", "centroidal_momentum_matrix", "coriolis_matrix", "forward_dynamics", "gravity_forces",
+    "center_of_mass_jacobian", "centroidal_momentum_matrix", "coriolis_matrix", "ForwardDynamicsDerivatives", "HybridDynamicsDerivatives", "InverseDynamicsDerivatives", "forward_dynamics",
+    "forward_dynamics_derivatives", "gravity_forces", "hybrid_dynamics_derivatives", "inverse_dynamics_derivatives",
     "hybrid_dynamics", "interop", "inverse_dynamics", "jacobian", "jacobian_dot_product", "jacobian_product",
     "jacobian_transpose_product", "joint_reactions", "kinetic_energy", "load_mjcf", "load_urdf", "mass_matrix",
     "mass_matrix_inverse", "mass_matrix_solve", "maximal_jacobian", "maximal_jacobian_dot", "models", "momentum",

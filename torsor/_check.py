@@ -25,6 +25,16 @@ _LAYOUT = ("C", "ALIGNED")
 complex_allowed: ContextVar[bool] = ContextVar("complex_allowed", default=False)
 
 
+_AXES = {"body": 0, "world": 1, "local_world_aligned": 2}
+
+
+def axes(frame: str, name: str = "frame") -> int:
+    """The core's number of a frame of expression."""
+    if frame not in _AXES:
+        raise ValueError(f"{name} is {frame!r}, expected 'body', 'world' or 'local_world_aligned'")
+    return _AXES[frame]
+
+
 def listed(names: Sequence[str]) -> str:
     """'a', 'b', 'c', cut short when there are many."""
     shown = ", ".join(repr(n) for n in names[:12])
@@ -71,11 +81,11 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def prepare(
-    model: Any, in_slots: Sequence[Slot], inputs: Sequence[Any], out_slots: Sequence[Slot], out: Any
+    model: Any, in_slots: Sequence[Slot], inputs: Sequence[Any], out_slots: Sequence[Slot | None], out: Any
 ) -> tuple[tuple[Array | None, ...], Any, Callable[[Any], Any] | None, bool]:
     """Arguments as the core takes them.
 
-    Returns the inputs; the outputs, or None where the core shall make them; what turns the core's result into the caller's,
+    `out_slots` has None for outputs that are not wanted. Returns the inputs; the outputs, or None where the core shall make them; what turns the core's result into the caller's,
     or None; and whether the call is complex.
     """
     arrays: list[Array | None] = []
@@ -115,9 +125,9 @@ def prepare(
         return tuple(arrays), None, None, is_complex
     outs = [out] if len(out_slots) == 1 else list(out) if isinstance(out, (tuple, list)) else None
     if outs is None or len(outs) != len(out_slots):
-        names = ", ".join(name for name, _, _ in out_slots)
-        raise TypeError(f"out must be a tuple of {len(out_slots)} arrays ({names}), got {type(out).__name__}")
-    for (name, shape, _), array in zip(out_slots, outs, strict=True):
+        raise TypeError(f"out must be a tuple of {len(out_slots)} arrays, got {type(out).__name__}")
+    wanted = [(slot, array) for slot, array in zip(out_slots, outs, strict=True) if slot is not None]
+    for (name, shape, _), array in wanted:
         label = "out" if len(out_slots) == 1 else f"out ({name})"
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{label} must be a NumPy array, got {type(array).__name__}")
@@ -127,15 +137,18 @@ def prepare(
             raise TypeError(f"{label} has dtype {array.dtype}, expected {np.dtype(dtype)}")
         if not array.flags.writeable:
             raise ValueError(f"{label} is read-only")
-    for i, a in enumerate(outs):
-        for b in outs[:i]:
+    for i, (_, a) in enumerate(wanted):
+        for _, b in wanted[:i]:
             if np.shares_memory(a, b):
                 raise ValueError("two arrays of out share memory")
 
     def finish(result: Any) -> Any:
-        for target, value in zip(outs, [result] if len(outs) == 1 else result, strict=True):
-            np.copyto(target, value)
-        return out if len(outs) == 1 else tuple(outs)
+        for slot, target, value in zip(out_slots, outs, [result] if len(outs) == 1 else result, strict=True):
+            if slot is not None:
+                np.copyto(target, value)
+        if len(outs) == 1:
+            return out
+        return tuple(o if slot is not None else None for slot, o in zip(out_slots, outs, strict=True))
 
     return tuple(arrays), None, finish, is_complex
 

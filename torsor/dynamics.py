@@ -5,7 +5,8 @@ batch shapes broadcast. `out` receives the result instead of a new array. `threa
 0 for one per core. Results for one state are the same to the last bit whatever batch, lane, thread or order of bodies it is
 computed in. A state that holds NaN or infinity gives NaN in its own results and in no other's.
 
-`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame.
+`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with `f_ext_frame="world"` in
+the world's frame (moment about the world's origin), with "local_world_aligned" in the world's axes, moment about the body's origin.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
+from torsor._check import axes
 from torsor._core import forward_dynamics as _forward_dynamics
 from torsor._core import inverse_dynamics as _inverse_dynamics
 from torsor._core import mass_matrix as _mass_matrix
@@ -36,9 +38,10 @@ def inverse_dynamics(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
+    f_ext_frame: str = "body",
 ) -> FloatArray:
     """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
-    return _inverse_dynamics(model, q, v, a, f_ext, out, threads)
+    return _inverse_dynamics(model, q, v, a, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads)
 
 
 def forward_dynamics(
@@ -49,6 +52,7 @@ def forward_dynamics(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
+    f_ext_frame: str = "body",
 ) -> FloatArray:
     """Accelerations a (..., nv) of the model at q, v under torques tau, in O(n). Kim 2012, Table 3.
 
@@ -57,7 +61,7 @@ def forward_dynamics(
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
     """
-    return _forward_dynamics(model, q, v, tau, f_ext, out, threads)
+    return _forward_dynamics(model, q, v, tau, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads)
 
 
 def hybrid_dynamics(
@@ -71,6 +75,7 @@ def hybrid_dynamics(
     f_ext: ArrayLike | None = None,
     out: tuple[FloatArray, FloatArray] | None = None,
     threads: int = 1,
+    f_ext_frame: str = "body",
 ) -> tuple[FloatArray, FloatArray]:
     """Accelerations and torques (a, tau), each (..., nv), when some of each are given, in O(n). Kim 2012, Table 4.
 
@@ -87,14 +92,15 @@ def hybrid_dynamics(
     f_ext, out, threads
         As for every function here; `out` is a pair of arrays.
     """
-    given = _mask(model, prescribed)
+    given = prescribed_mask(model, prescribed)
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return _core.hybrid_dynamics(model, q, v, a, tau, f_ext, given, out, threads)
+    options = {"prescribed": given, "axes": axes(f_ext_frame, "f_ext_frame")}
+    return _core.hybrid_dynamics(model, q, v, a, tau, f_ext, options, out, threads)
 
 
-def _mask(model: Model, prescribed: Any) -> bytes:
+def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     """One byte for each velocity: 1 if its acceleration is prescribed."""
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
@@ -165,16 +171,17 @@ def bias_forces(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
+    f_ext_frame: str = "body",
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external ones."""
-    return _inverse_dynamics(model, q, v, None, f_ext, out, threads)
+    return _inverse_dynamics(model, q, v, None, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)
 
 
 def gravity_forces(
     model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
-    return _inverse_dynamics(model, q, None, None, None, out, threads)
+    return _inverse_dynamics(model, q, None, None, None, 0, out, threads)
 
 
 def coriolis_matrix(
@@ -254,9 +261,10 @@ def joint_reactions(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
+    f_ext_frame: str = "body",
 ) -> FloatArray:
     """Wrenches (..., nbodies, 6) that each body receives from its parent through its joint, in the body's frame.
 
     Moment first, about the origin of the body's frame, for fixed joints too. S^T of it is tau. Kim 2012, (41).
     """
-    return _core.joint_reactions(model, q, v, a, f_ext, out, threads)
+    return _core.joint_reactions(model, q, v, a, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
+from torsor._check import axes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-_AXES = {"body": 0, "world": 1, "local_world_aligned": 2}
-
-
-def _axes(frame: str) -> int:
-    if frame not in _AXES:
-        raise ValueError(f"frame is {frame!r}, expected 'body', 'world' or 'local_world_aligned'")
-    return _AXES[frame]
 
 
 def body_poses(
@@ -75,7 +69,7 @@ def point_positions(
     if single:
         points = np.asarray(points)[None]
         out = None if out is None else out[..., None, :]
-    result = _core.point_positions(model, q, points, (0, frames), out, threads)
+    result = _core.point_positions(model, q, points, {"frames": frames}, out, threads)
     return result[..., 0, :] if single else result
 
 
@@ -88,7 +82,7 @@ def body_velocities(
     threads: int = 1,
 ) -> FloatArray:
     """Twists (..., nbodies, 6) of the bodies. Kim 2012, (36)."""
-    return _core.body_velocities(model, q, v, _axes(frame), out, threads)
+    return _core.body_velocities(model, q, v, axes(frame), out, threads)
 
 
 def body_accelerations(
@@ -101,7 +95,7 @@ def body_accelerations(
     threads: int = 1,
 ) -> FloatArray:
     """Accelerations (..., nbodies, 6) of the bodies: in "body", the derivative of the components of the twist. Kim 2012, (40)."""
-    return _core.body_accelerations(model, q, v, a, _axes(frame), out, threads)
+    return _core.body_accelerations(model, q, v, a, axes(frame), out, threads)
 
 
 def jacobian(
@@ -113,7 +107,7 @@ def jacobian(
     threads: int = 1,
 ) -> FloatArray:
     """The Jacobian (..., 6, nv) of a body: its twist in `frame` is J v."""
-    return _core.body_jacobian(model, q, (_axes(frame), [model._find(body, "body")]), out, threads)
+    return _core.body_jacobian(model, q, {"axes": axes(frame), "frames": [model._find(body, "body")]}, out, threads)
 
 
 def point_jacobian(
@@ -133,7 +127,7 @@ def point_jacobian(
     if single:
         points = np.asarray(points)[None]
         out = None if out is None else out[..., None, :, :]
-    result = _core.point_jacobians(model, q, points, (0, frames), out, threads)
+    result = _core.point_jacobians(model, q, points, {"frames": frames}, out, threads)
     return result[..., 0, :, :] if single else result
 
 

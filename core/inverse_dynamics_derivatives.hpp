@@ -1,0 +1,249 @@
+// First derivatives of inverse dynamics. Singh 2022, eqs. (7)-(10) and the forward pass of Alg. 1, for every joint.
+//
+// Spatial quantities in the world's axes about one point for each tree: the origin of its root body now, so that nothing
+// loses digits far from the world's origin. A velocity k has a column S_k with
+//   Psidot_k, Psiddot_k   first and second time derivative of the column as if it moved with the parent body
+//   Sdot_k                time derivative of the column
+// For joints with S(q), Psidot = Sdot and Psiddot = Sddot, and dtau_j/dq_k gains R_jk . f for j, k in one joint, where R_jk is
+// the derivative of the child's column j along k (docs/derivations/joints_with_S_of_q.md).
+#pragma once
+#include "coriolis.hpp"
+
+namespace torsor {
+
+template <class S>
+struct DerivativeBody {
+  Mat3<S> R;  // axes
+  Vec3<S> p;  // origin, seen from the root's
+  Vec3<S> origin;  // of a root: in the world
+  Motion<S> v, a;
+  RigidInertia<S> I;      // of the subtree, from the backward pass on
+  CoriolisInertia<S> B;   // 2 B of the subtree
+  Force<S> f;             // of the subtree
+};
+template <class S>
+struct DerivativeColumn {
+  Motion<S> S_, Psidot, Psiddot, Vdot;  // Vdot = Psidot + Sdot
+};
+template <class S>
+struct DerivativeGeneral : GeneralState<S> {
+  Motion<S> d2s[216];
+};
+
+// 2 B^T a: a moment alone.
+template <class S>
+TORSOR_INLINE Vec3<S> transposed(const CoriolisInertia<S>& B, const Motion<S>& a) {
+  return mul_add(S(2.0), cross(B.f, a.v), cross_add(B.n, a.w, B.T * a.w));
+}
+
+// Columns and their rates for a joint with constant S.
+template <class S, class Joint>
+TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body, const DerivativeBody<S>* p, const S* v, const S* a, DerivativeBody<S>& b,
+                                    DerivativeColumn<S>* columns) {
+  Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>();
+  for (int k = 0; k < joint.nv; ++k) {
+    auto& c = columns[body.iv + k];
+    c.S_ = shift(joint.column(b.R, k), -b.p);
+    Sv = mul_add(v[body.iv + k], c.S_, Sv);
+    Sa = mul_add(a[body.iv + k], c.S_, Sa);
+  }
+  b.v = p->v + Sv;
+  b.a = p->a + Sa + cross(p->v, Sv);
+  for (int k = 0; k < joint.nv; ++k) {
+    auto& c = columns[body.iv + k];
+    c.Psidot = cross(p->v, c.S_);
+    c.Psiddot = cross(p->a, c.S_) + cross(p->v, c.Psidot);
+    c.Vdot = c.Psidot + cross(b.v, c.S_);
+  }
+}
+
+// The same for a joint with S(q), whose ds and d2s are known.
+template <class S>
+void general_columns(const DerivativeGeneral<S>& g, int n, const Model::Body& body, const DerivativeBody<S>* p, const S* v, const S* a, DerivativeBody<S>& b,
+                     DerivativeColumn<S>* columns) {
+  const S *vj = v + body.iv, *aj = a + body.iv;
+  const auto world = [&](const Motion<S>& m) { return shift(Motion<S>{b.R * m.w, b.R * m.v}, -b.p); };
+  Motion<S> s1[6], s2[6];  // first and second rate in the child's frame
+  Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>(), bias = zero_motion<S>();
+  for (int j = 0; j < n; ++j) {
+    s1[j] = s2[j] = zero_motion<S>();
+    for (int k = 0; k < n; ++k) {
+      s1[j] = mul_add(vj[k], g.ds[n * j + k], s1[j]);
+      s2[j] = mul_add(aj[k], g.ds[n * j + k], s2[j]);
+      for (int l = 0; l < n; ++l) s2[j] = mul_add(vj[k] * vj[l], g.d2s[n * (n * j + k) + l], s2[j]);
+    }
+    auto& c = columns[body.iv + j];
+    c.S_ = world(g.s[j]);
+    Sv = mul_add(vj[j], c.S_, Sv);
+    Sa = mul_add(aj[j], c.S_, Sa);
+    bias = mul_add(vj[j], s1[j], bias);
+  }
+  b.v = p->v + Sv;
+  b.a = p->a + Sa + cross(b.v, Sv) + world(bias);
+  for (int j = 0; j < n; ++j) {
+    auto& c = columns[body.iv + j];
+    const Motion<S> own = world(s1[j]);
+    c.Psidot = cross(b.v, c.S_) + own;
+    c.Psiddot = cross(b.a, c.S_) + cross(b.v, c.Psidot + own) + world(s2[j]);
+    c.Vdot = c.Psidot + c.Psidot;
+  }
+}
+
+// External wrenches of a subtree that do not turn with it: those of the world's frame (1), or in the world's axes at the bodies'
+// origins (2). When the subtree moves with a column S, such a wrench F falls behind S x* F, that of one fixed in its body, by
+//   1: S x* F      2: (K w, w x f), linear in the angular part w of S
+template <class S>
+struct WorldWrench {
+  Force<S> F;
+  Mat3<S> K;  // sum of (p.f) 1 - f p^T - [n] over wrenches (n, f) at p
+  TORSOR_INLINE WorldWrench& operator+=(const WorldWrench& b) {
+    F += b.F;
+    K.x += b.K.x;
+    K.y += b.K.y;
+    K.z += b.K.z;
+    return *this;
+  }
+  TORSOR_INLINE Force<S> lag(int axes, const Motion<S>& c) const {
+    if (axes == 1) return cross(c, F);
+    return {K * c.w, cross(c.w, F.f)};
+  }
+  // y with y.c = r.lag(c) for all columns c
+  TORSOR_INLINE Force<S> transposed_lag(int axes, const Motion<S>& r) const {
+    if (axes == 1) {
+      const Force<S> x = cross(r, F);
+      return {-x.n, -x.f};
+    }
+    return {cross_add(F.f, r.v, transposed(K, r.w)), zero3<S>()};
+  }
+};
+// F at p; n its moment about p.
+template <class S>
+WorldWrench<S> world_wrench(const Vec3<S>& n, const Vec3<S>& f, const Vec3<S>& p) {
+  const S pf = dot(p, f);
+  return {{cross_add(p, f, n), f},
+          {{mul_add(-p.x, f.x, pf), mul_add(-p.x, f.y, -n.z), mul_add(-p.x, f.z, n.y)},
+           {mul_add(-p.y, f.x, n.z), mul_add(-p.y, f.y, pf), mul_add(-p.y, f.z, -n.x)},
+           {mul_add(-p.z, f.x, -n.y), mul_add(-p.z, f.y, n.x), mul_add(-p.z, f.z, pf)}}};
+}
+
+// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2).
+template <class S>
+void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes, S* dq, S* dv, S* M) {
+  const int n = m.n(), nv = m.nv;
+  auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;  // bodies[-1] is the world
+  auto* columns = arena.get<DerivativeColumn<S>>(nv);
+  auto* general = arena.get<DerivativeGeneral<S>>(m.general.size());
+  const auto x = coordinates(m, arena, q);
+  bodies[-1].v = zero_motion<S>();
+  bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
+    const auto* p = bodies + body.parent;
+    const Mat3<S>* axes = body.parent >= 0 ? &p->R : nullptr;
+    const auto set = [&](const SE3<S>& X) TORSOR_INLINE_LAMBDA {
+      b.R = X.R;
+      b.p = body.parent >= 0 ? p->p + X.p : zero3<S>();
+      if (body.parent < 0) b.origin = X.p;
+    };
+    if (body.general >= 0) {
+      auto& g = general[body.general];
+      evaluate(m.general[body.general], q + body.iq, 3, GeneralTerms<S>{g.T, g.s, g.ds, g.d2s});
+      set(axes ? SE3<S>{*axes * body.M.R, *axes * body.M.p} * g.T : body.M * g.T);
+      general_columns(g, body.nv, body, p, v, a, b, columns);
+    } else {
+      visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA {
+        set(place<S>(joint, body, axes, x));
+        constant_columns(joint, body, p, v, a, b, columns);
+      });
+    }
+    if (body.massless) {
+      b.I = zero_inertia<S>();
+      b.B = {b.I.J, b.I.h, b.I.h};
+      b.f = zero_force<S>();
+    } else {
+      b.I = shift_back(rotate(b.R, body.I), b.p);
+      b.B = coriolis_inertia(b.I, b.v);
+      b.f = b.I * b.a + cross(b.v, Force<S>{b.B.n, b.B.f});
+    }
+  }
+  WorldWrench<S>* wrenches = nullptr;  // of subtrees, if not fixed in the bodies
+  if (f_ext != nullptr && axes == 0)
+    for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
+      const Vec3<S> f = bodies[i].R * F.f;
+      bodies[i].f.n -= cross_add(bodies[i].p, f, bodies[i].R * F.n);
+      bodies[i].f.f -= f;
+    });
+  if (f_ext != nullptr && axes != 0) {
+    wrenches = arena.get<WorldWrench<S>>(n);
+    auto* roots = arena.get<Vec3<S>>(n);  // world position of the point about which the body's tree is described
+    for (int i = 0; i < n; ++i) roots[i] = m.bodies[i].parent < 0 ? bodies[i].origin : roots[m.bodies[i].parent];
+    for (int i = 0; i < n; ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
+    for (int b = 0; b < m.nframes(); ++b) {
+      const int i = m.frames[b].body;
+      if (i < 0) continue;
+      const Force<S> F = read_force(f_ext + 6 * b);
+      const Vec3<S> at = axes == 1 ? -roots[i] : bodies[i].p + bodies[i].R * m.frames[b].C.p;
+      wrenches[i] += world_wrench(F.n, F.f, at);
+    }
+    for (int i = 0; i < n; ++i) {
+      bodies[i].f.n -= wrenches[i].F.n;
+      bodies[i].f.f -= wrenches[i].F.f;
+    }
+  }
+  for (int k = 0; k < nv * nv; ++k) {
+    if (dq != nullptr) dq[k] = S(0.0);
+    if (dv != nullptr) dv[k] = S(0.0);
+    if (M != nullptr) M[k] = S(0.0);
+  }
+  for (int i = n - 1; i >= 0; --i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
+    for (int r = body.iv; r < body.iv + body.nv; ++r) {
+      const auto& d = columns[r];
+      const Force<S> IS = b.I * d.S_;
+      const Vec3<S> BS = transposed(b.B, d.S_);
+      Force<S> Fq, Fv, lag, back;
+      if (wrenches != nullptr) {
+        lag = wrenches[i].lag(axes, d.S_);
+        back = wrenches[i].transposed_lag(axes, d.S_);
+      }
+      if (dq != nullptr) Fq = b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f);
+      if (dv != nullptr) Fv = b.B * d.S_ + b.I * d.Vdot;
+      // This row against the columns of the body and of those above it; and the other way round.
+      for (int j = i; j >= 0; j = m.bodies[j].parent)
+        for (int c = m.bodies[j].iv; c < m.bodies[j].iv + m.bodies[j].nv; ++c) {
+          const auto& e = columns[c];
+          if (dq != nullptr) {
+            dq[r * nv + c] = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS));
+            if (j != i) dq[c * nv + r] = dot(e.S_, Fq);
+            if (wrenches != nullptr) {
+              dq[r * nv + c] += dot(e.S_, back);
+              if (j != i) dq[c * nv + r] += dot(e.S_, lag);
+            }
+          }
+          if (dv != nullptr) {
+            dv[r * nv + c] = dot_add(BS, e.S_.w, dot(e.Vdot, IS));
+            if (j != i) dv[c * nv + r] = dot(e.S_, Fv);
+          }
+          if (M != nullptr) M[r * nv + c] = M[c * nv + r] = dot(e.S_, IS);
+        }
+    }
+    if (body.general >= 0 && dq != nullptr) {  // R_jk . f
+      const auto& g = general[body.general];
+      const Force<S> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};
+      for (int j = 0; j < body.nv; ++j)
+        for (int k = 0; k < body.nv; ++k) dq[(body.iv + j) * nv + body.iv + k] += dot(g.ds[body.nv * j + k], f);
+    }
+    if (body.parent >= 0) {
+      auto& p = bodies[body.parent];
+      p.I += b.I;
+      p.B += b.B;
+      p.f += b.f;
+      if (wrenches != nullptr) wrenches[body.parent] += wrenches[i];
+    }
+  }
+}
+
+}  // namespace torsor

@@ -1,0 +1,172 @@
+"""The benchmark runs: every section with hardly any repeats, its checks, table, file and picture."""
+
+import gc
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import torsor as ts
+
+pytest.importorskip("pinocchio")
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import calls
+import measure
+import robots
+import run
+
+try:
+    robots.robot_directory()
+except FileNotFoundError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+TINY = run.Plan(
+    effort=measure.Effort(turn=1e-6, repeats=2, seconds=0.0, limit=0.0, fewest=2),
+    batch=9,
+    lengths=(2, 5),
+    links=3,
+    imports=1,
+    copied=1 << 12,
+)
+MACHINES = ["panda", "HyQ", "Talos", "chain 2", "chain 5"]
+MODELS = {  # in order, without repetitions
+    "state": MACHINES,
+    "batch": MACHINES,
+    "hybrid": MACHINES,
+    "threads": MACHINES if measure.cores() > 1 else [],
+    "length": ["one state", "batch"],
+    "joints": ["Universal", "SphericalEuler", "Free2D"],
+    "import": [""],
+    "memory": ["panda", "HyQ", "Talos", ""],
+}
+TARGETS = {
+    "state": {2.5, 2.8, 1.5},
+    "batch": {12},
+    "hybrid": {1.5},
+    "threads": {1.7, None},
+    "length": {1.5},
+    "joints": {2.0},
+    "import": {30.0},
+    "memory": {None},
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run.run(TINY, list(run.SECTIONS))
+
+
+@pytest.mark.parametrize("section", run.SECTIONS)
+def test_section_has_its_models_targets_and_times(results, section):
+    lines = results[section]
+    assert list(dict.fromkeys(line.model for line in lines)) == MODELS[section]
+    if lines:
+        assert {line.target for line in lines} == TARGETS[section]
+    for line in lines:
+        assert line.other > 0
+        assert line.value > 0
+        assert line.ours is None or line.ours > 0
+        assert ("ok" in run.row(line) or "BELOW" in run.row(line)) == (line.target is not None)
+
+
+def test_robots_have_the_freedoms_of_the_issue():
+    assert {pair.name: pair.model.nv for pair in robots.robots()} == {"panda": 7, "HyQ": 18, "Talos": 38}
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_different_models_are_noticed(size):
+    pair = robots.chain(4)
+    states = calls.random_states(pair.model, size)
+    theirs = calls.peer_calls(pair, states)
+    calls.check_pair(pair, states, calls.our_calls(pair.model, states), theirs)
+    other = pair.model.with_gravity((0, 0, -9.81 * (1 + 1e-7)))
+    with pytest.raises(calls.Disagreement, match=r"chain 4, pin\.rnea"):
+        calls.check_pair(pair, states, calls.our_calls(other, states), theirs)
+
+
+def test_nan_is_noticed():
+    with pytest.raises(calls.Disagreement):
+        calls.agree("nothing", float("nan") * calls.np.ones(2), calls.np.ones(2))
+
+
+def test_general_joints_and_their_parts_have_the_same_freedoms():
+    for general, parts in robots.GENERAL.values():
+        assert robots.joint_tree([general], 5).nv == robots.joint_tree(parts, 5).nv == 5 * len(parts)
+
+
+def test_hybrid_prescribes_half_of_the_joints():
+    assert calls.half_of_joints(ts.models.chain(5)).tolist() == [False, True, False, True, False]
+
+
+def test_calls_take_turns_back_and_forth_without_garbage_collection():
+    log, collecting = [], []
+    names = {"log": log, "collecting": collecting, "gc": gc}
+    effort = measure.Effort(turn=0.0, repeats=3, seconds=0.0, limit=9.0, fewest=1)
+    times = measure.measure(
+        {
+            name: calls.Call(f"log.append('{name}'); collecting.append(gc.isenabled())", names)
+            for name in "ab"
+        },
+        effort,
+    )
+    assert times.keys() == {"a", "b"}
+    assert "".join(log) == "ab" + "ab" + "ba" + "ab"  # the first two to see how long they take
+    assert not any(collecting)
+    assert gc.isenabled()
+
+
+def test_calibration_counts_calls():
+    assert measure.calibrate(lambda count: 1e-6 * count, 2e-3) * 1e-6 >= 2e-3
+    assert measure.calibrate(lambda count: 1e-6 * count, 2e-3) < 4000
+    assert measure.calibrate(lambda count: 5.0 * count, 2e-3) == 1
+
+
+def test_verdicts():
+    line = run.faster("arm", "inverse dynamics", 1e-6, 2.4e-6, 2.5)
+    assert not line.met
+    assert "2.4 x  >= 2.5  BELOW" in run.row(line)
+    assert replace(line, value=2.5).met
+    line = run.within("arm", "hybrid dynamics", 1.6e-6, 1e-6, 1.5)
+    assert not line.met
+    assert replace(line, value=1.5).met
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_exit_code(monkeypatch, capsys, options, code):
+    missed = run.faster("arm", "inverse dynamics", 1.0, 1.0, 2.5)
+    section = run.Section("Title", ("a", "b", "c"), lambda plan: iter([missed]))
+    monkeypatch.setattr(run, "SECTIONS", {"state": section})
+    assert run.main(["--only", "state", *options]) == code
+    out = capsys.readouterr().out
+    assert "BELOW" in out
+    assert "0 of 1 targets met" in out
+    assert f"torsor {ts.__version__}" in out
+
+
+def test_disagreement_ends_the_run(monkeypatch, capsys):
+    def lines(plan):
+        raise calls.Disagreement("arm: the results differ")
+
+    monkeypatch.setattr(run, "SECTIONS", {"state": run.Section("Title", ("a", "b", "c"), lines)})
+    assert run.main(["--only", "state"]) == 1
+    assert "the results differ" in capsys.readouterr().err
+
+
+def test_results_are_json_and_make_a_picture(results, tmp_path):
+    report = json.loads(json.dumps(run.as_json(results, TINY, measure.machine())))
+    assert report["sections"].keys() == run.SECTIONS.keys()
+    assert report["machine"]["lanes"] >= 1
+    pytest.importorskip("matplotlib")
+    from plot import draw
+
+    draw(report, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_stored_results_are_of_a_whole_run():
+    report = json.loads(run.RESULTS.read_text())
+    assert report["sections"].keys() == run.SECTIONS.keys()
+    assert report["plan"]["batch"] == run.Plan().batch
