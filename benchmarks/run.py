@@ -297,7 +297,7 @@ def row(line: Line) -> str:
     if line.target is not None:
         target = f"{'>=' if line.at_least else '<='} {line.target:g}"
         verdict = "ok" if line.met else "BELOW"
-    value = f"{line.value:.3g} {line.unit}"
+    value = f"{line.value:#.3g}".rstrip(".") + f" {line.unit}"
     ours = "" if line.ours is None else duration(line.ours)
     what = line.what
     if line.detail:

@@ -12,6 +12,7 @@ void bind_dynamics(nb::module_& module);
 void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
 void bind_momentum(nb::module_& module);
+void bind_reverse(nb::module_& module);
 
 namespace {
 
@@ -86,7 +87,7 @@ GeneralJoint read_general(nb::tuple spec) {  // (kind, nv, data)
   return joint;
 }
 
-// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia).
+// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
 void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb::list frames, nb::list general) {
   new (m) Model();
   m->nq = nq;
@@ -130,6 +131,7 @@ void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb:
     f.C = read_pose(nb::cast<Floats>(t[2]).data());
     f.same = is_identity(f.C);
     f.I = read_inertia(nb::cast<Floats>(t[3]).data());
+    f.placement = read_pose(nb::cast<Floats>(t[4]).data());
     m->frames.push_back(f);
   }
 }
@@ -208,4 +210,5 @@ NB_MODULE(_core, module) {
   bind_inertia(module);
   bind_kinematics(module);
   bind_momentum(module);
+  bind_reverse(module);
 }

@@ -15,7 +15,7 @@ template <class S>
 struct DerivativeBody {
   Mat3<S> R;  // axes
   Vec3<S> p;  // origin, seen from the root's
-  Vec3<S> origin;  // of a root: in the world
+  Vec3<S> origin;  // of the root, in the world
   Motion<S> v, a;
   RigidInertia<S> I;      // of the subtree, from the backward pass on
   CoriolisInertia<S> B;   // 2 B of the subtree
@@ -126,13 +126,18 @@ WorldWrench<S> world_wrench(const Vec3<S>& n, const Vec3<S>& f, const Vec3<S>& p
            {mul_add(-p.z, f.x, -n.y), mul_add(-p.z, f.y, n.x), mul_add(-p.z, f.z, pf)}}};
 }
 
-// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2).
+// Motion of all bodies and of all columns: what derivatives are made of.
 template <class S>
-void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes, S* dq, S* dv, S* M) {
-  const int n = m.n(), nv = m.nv;
-  auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;  // bodies[-1] is the world
-  auto* columns = arena.get<DerivativeColumn<S>>(nv);
+struct Motions {
+  DerivativeBody<S>* bodies;  // bodies[-1] is the world
+  DerivativeColumn<S>* columns;
+  DerivativeGeneral<S>* general;
+};
+template <class S>
+Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S* a) {
+  const int n = m.n();
+  auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;
+  auto* columns = arena.get<DerivativeColumn<S>>(m.nv);
   auto* general = arena.get<DerivativeGeneral<S>>(m.general.size());
   const auto x = coordinates(m, arena, q);
   bodies[-1].v = zero_motion<S>();
@@ -145,7 +150,7 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
     const auto set = [&](const SE3<S>& X) TORSOR_INLINE_LAMBDA {
       b.R = X.R;
       b.p = body.parent >= 0 ? p->p + X.p : zero3<S>();
-      if (body.parent < 0) b.origin = X.p;
+      b.origin = body.parent >= 0 ? p->origin : X.p;
     };
     if (body.general >= 0) {
       auto& g = general[body.general];
@@ -158,6 +163,19 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
         constant_columns(joint, body, p, v, a, b, columns);
       });
     }
+  }
+  return {bodies, columns, general};
+}
+
+// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2).
+template <class S>
+void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes, S* dq, S* dv, S* M) {
+  const int n = m.n(), nv = m.nv;
+  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    auto& b = bodies[i];
     if (body.massless) {
       b.I = zero_inertia<S>();
       b.B = {b.I.J, b.I.h, b.I.h};
@@ -177,14 +195,12 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
     });
   if (f_ext != nullptr && axes != 0) {
     wrenches = arena.get<WorldWrench<S>>(n);
-    auto* roots = arena.get<Vec3<S>>(n);  // world position of the point about which the body's tree is described
-    for (int i = 0; i < n; ++i) roots[i] = m.bodies[i].parent < 0 ? bodies[i].origin : roots[m.bodies[i].parent];
     for (int i = 0; i < n; ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
     for (int b = 0; b < m.nframes(); ++b) {
       const int i = m.frames[b].body;
       if (i < 0) continue;
       const Force<S> F = read_force(f_ext + 6 * b);
-      const Vec3<S> at = axes == 1 ? -roots[i] : bodies[i].p + bodies[i].R * m.frames[b].C.p;
+      const Vec3<S> at = axes == 1 ? -bodies[i].origin : bodies[i].p + bodies[i].R * m.frames[b].C.p;
       wrenches[i] += world_wrench(F.n, F.f, at);
     }
     for (int i = 0; i < n; ++i) {

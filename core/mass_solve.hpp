@@ -35,7 +35,7 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
 }
 
 // joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed velocities, those
-// with prescribed[k] != 0 (none if null), are held: the matrix is that of the others.
+// with prescribed[k] != 0 (none if null), are held.
 template <class S>
 MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms, const unsigned char* prescribed = nullptr) {
   const int n = m.n();
@@ -62,8 +62,8 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
     scale[i] = scale_of(Pi);
     if (body.inner) scale[i] = {scale[i].angular + scale[i + 1].angular, scale[i].linear + scale[i + 1].linear};
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
-      if (f.held(k)) continue;
       f.U[k] = Pi * f.columns[k];
+      if (f.held(k)) continue;
       S D = dot(f.columns[k], f.U[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
       note_singular(arena, is_singular<Screw>(D, scale[i], f.columns[k]), body.joint);
@@ -75,7 +75,8 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   return f;
 }
 
-// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart; those of prescribed velocities are left alone.
+// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart. With prescribed velocities p and the others f,
+// y_p = x_p and M_ff y_f = x_f - M_fp x_p.
 template <class S>
 void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int stride = 1) {
   const int n = m.n();
@@ -84,7 +85,10 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
     const Model::Body& body = m.bodies[i];
     Force<S> beta = f.B[i];
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
-      if (f.held(k)) continue;
+      if (f.held(k)) {
+        beta = mul_add(x[k * stride], f.U[k], beta);
+        continue;
+      }
       f.u[k] = (x[k * stride] - dot(f.columns[k], beta)) * f.Psi[k];
       beta = mul_add(f.u[k], f.U[k], beta);
     }
@@ -94,8 +98,7 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
     const Model::Body& body = m.bodies[i];
     f.A[i] = body.parent < 0 ? zero_motion<S>() : body.offset ? shift(f.A[body.parent], f.bodies[i].r) : f.A[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) {
-      if (f.held(k)) continue;
-      const S a = mul_add(-f.Psi[k], dot(f.A[i], f.U[k]), f.u[k]);
+      const S a = f.held(k) ? x[k * stride] : mul_add(-f.Psi[k], dot(f.A[i], f.U[k]), f.u[k]);
       y[k * stride] = a;
       f.A[i] = mul_add(a, f.columns[k], f.A[i]);
     }

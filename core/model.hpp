@@ -55,6 +55,7 @@ struct Model {
     int parent;       // the user's body that it hangs on, or -1
     SE3<double> C;    // its pose in the carrying body's frame (in the world's, if body is -1)
     bool same;        // C is the identity
+    SE3<double> placement;  // of its joint's frame in the parent's
     RigidInertia<double> I;  // its own inertia, in its own frame
   };
   int nq = 0, nv = 0;

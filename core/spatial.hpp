@@ -305,6 +305,11 @@ TORSOR_INLINE RigidInertia<S> zero_inertia() {
   return {o, {o, o, o}, {o, o, o, o, o, o}};
 }
 template <class S>
+TORSOR_INLINE RigidInertia<S> lift(const RigidInertia<double>& I) {
+  const Sym3<double>& J = I.J;
+  return {S(I.m), lift<S>(I.h), {S(J.xx), S(J.yy), S(J.zz), S(J.xy), S(J.xz), S(J.yz)}};
+}
+template <class S>
 TORSOR_INLINE RigidInertia<S> rotate(const Mat3<S>& R, const RigidInertia<double>& I) {
   return {S(I.m), R * I.h, rotate(R, I.J)};
 }

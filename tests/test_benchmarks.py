@@ -127,7 +127,7 @@ def test_calibration_counts_calls():
 def test_verdicts():
     line = run.faster("arm", "inverse dynamics", 1e-6, 2.4e-6, 2.5)
     assert not line.met
-    assert "2.4 x  >= 2.5  BELOW" in run.row(line)
+    assert "2.40 x  >= 2.5  BELOW" in run.row(line)
     assert replace(line, value=2.5).met
     line = run.within("arm", "hybrid dynamics", 1.6e-6, 1e-6, 1.5)
     assert not line.met

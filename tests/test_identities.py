@@ -112,6 +112,30 @@ def test_hybrid_dynamics_is_forward_or_inverse_dynamics_or_between(model, rng):
 
 
 @over_trees
+def test_wrenches_in_three_frames(model, rng):
+    q, v, a, f = state(model, rng)
+    T = ts.body_poses(model, q)
+    R = T[:, :3, :3]
+    world = np.einsum("bji,bj->bi", np.linalg.inv(spatial.Ad(T)), f)
+    turned = np.concatenate([(R @ f[:, :3, None])[..., 0], (R @ f[:, 3:, None])[..., 0]], -1)
+    tol = conditioned(ts.mass_matrix(model, q))
+    for function in (ts.inverse_dynamics, ts.forward_dynamics, ts.joint_reactions):
+        expected = function(model, q, v, a, f_ext=f)
+        for frame, wrench in (("body", f), ("world", world), ("local_world_aligned", turned)):
+            close(function(model, q, v, a, f_ext=wrench, f_ext_frame=frame), expected, tol)
+    # without motion and gravity, torques hold against the wrenches: tau = -J^T f
+    still = model.with_gravity((0, 0, 0))
+    close(ts.bias_forces(still, q, 0 * v, f_ext=world, f_ext_frame="world"), -ts.jacobian_transpose_product(model, q, f))
+    some = [j.name for j in model.joints][::2]
+    x, y = (
+        ts.hybrid_dynamics(model, q, v, a=a, tau=a, prescribed=some, f_ext=w, f_ext_frame=frame)
+        for w, frame in ((f, "body"), (world, "world"))
+    )
+    close(x[0], y[0], tol)
+    close(x[1], y[1], 10 * tol)
+
+
+@over_trees
 def test_mass_matrix(model, rng):
     q, v, a, f = state(model, rng)
     M = ts.mass_matrix(model, q)

@@ -137,43 +137,12 @@ def test_top_precesses():
         close(a / precession**2, np.zeros(3), 1e-12)
 
 
-def test_screw_and_cylinder_on_an_incline():
+def test_nut_on_a_screw():
     # A nut of mass m and inertia I on a vertical screw of pitch p falls with m g p / (I + m p^2) radians per second squared.
     m, I, p = 0.4, 0.003, 0.02
     nut = ts.Inertia(m, (0, 0, 0), np.diag([1.0, 1.0, I]), allow_unphysical=True)
     model = ts.ModelBuilder(gravity=(0, 0, -g)).add_body("nut", "world", ts.Screw((0, 0, 1), p), inertia=nut).build()
     close(ts.forward_dynamics(model, [0.3], [5.0], [0.0]), [-m * g * p / (I + m * p**2)])
-    # A solid cylinder that rolls down a slope, its axis guided along it: a = 2/3 g sin(slope).
-    r, slope = 0.15, 0.3
-    roller = ts.Inertia.cylinder(r, 0.4, mass=2.0)
-    builder = ts.ModelBuilder(gravity=(-g * np.sin(slope), 0, -g * np.cos(slope)))
-
-    class Rolling(ts.CustomJoint):
-        """q along the slope: turns by -q / r about y... here about z, after a turn of the placement."""
-
-        dofs = 1
-
-        def T(self, q):
-            c, s = np.cos(q[0] / r), np.sin(q[0] / r)
-            o, e = 0 * c, 1 + 0 * c
-            return np.array([[c, -s, o, q[0]], [s, c, o, o], [o, o, e, o], [o, o, o, e]])
-
-        def S(self, q):
-            c, s = np.cos(q[0] / r), np.sin(q[0] / r)
-            return np.array([[0 * c], [0 * c], [1 / r + 0 * c], [c], [-s], [0 * c]])
-
-        def dS(self, q):
-            c, s = np.cos(q[0] / r) / r, np.sin(q[0] / r) / r
-            return np.array([0 * c, 0 * c, 0 * c, -s, -c, 0 * c])[:, None, None]
-
-        def d2S(self, q):
-            c, s = np.cos(q[0] / r) / r**2, np.sin(q[0] / r) / r**2
-            return np.array([0 * c, 0 * c, 0 * c, -c, s, 0 * c])[:, None, None, None]
-
-    # x down the slope's direction is -x here; z of the joint is the roller's axis, across the slope
-    across = ts.SE3([[1, 0, 0], [0, 0, -1], [0, 1, 0]])
-    model = builder.add_body("roller", "world", Rolling(), across, roller).build()
-    close(ts.forward_dynamics(model, [0.7], [2.0], [0.0]), [-2 / 3 * g * np.sin(slope)])
 
 
 # ---- spatial_v2_extended in Octave

@@ -6,11 +6,18 @@ from torsor import models as models
 from torsor._errors import FormatError, ModelError, SingularMassMatrixError, TorsorError
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
+    ForwardDynamicsGradient,
     HybridDynamicsDerivatives,
+    HybridDynamicsGradient,
     InverseDynamicsDerivatives,
+    InverseDynamicsGradient,
     forward_dynamics_derivatives,
+    forward_dynamics_vjp,
     hybrid_dynamics_derivatives,
+    hybrid_dynamics_vjp,
+    inertial_regressor,
     inverse_dynamics_derivatives,
+    inverse_dynamics_vjp,
 )
 from torsor.dynamics import (
     bias_forces,
@@ -97,7 +104,9 @@ __all__ = [
     "ModelBuilder", "ModelError", "ModelJoint", "Planar", "Prismatic", "Revolute", "SE3", "Screw", "SingularMassMatrixError",
     "Spherical", "SphericalEuler", "SphericalExp", "SplineCurve", "SplineSurface", "TorsorError", "Translational", "Universal",
     "Visual", "bias_forces", "body_accelerations", "body_poses", "body_velocities", "center_of_mass",
-    "center_of_mass_jacobian", "centroidal_momentum_matrix", "coriolis_matrix", "ForwardDynamicsDerivatives", "HybridDynamicsDerivatives", "InverseDynamicsDerivatives", "forward_dynamics",
+    "center_of_mass_jacobian", "centroidal_momentum_matrix", "coriolis_matrix", "ForwardDynamicsDerivatives", "ForwardDynamicsGradient", "HybridDynamicsDerivatives", "HybridDynamicsGradient",
+    "InverseDynamicsDerivatives", "InverseDynamicsGradient", "forward_dynamics", "forward_dynamics_vjp", "hybrid_dynamics_vjp",
+    "inertial_regressor", "inverse_dynamics_vjp",
     "forward_dynamics_derivatives", "gravity_forces", "hybrid_dynamics_derivatives", "inverse_dynamics_derivatives",
     "hybrid_dynamics", "interop", "inverse_dynamics", "jacobian", "jacobian_dot_product", "jacobian_product",
     "jacobian_transpose_product", "joint_reactions", "kinetic_energy", "load_mjcf", "load_urdf", "mass_matrix",

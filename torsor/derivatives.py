@@ -1,4 +1,4 @@
-"""First derivatives of inverse, forward and hybrid dynamics, exact and in closed form.
+"""First derivatives of inverse, forward and hybrid dynamics, exact: as matrices (`*_derivatives`) and in reverse (`*_vjp`).
 
 Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is the derivative
 of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in `torsor.dynamics`; wrenches are held
@@ -56,6 +56,46 @@ class HybridDynamicsDerivatives(NamedTuple):
     dtau_dv: FloatArray
     dtau_da: FloatArray
     dtau_dtau: FloatArray
+
+
+class InverseDynamicsGradient(NamedTuple):
+    """Gradients of w . inverse_dynamics(q, v, a), shaped as what they belong to (q as v)."""
+
+    q: FloatArray
+    v: FloatArray
+    a: FloatArray
+    f_ext: FloatArray
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+
+
+class ForwardDynamicsGradient(NamedTuple):
+    """Gradients of w . forward_dynamics(q, v, tau), shaped as what they belong to (q as v)."""
+
+    q: FloatArray
+    v: FloatArray
+    tau: FloatArray
+    f_ext: FloatArray
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+
+
+class HybridDynamicsGradient(NamedTuple):
+    """Gradients of w_a . a + w_tau . tau over the results of hybrid dynamics, shaped as what they belong to (q as v).
+
+    Zero for what is not read: `a` of free velocities, `tau` of prescribed ones.
+    """
+
+    q: FloatArray
+    v: FloatArray
+    a: FloatArray
+    tau: FloatArray
+    f_ext: FloatArray
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
 
 
 def _wanted(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
@@ -137,3 +177,102 @@ def hybrid_dynamics_derivatives(
     return HybridDynamicsDerivatives(
         *_core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
     )
+
+
+def inverse_dynamics_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    w: ArrayLike,
+    f_ext: ArrayLike | None = None,
+    out: InverseDynamicsGradient | None = None,
+    threads: int = 1,
+    f_ext_frame: str = "body",
+    outputs: Sequence[str] | None = None,
+) -> InverseDynamicsGradient:
+    """Gradients of w . inverse_dynamics(q, v, a) with respect to everything that it depends on, in O(n).
+
+    Returns
+    -------
+    InverseDynamicsGradient
+        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10), with respect to `Inertia.parameters`; placement
+        (..., nbodies, 6), along twists x of placement @ SE3.exp(x); gravity (..., 3).
+    """
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "wanted": _wanted(InverseDynamicsGradient._fields, outputs),
+    }
+    return InverseDynamicsGradient(
+        *_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
+    )
+
+
+def forward_dynamics_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    w: ArrayLike,
+    f_ext: ArrayLike | None = None,
+    out: ForwardDynamicsGradient | None = None,
+    threads: int = 1,
+    f_ext_frame: str = "body",
+    outputs: Sequence[str] | None = None,
+) -> ForwardDynamicsGradient:
+    """Gradients of w . forward_dynamics(q, v, tau) with respect to everything that it depends on, in O(n).
+
+    Results as those of `inverse_dynamics_vjp`, with tau in place of a.
+    """
+    fields = ForwardDynamicsGradient._fields
+    keep = [HybridDynamicsGradient._fields.index(name) for name in fields]
+    wanted = _wanted(fields, outputs)
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "wanted": sum(1 << core for k, core in enumerate(keep) if wanted >> k & 1),
+    }
+    if out is not None:
+        slots: list[FloatArray | None] = [None] * len(HybridDynamicsGradient._fields)
+        for core, array in zip(keep, out, strict=True):
+            slots[core] = array
+        full: object = tuple(slots)
+    else:
+        full = None
+    result = _core.hybrid_dynamics_vjp(model, q, v, None, tau, w, None, f_ext, options, full, threads)
+    return ForwardDynamicsGradient(*(result[core] for core in keep))
+
+
+def hybrid_dynamics_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    prescribed: Sequence[str] | ArrayLike,
+    w_a: ArrayLike | None = None,
+    w_tau: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    out: HybridDynamicsGradient | None = None,
+    threads: int = 1,
+    f_ext_frame: str = "body",
+    outputs: Sequence[str] | None = None,
+) -> HybridDynamicsGradient:
+    """Gradients of w_a . a + w_tau . tau over the results (a, tau) of `hybrid_dynamics`, in O(n); weights left out are zero."""
+    options = {
+        "prescribed": prescribed_mask(model, prescribed),
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "wanted": _wanted(HybridDynamicsGradient._fields, outputs),
+    }
+    rest = np.zeros(model.nv)
+    a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))
+    return HybridDynamicsGradient(
+        *_core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
+    )
+
+
+def inertial_regressor(
+    model: Model, q: ArrayLike, v: ArrayLike, a: ArrayLike, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The matrix Y (..., nv, 10 nbodies) with inverse_dynamics(q, v, a) = Y model.inertial_parameters."""
+    return _core.inertial_regressor(model, q, v, a, out, threads)

@@ -21,11 +21,10 @@ from torsor._check import axes
 from torsor._core import forward_dynamics as _forward_dynamics
 from torsor._core import inverse_dynamics as _inverse_dynamics
 from torsor._core import mass_matrix as _mass_matrix
+from torsor.model import Model, require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from torsor.model import Model
 
     FloatArray = NDArray[np.float64]
 
@@ -102,6 +101,7 @@ def hybrid_dynamics(
 
 def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     """One byte for each velocity: 1 if its acceleration is prescribed."""
+    require_model(model)
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
     array = np.asarray(prescribed)
@@ -157,10 +157,13 @@ def mass_matrix_solve(
     """
     if body_terms is not None:
         P = np.asarray(body_terms)
-        if P.ndim >= 2 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
-            skew = np.abs(P - np.swapaxes(P, -1, -2)).max(initial=0.0)
-            if skew > 1e-12 * np.abs(P).max(initial=0.0):
-                raise ValueError(f"body_terms are not symmetric: they differ from their transposes by {skew:.3g}")
+        if P.ndim >= 3 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
+            with np.errstate(invalid="ignore"):  # infinity less infinity: not a number is not asymmetric
+                skew = np.abs(P - np.swapaxes(P, -1, -2)).max((-3, -2, -1), initial=0.0)
+                wrong = skew > 1e-12 * np.abs(P).max((-3, -2, -1), initial=0.0)  # of each state
+            if wrong.any():
+                worst = skew[wrong].max()
+                raise ValueError(f"body_terms are not symmetric: they differ from their transposes by {worst:.3g}")
     return _core.mass_matrix_solve(model, q, x, joint_terms, body_terms, out, threads)
 
 

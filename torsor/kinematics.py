@@ -15,14 +15,12 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import axes
+from torsor.model import Model, require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from torsor.model import Model
-
     FloatArray = NDArray[np.float64]
-
 
 
 def body_poses(
@@ -34,6 +32,7 @@ def body_poses(
 
 def _indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
     """Whether one body was named, the index of the body of each point, and the points."""
+    require_model(model)
     if isinstance(body, str):
         shape = np.shape(points)
         if not shape or shape[-1] != 3:
@@ -41,6 +40,13 @@ def _indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tupl
         count = shape[-2] if len(shape) > 1 else 1
         return True, [model._find(body, "body")] * count, points
     return False, [model._find(name, "body") for name in body], points
+
+
+def _of_list(out: FloatArray | None, axis: int) -> FloatArray | None:
+    """`out` for one point, as `out` for a list of one."""
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    return None if out is None else np.expand_dims(out, axis)
 
 
 def point_positions(
@@ -65,12 +71,10 @@ def point_positions(
     (..., 3) for one point given as (3,), else (..., n, 3).
     """
     named, frames, points = _indices(model, body, points)
-    single = named and np.ndim(points) == 1
-    if single:
-        points = np.asarray(points)[None]
-        out = None if out is None else out[..., None, :]
-    result = _core.point_positions(model, q, points, {"frames": frames}, out, threads)
-    return result[..., 0, :] if single else result
+    if not named or np.ndim(points) > 1:
+        return _core.point_positions(model, q, points, {"frames": frames}, out, threads)
+    result = _core.point_positions(model, q, np.asarray(points)[None], {"frames": frames}, _of_list(out, -2), threads)
+    return result[..., 0, :] if out is None else out
 
 
 def body_velocities(
@@ -107,7 +111,7 @@ def jacobian(
     threads: int = 1,
 ) -> FloatArray:
     """The Jacobian (..., 6, nv) of a body: its twist in `frame` is J v."""
-    return _core.body_jacobian(model, q, {"axes": axes(frame), "frames": [model._find(body, "body")]}, out, threads)
+    return _core.body_jacobian(model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads)
 
 
 def point_jacobian(
@@ -123,12 +127,10 @@ def point_jacobian(
     The world velocity of the point is J v.
     """
     named, frames, points = _indices(model, body, points)
-    single = named and np.ndim(points) == 1
-    if single:
-        points = np.asarray(points)[None]
-        out = None if out is None else out[..., None, :, :]
-    result = _core.point_jacobians(model, q, points, {"frames": frames}, out, threads)
-    return result[..., 0, :, :] if single else result
+    if not named or np.ndim(points) > 1:
+        return _core.point_jacobians(model, q, points, {"frames": frames}, out, threads)
+    result = _core.point_jacobians(model, q, np.asarray(points)[None], {"frames": frames}, _of_list(out, -3), threads)
+    return result[..., 0, :, :] if out is None else out
 
 
 def maximal_jacobian(

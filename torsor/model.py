@@ -145,7 +145,7 @@ def compile_tree(
         carrier[b] = (core, pose)
         if core >= 0:
             inertias[core] = inertias[core] + _inertia_at(pose, parameters)
-        frames[b] = (core, parent, _flat(pose), parameters.tolist())
+        frames[b] = (core, parent, _flat(pose), parameters.tolist(), _flat(placement))
     rows = [tuple([*body, inertia.tolist()]) for body, inertia in zip(bodies, inertias, strict=True)]
     return _core.Model(nq, nv, list(gravity), rows, frames, general)
 
@@ -383,6 +383,11 @@ class Model:
         return float(sum(b.inertia.mass for b in self.bodies))
 
     @property
+    def inertial_parameters(self) -> FloatArray:
+        """The ten parameters of every body (`Inertia.parameters`), one after the other: (10 nbodies,)."""
+        return np.concatenate([np.zeros(0)] + [b.inertia.parameters for b in self.bodies])
+
+    @property
     def neutral(self) -> FloatArray:
         """The coordinates (nq,) of rest: zeros, and identity quaternions."""
         return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
@@ -489,6 +494,13 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
+
+
+def require_model(model: object) -> Model:
+    """`model`, if it is one: for the functions that ask it something before the core does."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a torsor.Model, got {type(model).__name__}; ModelBuilder.build() makes one")
+    return model
 
 
 def _joint_text(body: Body) -> str:
