@@ -37,9 +37,7 @@ class Effort:
 QUICK = Effort(repeats=5, seconds=0.0, limit=0.5, fewest=2)
 
 
-def measure(
-    calls: Mapping[str, Call], effort: Effort, states: int = 1, *, threads: bool = False
-) -> dict[str, float]:
+def measure(calls: Mapping[str, Call], effort: Effort, states: int = 1, *, threads: bool = False) -> dict[str, float]:
     """The least seconds of each call, per state. Calls take turns, so that noise hits all alike.
 
     The clock is that of this thread's time on the processor: where other programs run, wall-clock time would
@@ -101,9 +99,7 @@ def import_times(repeats: int) -> tuple[float, float]:
         environment["PYTHONPYCACHEPREFIX"] = directory
         for _ in range(repeats + 1):
             command = [sys.executable, "-c", script]
-            run = subprocess.run(
-                command, env=environment, cwd=directory, check=True, capture_output=True, text=True
-            )
+            run = subprocess.run(command, env=environment, cwd=directory, check=True, capture_output=True, text=True)
             numpy, torsor, file = run.stdout.strip().split(" ", 2)
             if Path(file).resolve() != Path(ts.__file__).resolve():
                 raise RuntimeError(f"a new process imports torsor from {file}, this one from {ts.__file__}")
@@ -147,9 +143,5 @@ def _proc(file: str, pattern: str) -> str | None:
 
 def _compiler() -> str | None:
     """The compiler of the core, as compilers sign what they make."""
-    names = re.findall(
-        rb"GCC: \([^)\0]*\) ([\d.]+)|(clang version [\d.]+)", Path(_core.__file__).read_bytes()
-    )
-    return (
-        ", ".join(sorted({f"GCC {gcc.decode()}" if gcc else clang.decode() for gcc, clang in names})) or None
-    )
+    names = re.findall(rb"GCC: \([^)\0]*\) ([\d.]+)|(clang version [\d.]+)", Path(_core.__file__).read_bytes())
+    return ", ".join(sorted({f"GCC {gcc.decode()}" if gcc else clang.decode() for gcc, clang in names})) or None

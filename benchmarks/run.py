@@ -247,9 +247,7 @@ SECTIONS = {
     "hybrid": Section("Batch of {batch}, hybrid against forward", ("hybrid", "forward", "ratio"), hybrid),
     "threads": Section("Batch of {batch}, two threads against one", ("two", "one", "speed-up"), threads),
     "length": Section("Time per link, chains of {lengths}", ("most", "least", "ratio"), length),
-    "joints": Section(
-        "General joints, per state, trees of {links} links", ("general", "in parts", "ratio"), joints
-    ),
+    "joints": Section("General joints, per state, trees of {links} links", ("general", "in parts", "ratio"), joints),
     "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
     "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
 }
@@ -277,9 +275,7 @@ def header(here: Mapping[str, Any]) -> str:
         f"Pinocchio {v['Pinocchio']} (as installed), NumPy {v['NumPy']}, Python {v['Python']}\n"
     )
     if here["load"] and here["load"] > 0.5:
-        text += (
-            f"The machine is busy (load {here['load']}): do not trust comparisons of two threads with one.\n"
-        )
+        text += f"The machine is busy (load {here['load']}): do not trust comparisons of two threads with one.\n"
     return text
 
 
@@ -332,9 +328,7 @@ def as_json(results: Mapping[str, Sequence[Line]], plan: Plan, here: Mapping[str
         "machine": here,
         "versions": versions(),
         "plan": asdict(plan),
-        "sections": {
-            name: [{**asdict(line), "met": line.met} for line in lines] for name, lines in results.items()
-        },
+        "sections": {name: [{**asdict(line), "met": line.met} for line in lines] for name, lines in results.items()},
     }
 
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "arena.hpp"
-#include "pack.hpp"
+#include "dual.hpp"
 #include "threads.hpp"
 
 namespace torsor {
@@ -21,6 +21,7 @@ struct Options {
   const unsigned char* prescribed = nullptr;  // by velocity
   int axes = 0;                               // 0 body, 1 world, 2 world's axes at the body's origin
   unsigned wanted = ~0u;                      // outputs to compute, by bit
+  const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
   std::vector<int> frames;                    // the user's bodies that are asked for
 };
 

@@ -112,11 +112,18 @@ nb::object core_model(nb::handle model);  // of a torsor.Model
 int thread_count(nb::handle threads);
 nb::object check_module();
 
+// Whether a kernel takes complex numbers: all but those that run over dual ones (K::has_complex = false).
+template <class K, class = void>
+struct has_complex : std::true_type {};
+template <class K>
+struct has_complex<K, std::enable_if_t<!K::has_complex>> : std::false_type {};
+
 template <class K>
 void execute(const Model& m, const Options& options, const Call& call, const Row* in, const Row* out, int threads) {
   const auto work = [&] {
     if (call.complex) {
-      for (int64_t s = 0; s < call.states; ++s) run_one<K, Complex>(m, options, in, out, s);
+      if constexpr (has_complex<K>::value)
+        for (int64_t s = 0; s < call.states; ++s) run_one<K, Complex>(m, options, in, out, s);
     } else if (call.batch_ndim == 0) {
       run_one<K, double>(m, options, in, out, 0);
     } else {
@@ -176,6 +183,10 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
       out_shapes.append(options.wanted >> i & 1 ? nb::object(describe(out_slots[i])) : nb::none());
     // (inputs, outputs or None, what to return or None, whether complex)
     nb::tuple ready = nb::cast<nb::tuple>(check_module().attr("prepare")(model, in_shapes, in_list, out_shapes, out));
+    if (nb::cast<bool>(ready[3]) && !has_complex<K>::value) {
+      PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");
+      throw nb::python_error();
+    }
     nb::tuple arrays = nb::cast<nb::tuple>(ready[0]);
     nb::object held[K::inputs + 1];
     nb::handle again[K::inputs + 1];

@@ -1,4 +1,5 @@
 #define TORSOR_IMPORT_ARRAY
+#include <nanobind/stl/complex.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,23 +12,49 @@ void bind_derivatives(nb::module_& module);
 void bind_dynamics(nb::module_& module);
 void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
+void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
 void bind_reverse(nb::module_& module);
+void bind_tangents(nb::module_& module);
 
 namespace {
 
-using Floats = std::vector<double>;
-
-SE3<double> read_pose(const double* x) {  // rotation by rows, then translation
+// Numbers of a model: plain, or value and tangent as a complex number with the tangent times `step`.
+double tangent_step = 1.0;
+template <class C>
+C number(nb::handle value) {
+  if constexpr (std::is_same_v<C, double>) {
+    return nb::cast<double>(value);
+  } else {
+    const auto z = nb::cast<std::complex<double>>(value);
+    return {z.real(), z.imag() / tangent_step};
+  }
+}
+template <class C>
+std::vector<C> numbers(nb::handle list) {
+  std::vector<C> out;
+  for (nb::handle value : list) out.push_back(number<C>(value));
+  return out;
+}
+template <class C>
+SE3<C> read_pose(const C* x) {  // rotation by rows, then translation
   return {{{x[0], x[3], x[6]}, {x[1], x[4], x[7]}, {x[2], x[5], x[8]}}, {x[9], x[10], x[11]}};
 }
-RigidInertia<double> read_inertia(const double* x) {  // m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
+template <class C>
+RigidInertia<C> read_inertia(const C* x) {  // m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
   return {x[0], {x[1], x[2], x[3]}, {x[4], x[6], x[9], x[5], x[7], x[8]}};
 }
-bool is_zero(const Vec3<double>& v) { return v.x == 0 && v.y == 0 && v.z == 0; }
-bool is_identity(const SE3<double>& T) {
-  return is_zero(T.p) && T.R.x.x == 1 && T.R.y.y == 1 && T.R.z.z == 1 && T.R.y.x == 0 && T.R.z.x == 0 && T.R.x.y == 0 &&
-         T.R.z.y == 0 && T.R.x.z == 0 && T.R.y.z == 0;
+bool equals(double x, double value) { return x == value; }
+bool equals(const Dual<double>& x, double value) { return x.v == value && x.d == 0; }
+template <class C>
+bool is_zero(const Vec3<C>& v) {
+  return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
+}
+template <class C>
+bool is_identity(const SE3<C>& T) {
+  const Mat3<C>& R = T.R;
+  return is_zero(T.p) && equals(R.x.x, 1) && equals(R.y.y, 1) && equals(R.z.z, 1) && equals(R.y.x, 0) && equals(R.z.x, 0) &&
+         equals(R.x.y, 0) && equals(R.z.y, 0) && equals(R.x.z, 0) && equals(R.y.z, 0);
 }
 bool translates(Kind kind) {
   return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential;
@@ -59,14 +86,15 @@ class PythonJoint final : public CustomJoint {
   int n_;
 };
 
-GeneralJoint read_general(nb::tuple spec) {  // (kind, nv, data)
-  GeneralJoint joint;
+template <class C>
+GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
+  GeneralJointT<C> joint;
   joint.kind = static_cast<Kind>(nb::cast<int>(spec[0]));
   joint.nv = nb::cast<int>(spec[1]);
   switch (joint.kind) {
     case Kind::spline_curve: {  // (poses, steps), flat
       nb::tuple data = nb::cast<nb::tuple>(spec[2]);
-      const auto poses = nb::cast<Floats>(data[0]), steps = nb::cast<Floats>(data[1]);
+      const auto poses = numbers<C>(data[0]), steps = numbers<C>(data[1]);
       for (std::size_t i = 0; i + 12 <= poses.size(); i += 12) joint.frames.push_back(read_pose(&poses[i]));
       for (std::size_t i = 0; i + 6 <= steps.size(); i += 6) joint.steps.push_back(read_motion(&steps[i]));
       break;
@@ -75,7 +103,7 @@ GeneralJoint read_general(nb::tuple spec) {  // (kind, nv, data)
       nb::tuple data = nb::cast<nb::tuple>(spec[2]);
       joint.nu = nb::cast<int>(data[0]);
       joint.nw = nb::cast<int>(data[1]);
-      joint.values = nb::cast<Floats>(data[2]);
+      joint.values = numbers<C>(data[2]);
       break;
     }
     case Kind::custom:
@@ -88,15 +116,17 @@ GeneralJoint read_general(nb::tuple spec) {  // (kind, nv, data)
 }
 
 // bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
-void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb::list frames, nb::list general) {
-  new (m) Model();
+template <class C>
+void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames, const std::vector<int>& order, nb::list general) {
+  new (m) ModelT<C>();
   m->nq = nq;
   m->nv = nv;
-  m->gravity = read3(gravity.data());
-  for (nb::handle g : general) m->general.push_back(read_general(nb::cast<nb::tuple>(g)));
+  m->order = order;
+  m->gravity = read3(numbers<C>(gravity).data());
+  for (nb::handle g : general) m->general.push_back(read_general<C>(nb::cast<nb::tuple>(g)));
   for (nb::handle item : bodies) {
     nb::tuple t = nb::cast<nb::tuple>(item);
-    Model::Body b{};
+    typename ModelT<C>::Body b{};
     b.parent = nb::cast<int>(t[0]);
     b.kind = static_cast<Kind>(nb::cast<int>(t[1]));
     b.iq = nb::cast<int>(t[2]);
@@ -104,36 +134,41 @@ void build(Model* m, int nq, int nv, const Floats& gravity, nb::list bodies, nb:
     b.nv = nb::cast<int>(t[4]);
     b.joint = nb::cast<int>(t[5]);
     b.general = nb::cast<int>(t[6]);
-    b.pitch = nb::cast<double>(t[7]);
-    b.M = read_pose(nb::cast<Floats>(t[8]).data());
-    b.I = read_inertia(nb::cast<Floats>(t[9]).data());
-    const Sym3<double>& J = b.I.J;
-    const double half = 0.5 * (J.xx + J.yy + J.zz);
+    b.pitch = number<C>(t[7]);
+    b.M = read_pose(numbers<C>(t[8]).data());
+    b.I = read_inertia(numbers<C>(t[9]).data());
+    const Sym3<C>& J = b.I.J;
+    const C half = 0.5 * (J.xx + J.yy + J.zz);
     b.Sigma = {half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
-    b.massless = b.I.m == 0 && is_zero(b.I.h) && J.xx == 0 && J.yy == 0 && J.zz == 0 && J.xy == 0 && J.xz == 0 && J.yz == 0;
+    b.massless = equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     if (b.parent >= 0 && m->bodies[b.parent].joint == b.joint) m->bodies[b.parent].inner = true;
     m->bodies.push_back(b);
+    m->links.push_back({b.parent, b.iv, b.nv, b.kind == Kind::revolute});
   }
   std::vector<bool> seen(m->n(), false);
   for (int i = m->n() - 1; i >= 0; --i) {
-    Model::Body& b = m->bodies[i];
+    auto& b = m->bodies[i];
     b.leaf = !seen[i];
     b.last_child = b.parent >= 0 && !seen[b.parent];
     if (b.parent >= 0) seen[b.parent] = true;
   }
   for (nb::handle item : frames) {
     nb::tuple t = nb::cast<nb::tuple>(item);
-    Model::Frame f{};
+    typename ModelT<C>::Frame f{};
     f.body = nb::cast<int>(t[0]);
     f.parent = nb::cast<int>(t[1]);
-    f.C = read_pose(nb::cast<Floats>(t[2]).data());
-    f.same = is_identity(f.C);
-    f.I = read_inertia(nb::cast<Floats>(t[3]).data());
-    f.placement = read_pose(nb::cast<Floats>(t[4]).data());
+    f.pose = read_pose(numbers<C>(t[2]).data());
+    f.same = is_identity(f.pose);
+    f.I = read_inertia(numbers<C>(t[3]).data());
+    f.placement = read_pose(numbers<C>(t[4]).data());
     m->frames.push_back(f);
   }
+}
+void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames, const std::vector<int>& order, nb::list general) {
+  tangent_step = step;
+  build(m, nq, nv, gravity, bodies, frames, order, general);
 }
 
 PyObject* core_name = nullptr;  // "_core", interned
@@ -179,6 +214,8 @@ Options read_options(nb::handle value) {
       options.frames = nb::cast<std::vector<int>>(item);
     else if (name == "prescribed")
       options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AsString(item.ptr()));
+    else if (name == "direction")
+      options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
     else if (name == "wanted")
       options.wanted = nb::cast<unsigned>(item);
     else
@@ -202,13 +239,16 @@ NB_MODULE(_core, module) {
   core_name = PyUnicode_InternFromString("_core");
   module.attr("lanes") = kLanes;
   nb::class_<Model> model(module, "Model");
-  model.def("__init__", build);
+  model.def("__init__", build<double>);
+  nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
   bind_configuration(module);
   bind_derivatives(module);
   bind_dynamics(module);
   bind_inertia(module);
   bind_kinematics(module);
+  bind_kinematics_derivatives(module);
   bind_momentum(module);
   bind_reverse(module);
+  bind_tangents(module);
 }

@@ -1,5 +1,7 @@
 // Forward and hybrid dynamics by articulated bodies. Kim 2012, Tables 3 and 4, in the world's axes, each body about its own
-// origin, with accelerations of material points as in inverse_dynamics.hpp.
+// origin, with accelerations of material points as in inverse_dynamics.hpp. The accelerations eta that depend on velocities alone
+// are summed from base to tips into zeta, with gravity, and enter the bias of each body at once; Table 4 passes them on through the
+// articulated inertias.
 //
 // A joint of several velocities is eliminated column by column: Psi, Pi and beta of Table 4 for one column at a time, which
 // needs no matrix inverse and lets any single velocity be prescribed. A free joint without prescribed velocities transmits
@@ -40,10 +42,10 @@ struct ForwardDynamicsBody {
   Mat3<S> R;  // axes
   Vec3<S> r;  // origin as seen from the parent's, in the world's axes
   Vec3<S> w;                // angular velocity
-  Motion<S> eta;            // acceleration that does not depend on accelerations
+  Motion<S> zeta;           // acceleration if no joint accelerated, gravity taken off
   ArticulatedInertia<S> I;  // articulated-body inertia: from the children, then with the body's own
-  Force<S> B;               // its bias, likewise
-  Motion<S> A;              // acceleration
+  Force<S> B;               // its bias, likewise: the force at acceleration zeta
+  Motion<S> A;              // acceleration beyond zeta
   Scale<S> scale;
 };
 template <class S>
@@ -112,15 +114,16 @@ inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, 
 
 // Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
 // `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
-template <class S>
-void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, const unsigned char* prescribed, S* a, S* tau) {
+template <class S, class C>
+void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext, const unsigned char* prescribed, S* a, S* tau) {
   const int n = m.n();
   auto* bodies = arena.get<ForwardDynamicsBody<S>>(n);
   auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto x = coordinates(m, arena, q);
+  const Vec3<S> lift_off{S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)};
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
-  const auto transmits_tau = [&](const Model::Body& body) {
+  const auto transmits_tau = [&](const auto& body) {
     if (body.kind != Kind::free) return false;
     for (int k = 0; k < 6; ++k)
       if (given(body.iv + k)) return false;
@@ -128,7 +131,7 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
   };
 
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
     visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
@@ -142,23 +145,26 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
         if constexpr (Joint::angular) V.w = mul_add(v[body.iv + k], column.w, V.w);
         if constexpr (Joint::linear) V.v = mul_add(v[body.iv + k], column.v, V.v);
       }
-      b.eta = zero_motion<S>();
-      b.w = V.w;
       if constexpr (!Joint::constant) {
         const Motion<S> bias = joint.rate(v + body.iv, v + body.iv);
-        b.eta = {b.R * bias.w, b.R * bias.v};
+        b.zeta = {b.R * bias.w, b.R * bias.v};
+      } else {
+        b.zeta = zero_motion<S>();
       }
       if (p != nullptr) {
+        b.zeta += p->zeta;
+        if (body.offset) b.zeta.v = cross_add(p->zeta.w, b.r, cross_add(p->w, cross(p->w, b.r), b.zeta.v));
         if constexpr (Joint::angular) {
-          b.eta.w = cross_add(p->w, V.w, b.eta.w);
-          b.w += p->w;
+          b.zeta.w = cross_add(p->w, V.w, b.zeta.w);
+          b.w = p->w + V.w;
         } else {
           b.w = p->w;
         }
-        if (body.offset) b.eta.v = cross_add(p->w, cross(p->w, b.r), b.eta.v);
-        if constexpr (Joint::linear) b.eta.v = cross_add(b.w + p->w, V.v, b.eta.v);
-      } else if constexpr (Joint::linear && Joint::angular) {
-        b.eta.v = cross_add(V.w, V.v, b.eta.v);
+        if constexpr (Joint::linear) b.zeta.v = cross_add(b.w + p->w, V.v, b.zeta.v);
+      } else {
+        b.w = V.w;
+        b.zeta.v += lift_off;
+        if constexpr (Joint::linear && Joint::angular) b.zeta.v = cross_add(V.w, V.v, b.zeta.v);
       }
     });
     if (body.leaf || f_ext != nullptr) {
@@ -173,17 +179,24 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
     });
 
   for (int i = n - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
     const bool start = body.last_child && f_ext == nullptr;  // nothing in the parent yet
+    // Measured: one state is 4 % faster in locals, lanes 4 % faster in place, where nothing is copied.
+    constexpr bool in_place = Lanes<S>::value > 1;
+    std::conditional_t<in_place, ArticulatedInertia<S>&, ArticulatedInertia<S>> Pi = b.I;
+    std::conditional_t<in_place, Force<S>&, Force<S>> beta = b.B;
     if (!body.massless) {
       const RigidInertia<S> I = rotate(b.R, body.I);
-      b.I += I;
-      b.B += Force<S>{cross(b.w, I.J * b.w), cross(b.w, cross(b.w, I.h))};
+      Pi += I;
+      beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
+                      cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
     }
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
+      b.I = Pi;
+      b.B = beta;
       if (p == nullptr) continue;
       const Force<S> given_tau = shift_back(Force<S>{b.R * read3(t), b.R * read3(t + 3)}, b.r);
       if (start) {
@@ -194,8 +207,6 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
       }
       continue;
     }
-    ArticulatedInertia<S>& Pi = b.I;
-    Force<S>& beta = b.B;
     Scale<S> scale = scale_of(Pi);
     if (body.inner) scale = {scale.angular + bodies[i + 1].scale.angular, scale.linear + bodies[i + 1].scale.linear};
     b.scale = scale;
@@ -220,7 +231,6 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
       }
     });
     if (p != nullptr) {
-      beta += Pi * b.eta;
       if (!body.offset) {
         if (start) {
           p->I = Pi;
@@ -239,16 +249,13 @@ void hybrid_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const
     }
   }
 
-  const Motion<S> lift_off{zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.parent < 0)
-      b.A = b.eta + lift_off;
-    else if (body.offset)
-      b.A = b.eta + shift(bodies[body.parent].A, b.r);
+      b.A = zero_motion<S>();
     else
-      b.A = b.eta + bodies[body.parent].A;
+      b.A = body.offset ? shift(bodies[body.parent].A, b.r) : bodies[body.parent].A;
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
       const Force<S> F{b.R * read3(t) - b.B.n, b.R * read3(t + 3) - b.B.f};

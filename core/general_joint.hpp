@@ -3,7 +3,7 @@
 // d2s[j][k][l] = d ds[j][k] / dq_l. At most six velocities.
 #pragma once
 #include "arena.hpp"
-#include "pack.hpp"
+#include "dual.hpp"
 
 namespace torsor {
 
@@ -14,9 +14,20 @@ template <int N>
 TORSOR_INLINE double lane_of(const Pack<N>& x, int l) {
   return x.lane(l);
 }
+template <class S>
+TORSOR_INLINE double lane_of(const Dual<S>& x, int l) {
+  return lane_of(x.v, l);
+}
+TORSOR_INLINE double value_of(double x) { return x; }
+TORSOR_INLINE double value_of(const Dual<double>& x) { return x.v; }
+TORSOR_INLINE double tangent_of(double) { return 0.0; }
+TORSOR_INLINE double tangent_of(const Dual<double>& x) { return x.d; }
 template <class S, class F>
 TORSOR_INLINE S per_lane(F&& f) {
-  if constexpr (Lanes<S>::value == 1) {
+  if constexpr (IsDual<S>::value) {
+    using Base = decltype(S::v);
+    return {per_lane<Base>([&](int l) { return value_of(f(l)); }), per_lane<Base>([&](int l) { return tangent_of(f(l)); })};
+  } else if constexpr (Lanes<S>::value == 1) {
     return S(f(0));
   } else {
     S r;
@@ -124,8 +135,8 @@ void cubic_basis(const S& u, S (&b)[4][4]) {
 }
 
 // Q(q) = C_1 exp(D_2 b_2(q)) exp(D_3 b_3(q)) exp(D_4 b_4(q)), cumulative basis b. Sueda 2021, (2.74) and Alg. 3.
-template <class S>
-void evaluate_spline_curve(const GeneralJoint& joint, const S* q, int level, const GeneralTerms<S>& t) {
+template <class S, class C>
+void evaluate_spline_curve(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
   const int segments = static_cast<int>(joint.frames.size()) - 3;
   int first[Lanes<S>::value];
   for (int l = 0; l < Lanes<S>::value; ++l) first[l] = segment(lane_of(q[0], l), segments);
@@ -156,8 +167,8 @@ void evaluate_spline_curve(const GeneralJoint& joint, const S* q, int level, con
 }
 
 // Q(q) = prod_k exp(e_k f(C_k, q)), e_k the three translations, then the three rotations. Sueda 2021, (2.78) and Alg. 4.
-template <class S>
-void evaluate_spline_surface(const GeneralJoint& joint, const S* q, int level, const GeneralTerms<S>& t) {
+template <class S, class C>
+void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
   int first[2][Lanes<S>::value];
   const int count[2] = {joint.nu - 3, joint.nw - 3};
   S b[2][4][4];
@@ -195,41 +206,67 @@ void evaluate_spline_surface(const GeneralJoint& joint, const S* q, int level, c
   }
 }
 
-// A joint written in Python.
-template <class S>
-void evaluate_custom(const GeneralJoint& joint, const S* q, int level, const GeneralTerms<S>& t) {
-  using Value = std::conditional_t<std::is_same_v<S, Complex>, Complex, double>;
-  constexpr int lanes = Lanes<S>::value;
-  const int n = joint.nv, size = 16 + 6 * n + 6 * n * n + 6 * n * n * n;
-  std::vector<Value> in(lanes * n), out(lanes * size);
-  for (int l = 0; l < lanes; ++l)
-    for (int k = 0; k < n; ++k) {
+// A joint written in Python, over plain numbers and over dual ones (level 2 at most).
+template <class S, class C>
+void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
+  if constexpr (IsDual<S>::value) {
+    using Base = decltype(S::v);
+    const int n = joint.nv;
+    Base x[6] = {};
+    for (int k = 0; k < n; ++k) x[k] = q[k].v;
+    SE3<Base> T;
+    Motion<Base> s[6], ds[36], d2s[216];
+    evaluate_custom(joint, x, level + 1, GeneralTerms<Base>{T, s, ds, d2s});
+    const auto zip = [](const Vec3<Base>& value, const Vec3<Base>& tangent) -> Vec3<S> {
+      return {{value.x, tangent.x}, {value.y, tangent.y}, {value.z, tangent.z}};
+    };
+    // value, and its derivative as the sum over k of parts[k] times the tangent of q_k
+    const auto along = [&](const Motion<Base>& value, const Motion<Base>* parts) -> Motion<S> {
+      Motion<Base> sum = zero_motion<Base>();
+      for (int k = 0; k < n; ++k) sum = mul_add(q[k].d, parts[k], sum);
+      return {zip(value.w, sum.w), zip(value.v, sum.v)};
+    };
+    Motion<Base> V = zero_motion<Base>();
+    for (int k = 0; k < n; ++k) V = mul_add(q[k].d, s[k], V);
+    // T^-1 dT = hat(V): the columns of R [w], and R v
+    const Mat3<Base>& R = T.R;
+    t.T = {{zip(R.x, V.w.z * R.y - V.w.y * R.z), zip(R.y, V.w.x * R.z - V.w.z * R.x), zip(R.z, V.w.y * R.x - V.w.x * R.y)}, zip(T.p, R * V.v)};
+    for (int j = 0; j < n; ++j) t.s[j] = along(s[j], ds + n * j);
+    for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = along(ds[j], d2s + n * j);
+  } else {
+    using Value = std::conditional_t<std::is_same_v<S, Complex>, Complex, double>;
+    constexpr int lanes = Lanes<S>::value;
+    const int n = joint.nv, size = 16 + 6 * n + 6 * n * n + 6 * n * n * n;
+    std::vector<Value> in(lanes * n), out(lanes * size);
+    for (int l = 0; l < lanes; ++l)
+      for (int k = 0; k < n; ++k) {
+        if constexpr (lanes == 1)
+          in[k] = q[k];
+        else
+          in[l * n + k] = q[k].lane(l);
+      }
+    joint.custom->evaluate(in.data(), lanes, level, out.data());
+    const auto at = [&](int k) -> S {
       if constexpr (lanes == 1)
-        in[k] = q[k];
+        return out[k];
       else
-        in[l * n + k] = q[k].lane(l);
-    }
-  joint.custom->evaluate(in.data(), lanes, level, out.data());
-  const auto at = [&](int k) -> S {
-    if constexpr (lanes == 1)
-      return out[k];
-    else
-      return per_lane<S>([&](int l) { return out[l * size + k]; });
-  };
-  const auto motion = [&](int base, int stride) -> Motion<S> {
-    return {{at(base), at(base + stride), at(base + 2 * stride)}, {at(base + 3 * stride), at(base + 4 * stride), at(base + 5 * stride)}};
-  };
-  t.T = {{{at(0), at(4), at(8)}, {at(1), at(5), at(9)}, {at(2), at(6), at(10)}}, {at(3), at(7), at(11)}};
-  int base = 16;
-  for (int j = 0; j < n; ++j) t.s[j] = motion(base + j, n);
-  base += 6 * n;
-  for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = motion(base + j, n * n);
-  base += 6 * n * n;
-  for (int j = 0; level >= 3 && j < n * n * n; ++j) t.d2s[j] = motion(base + j, n * n * n);
+        return per_lane<S>([&](int l) { return out[l * size + k]; });
+    };
+    const auto motion = [&](int base, int stride) -> Motion<S> {
+      return {{at(base), at(base + stride), at(base + 2 * stride)}, {at(base + 3 * stride), at(base + 4 * stride), at(base + 5 * stride)}};
+    };
+    t.T = {{{at(0), at(4), at(8)}, {at(1), at(5), at(9)}, {at(2), at(6), at(10)}}, {at(3), at(7), at(11)}};
+    int base = 16;
+    for (int j = 0; j < n; ++j) t.s[j] = motion(base + j, n);
+    base += 6 * n;
+    for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = motion(base + j, n * n);
+    base += 6 * n * n;
+    for (int j = 0; level >= 3 && j < n * n * n; ++j) t.d2s[j] = motion(base + j, n * n * n);
+  }
 }
 
-template <class S>
-void evaluate(const GeneralJoint& joint, const S* q, int level, const GeneralTerms<S>& t) {
+template <class S, class C>
+void evaluate(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
   switch (joint.kind) {
     case Kind::exponential:
       return evaluate_exponential(q, level, t);

@@ -26,26 +26,26 @@ TORSOR_INLINE Mat3<S> acceleration_matrix(const Vec3<S>& w, const Vec3<S>& wdot)
 }
 
 // Force and moment that accelerate a body.
-template <class S>
-TORSOR_INLINE Force<S> inertial_force(const RigidInertia<double>& I, const Sym3<double>& P, const Mat3<S>& O, const Vec3<S>& acc) {
+template <class S, class C>
+TORSOR_INLINE Force<S> inertial_force(const RigidInertia<C>& I, const Sym3<C>& P, const Mat3<S>& O, const Vec3<S>& acc) {
   const Vec3<S> f = mul_add(O, I.h, I.m * acc);
   // Rows of Omega against columns of Sigma: (Omega Sigma)_zy - (Omega Sigma)_yz, and so on.
-  const auto entry = [](const S& a, const S& b, const S& c, double x, double y, double z) { return mul_add(c, S(z), mul_add(b, S(y), a * x)); };
+  const auto entry = [](const S& a, const S& b, const S& c, const C& x, const C& y, const C& z) { return mul_add(c, z, mul_add(b, y, a * x)); };
   const S zy = entry(O.x.z, O.y.z, O.z.z, P.xy, P.yy, P.yz), yz = entry(O.x.y, O.y.y, O.z.y, P.xz, P.yz, P.zz);
   const S xz = entry(O.x.x, O.y.x, O.z.x, P.xz, P.yz, P.zz), zx = entry(O.x.z, O.y.z, O.z.z, P.xx, P.xy, P.xz);
   const S yx = entry(O.x.y, O.y.y, O.z.y, P.xx, P.xy, P.xz), xy = entry(O.x.x, O.y.x, O.z.x, P.xy, P.yy, P.yz);
   return {cross_add(I.h, acc, Vec3<S>{zy - yz, xz - zx, yx - xy}), f};
 }
 
-template <class S>
-void inverse_dynamics(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, S* tau) {
+template <class S, class C>
+void inverse_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, S* tau) {
   const int n = m.n();
   auto* bodies = arena.get<InverseDynamicsBody<S>>(n);
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto x = coordinates(m, arena, q);
   const Vec3<S> lift_off{S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)};
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       const S *vi = v + body.iv, *ai = a + body.iv;
@@ -72,7 +72,7 @@ void inverse_dynamics(const Model& m, Arena& arena, const S* q, const S* v, cons
       bodies[i].F.f -= F.f;
     });
   for (int i = n - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     const auto& b = bodies[i];
     visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA { joint.project(b.F, tau + body.iv); });
     if (body.parent >= 0) bodies[body.parent].F += b.T.act(b.F);  // (41)

@@ -126,7 +126,7 @@ WorldWrench<S> world_wrench(const Vec3<S>& n, const Vec3<S>& f, const Vec3<S>& p
            {mul_add(-p.z, f.x, -n.y), mul_add(-p.z, f.y, n.x), mul_add(-p.z, f.z, pf)}}};
 }
 
-// Motion of all bodies and of all columns: what derivatives are made of.
+// Motion of all bodies and of all columns: what derivatives are made of. Gravity is an acceleration of the world, or left out.
 template <class S>
 struct Motions {
   DerivativeBody<S>* bodies;  // bodies[-1] is the world
@@ -134,14 +134,14 @@ struct Motions {
   DerivativeGeneral<S>* general;
 };
 template <class S>
-Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S* a) {
+Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
   const int n = m.n();
   auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;
   auto* columns = arena.get<DerivativeColumn<S>>(m.nv);
   auto* general = arena.get<DerivativeGeneral<S>>(m.general.size());
   const auto x = coordinates(m, arena, q);
-  bodies[-1].v = zero_motion<S>();
-  bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
+  bodies[-1].v = bodies[-1].a = zero_motion<S>();
+  if (gravity) bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
@@ -196,11 +196,11 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
   if (f_ext != nullptr && axes != 0) {
     wrenches = arena.get<WorldWrench<S>>(n);
     for (int i = 0; i < n; ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
-    for (int b = 0; b < m.nframes(); ++b) {
+    for (int b : m.order) {
       const int i = m.frames[b].body;
       if (i < 0) continue;
       const Force<S> F = read_force(f_ext + 6 * b);
-      const Vec3<S> at = axes == 1 ? -bodies[i].origin : bodies[i].p + bodies[i].R * m.frames[b].C.p;
+      const Vec3<S> at = axes == 1 ? -bodies[i].origin : bodies[i].p + bodies[i].R * m.frames[b].pose.p;
       wrenches[i] += world_wrench(F.n, F.f, at);
     }
     for (int i = 0; i < n; ++i) {
@@ -228,8 +228,8 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
       if (dq != nullptr) Fq = b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f);
       if (dv != nullptr) Fv = b.B * d.S_ + b.I * d.Vdot;
       // This row against the columns of the body and of those above it; and the other way round.
-      for (int j = i; j >= 0; j = m.bodies[j].parent)
-        for (int c = m.bodies[j].iv; c < m.bodies[j].iv + m.bodies[j].nv; ++c) {
+      for (int j = i; j >= 0; j = m.links[j].parent)
+        for (int c = m.links[j].iv; c < m.links[j].iv + m.links[j].nv; ++c) {
           const auto& e = columns[c];
           if (dq != nullptr) {
             dq[r * nv + c] = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS));

@@ -77,7 +77,7 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
     const int i = frame.body;
     auto& t = subtrees[b];
     t = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
-    poses[b] = i < 0 ? lift<S>(frame.C) : SE3<S>{bodies[i].R, bodies[i].p} * frame.C;
+    poses[b] = i < 0 ? lift<S>(frame.pose) : SE3<S>{bodies[i].R, bodies[i].p} * frame.pose;
     const SE3<S>& X = poses[b];
     Motion<S> U = zero_motion<S>();
     if (i >= 0) {
@@ -112,7 +112,8 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
       write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
     }
   }
-  for (int b = frames - 1; b >= 0; --b) {
+  for (auto at = m.order.rbegin(); at != m.order.rend(); ++at) {  // children before parents
+    const int b = *at;
     const Model::Frame& frame = m.frames[b];
     if (frame.parent < 0) continue;
     if (frame.body >= 0 && m.frames[frame.parent].body < 0) {  // to the world's origin
@@ -159,7 +160,7 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
   }
   if (out.gravity != nullptr) {
     Vec3<S> sum = zero3<S>();
-    for (int b = 0; b < frames; ++b)
+    for (int b : m.order)
       if (m.frames[b].parent < 0) sum -= subtrees[b].h.f;
     write3(sum, out.gravity);
   }
@@ -196,7 +197,7 @@ void inertial_regressor(const Model& m, Arena& arena, const S* q, const S* v, co
   for (int b = 0; b < m.nframes(); ++b) {
     const int i = m.frames[b].body;
     if (i < 0) continue;
-    const SE3<S> X = SE3<S>{bodies[i].R, bodies[i].p} * m.frames[b].C;
+    const SE3<S> X = SE3<S>{bodies[i].R, bodies[i].p} * m.frames[b].pose;
     const Motion<S> V = X.act_inverse(bodies[i].v), A = X.act_inverse(bodies[i].a);
     const Vec3<S> acc = cross_add(V.w, V.v, A.v);
     const auto* c = columns;

@@ -7,8 +7,8 @@ namespace torsor {
 // Calls f(k, i) for every velocity k that moves body i's descendant `body`: those of the body and of its ancestors.
 template <class F>
 TORSOR_INLINE void for_each_velocity_above(const Model& m, int body, F&& f) {
-  for (int i = body; i >= 0; i = m.bodies[i].parent)
-    for (int k = m.bodies[i].iv; k < m.bodies[i].iv + m.bodies[i].nv; ++k) f(k, i);
+  for (int i = body; i >= 0; i = m.links[i].parent)
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) f(k, i);
 }
 
 // J (6 x nv) of one body of the user's. Axes 0: the body's; 1: the world's frame; 2: the world's axes at the body's origin.

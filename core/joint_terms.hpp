@@ -62,7 +62,7 @@ void joint_terms(const Model& m, Arena& arena, const S* q, S* T, S* Sm, S* dS, S
       }
     }
   }
-  const SE3<S> C = lift<S>(m.frames[0].C);
+  const SE3<S> C = lift<S>(m.frames[0].pose);
   X = X * C;
   if (T != nullptr) write_pose(X, T);
   if (levels == 1) return;

@@ -21,8 +21,8 @@ struct Coordinates {
   const S *q, *sin, *cos;
   TORSOR_INLINE Coordinates operator+(int k) const { return {q + k, sin + k, cos + k}; }
 };
-template <class S>
-Coordinates<S> coordinates(const Model& m, Arena& arena, const S* q) {
+template <class S, class C>
+Coordinates<S> coordinates(const ModelT<C>& m, Arena& arena, const S* q) {
   S *sin = arena.get<S>(m.nq), *cos = arena.get<S>(m.nq);
   if constexpr (std::is_same_v<S, double>) {
     const int count = static_cast<int>(m.angles.size());
@@ -107,10 +107,11 @@ struct Prismatic {  // along z
   }
 };
 
+template <class C>
 struct Screw {  // about z, moving `pitch` along z per radian
   static constexpr int nv = 1;
   static constexpr bool constant = true, unit = false, angular = true, linear = true;
-  double pitch;
+  C pitch;
   template <class S, class A>
   TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
     SE3<S> T = turn_z(M, x);
@@ -198,10 +199,10 @@ struct GeneralState {
   SE3<S> T;
   Motion<S> s[6], ds[36];
 };
-template <class S>
+template <class S, class C>
 struct General {  // S(q): evaluated by transform, kept in `state` for the passes after it
   static constexpr bool constant = false, unit = false, angular = true, linear = true;
-  const GeneralJoint& joint;
+  const GeneralJointT<C>& joint;
   GeneralState<S>& state;
   const int nv = joint.nv;
   template <class A>
@@ -238,15 +239,15 @@ struct General {  // S(q): evaluated by transform, kept in `state` for the passe
 };
 
 // Calls f with the joint of body b, whose S is constant.
-template <class S, class F>
-TORSOR_INLINE void visit_constant(const Model::Body& b, F&& f) {
+template <class S, class Body, class F>
+TORSOR_INLINE void visit_constant(const Body& b, F&& f) {
   switch (b.kind) {
     case Kind::revolute:
       return f(Revolute{});
     case Kind::prismatic:
       return f(Prismatic{});
     case Kind::screw:
-      return f(Screw{b.pitch});
+      return f(Screw<decltype(b.pitch)>{b.pitch});
     case Kind::spherical:
       return f(Spherical{});
     default:
@@ -254,25 +255,25 @@ TORSOR_INLINE void visit_constant(const Model::Body& b, F&& f) {
   }
 }
 // Calls f with the joint of body b.
-template <class S, class F>
-TORSOR_INLINE void visit(const Model& m, const Model::Body& b, GeneralState<S>* general, F&& f) {
+template <class S, class C, class F>
+TORSOR_INLINE void visit(const ModelT<C>& m, const typename ModelT<C>::Body& b, GeneralState<S>* general, F&& f) {
   if (__builtin_expect(b.general >= 0, 0))
-    f(General<S>{m.general[b.general], general[b.general]});
+    f(General<S, C>{m.general[b.general], general[b.general]});
   else
     visit_constant<S>(b, f);
 }
 
 // The user's wrenches, each in its body's frame, moved to the frames of the recursion.
-template <class S, class Add>
-TORSOR_INLINE void for_each_wrench(const Model& m, const S* f_ext, Add&& add) {
-  for (int b = 0; b < m.nframes(); ++b) {
-    const Model::Frame& frame = m.frames[b];
+template <class S, class C, class Add>
+TORSOR_INLINE void for_each_wrench(const ModelT<C>& m, const S* f_ext, Add&& add) {
+  for (int b : m.order) {
+    const auto& frame = m.frames[b];
     if (frame.body < 0) continue;
     const Force<S> F = read_force(f_ext + 6 * b);
     if (frame.same)
       add(frame.body, F);
     else
-      add(frame.body, frame.C.act(F));
+      add(frame.body, frame.pose.act(F));
   }
 }
 

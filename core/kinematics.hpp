@@ -60,7 +60,7 @@ void jacobian_products(const Model& m, Arena& arena, const S* q, const S* v, con
   }
   for (int f = 0; f < m.nframes(); ++f) {
     const Model::Frame& frame = m.frames[f];
-    const auto at_frame = [&](const Motion<S>& V) { return frame.same ? V : lift<S>(frame.C).act_inverse(V); };
+    const auto at_frame = [&](const Motion<S>& V) { return frame.same ? V : lift<S>(frame.pose).act_inverse(V); };
     write(frame.body < 0 ? zero_motion<S>() : at_frame(bodies[frame.body].y), y + 6 * f);
     if (z != nullptr) write(frame.body < 0 ? zero_motion<S>() : at_frame(bodies[frame.body].z), z + 6 * f);
   }

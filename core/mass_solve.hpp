@@ -54,7 +54,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   for (int i = 0; i < n; ++i)
     I[i] = m.bodies[i].massless ? zero_articulated<S>() : articulated(rotate(f.bodies[i].X.R, m.bodies[i].I));
   if (body_terms != nullptr)
-    for (int b = 0; b < m.nframes(); ++b)
+    for (int b : m.order)
       if (m.frames[b].body >= 0) I[m.frames[b].body] += carried(m.frames[b], f.bodies, body_terms + 36 * b);
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
@@ -66,7 +66,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
       if (f.held(k)) continue;
       S D = dot(f.columns[k], f.U[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
-      note_singular(arena, is_singular<Screw>(D, scale[i], f.columns[k]), body.joint);
+      note_singular(arena, is_singular<Screw<double>>(D, scale[i], f.columns[k]), body.joint);
       f.Psi[k] = S(1.0) / D;
       Pi.subtract(f.Psi[k], f.U[k]);
     }
@@ -119,8 +119,8 @@ void mass_matrix_inverse(const Model& m, Arena& arena, const S* q, S* inverse) {
     inverse[k * nv + k] = S(1.0);
     solve_mass(m, f, inverse + k * nv, inverse + k * nv);
   }
-  for (int k = 0; k < nv; ++k)  // rows and columns differ by rounding; keep one of them
-    for (int l = 0; l < k; ++l) inverse[l * nv + k] = inverse[k * nv + l];
+  for (int k = 0; k < nv; ++k)  // rows and columns differ by rounding
+    for (int l = 0; l < k; ++l) inverse[l * nv + k] = inverse[k * nv + l] = S(0.5) * (inverse[l * nv + k] + inverse[k * nv + l]);
 }
 
 }  // namespace torsor

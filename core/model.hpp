@@ -23,17 +23,20 @@ struct CustomJoint {
 };
 
 // Constants of a joint whose S depends on q in a way of its own.
-struct GeneralJoint {
+template <class C>
+struct GeneralJointT {
   Kind kind;
   int nv;
   int nu = 0, nw = 0;           // control values along each parameter of a spline
-  std::vector<SE3<double>> frames;    // spline curve: control frames C_i
-  std::vector<Motion<double>> steps;  // spline curve: log(C_{i-1}^-1 C_i)
-  std::vector<double> values;   // spline surface: values[k][u][w], k = 0..5 (translations, then rotations)
+  std::vector<SE3<C>> frames;    // spline curve: control frames C_i
+  std::vector<Motion<C>> steps;  // spline curve: log(C_{i-1}^-1 C_i)
+  std::vector<C> values;   // spline surface: values[k][u][w], k = 0..5 (translations, then rotations)
   std::shared_ptr<CustomJoint> custom;
 };
 
-struct Model {
+// C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>.
+template <class C>
+struct ModelT {
   struct Body {
     int parent;  // -1: the world
     Kind kind;
@@ -45,28 +48,35 @@ struct Model {
     bool last_child; // no sibling comes after it
     int joint;       // index of the user's joint
     int general;     // index into `general`, or -1
-    double pitch;
-    SE3<double> M;   // from the parent's frame to the joint's, at q = 0 of a z joint
-    RigidInertia<double> I;
-    Sym3<double> Sigma;  // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
+    C pitch;
+    SE3<C> M;   // from the parent's frame to the joint's, at q = 0 of a z joint
+    RigidInertia<C> I;
+    Sym3<C> Sigma;  // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
   };
   struct Frame {  // a body of the user's
     int body;         // that carries it, or -1
     int parent;       // the user's body that it hangs on, or -1
-    SE3<double> C;    // its pose in the carrying body's frame (in the world's, if body is -1)
-    bool same;        // C is the identity
-    SE3<double> placement;  // of its joint's frame in the parent's
-    RigidInertia<double> I;  // its own inertia, in its own frame
+    SE3<C> pose;      // its pose in the carrying body's frame (in the world's, if body is -1)
+    bool same;        // that pose is the identity
+    SE3<C> placement;  // of its joint's frame in the parent's
+    RigidInertia<C> I;  // its own inertia, in its own frame
+  };
+  struct Link {  // what walks towards the root need of a body
+    int parent, iv, nv;
+    bool revolute;
   };
   int nq = 0, nv = 0;
-  Vec3<double> gravity{0, 0, 0};
+  Vec3<C> gravity;
   std::vector<Body> bodies;
+  std::vector<Link> links;
   std::vector<Frame> frames;
-  std::vector<GeneralJoint> general;
+  std::vector<GeneralJointT<C>> general;
+  std::vector<int> order;   // the frames, parents first, in an order that does not depend on the user's
   std::vector<int> angles;  // which coordinates are angles
 
   int n() const { return static_cast<int>(bodies.size()); }
   int nframes() const { return static_cast<int>(frames.size()); }
 };
+using Model = ModelT<double>;
 
 }  // namespace torsor

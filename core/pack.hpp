@@ -140,10 +140,27 @@ struct Pack {
   }
 };
 
+
 template <int N>
 struct Lanes<Pack<N>> {
   static constexpr int value = N;
 };
+
+// A V from consecutive numbers, and back: lanes of one, or the number itself.
+template <class V, class S>
+TORSOR_INLINE V load(const S* x) {
+  if constexpr (std::is_same_v<V, S>)
+    return *x;
+  else
+    return V(typename V::Native(*reinterpret_cast<const typename Vectors<Lanes<V>::value>::Unaligned*>(x)));
+}
+template <class V, class S>
+TORSOR_INLINE void store(const V& v, S* x) {
+  if constexpr (std::is_same_v<V, S>)
+    *x = v;
+  else
+    *reinterpret_cast<typename Vectors<Lanes<V>::value>::Unaligned*>(x) = v.x;
+}
 
 // Rows of a batch <-> lanes --------------------------------------------------------------------------------------
 

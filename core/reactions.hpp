@@ -43,10 +43,10 @@ void joint_reactions(const Model& m, Arena& arena, const S* q, const S* v, const
     Vec3<S> w = zero3<S>(), wdot = zero3<S>(), acc = transposed(X[f].R, lift_off);
     if (frame.body >= 0) {
       const auto& b = bodies[frame.body];
-      const Mat3<S> C = lift<S>(frame.C.R);
+      const Mat3<S> C = lift<S>(frame.pose.R);
       w = transposed(C, b.w);
       wdot = transposed(C, b.wdot);
-      acc = transposed(C, mul_add(acceleration_matrix(b.w, b.wdot), frame.C.p, b.acc));
+      acc = transposed(C, mul_add(acceleration_matrix(b.w, b.wdot), frame.pose.p, b.acc));
     }
     const Sym3<double>& J = frame.I.J;
     const double half = 0.5 * (J.xx + J.yy + J.zz);
@@ -58,7 +58,8 @@ void joint_reactions(const Model& m, Arena& arena, const S* q, const S* v, const
     }
     F[f] = {X[f].R * own.n, X[f].R * own.f};
   }
-  for (int f = m.nframes() - 1; f >= 0; --f) {  // parents come first
+  for (auto at = m.order.rbegin(); at != m.order.rend(); ++at) {  // children before parents
+    const int f = *at;
     const int p = m.frames[f].parent;
     if (p >= 0) F[p] += shift_back(F[f], X[f].p - X[p].p);
     write(Force<S>{transposed(X[f].R, F[f].n), transposed(X[f].R, F[f].f)}, reactions + 6 * f);

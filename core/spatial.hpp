@@ -38,8 +38,8 @@ TORSOR_INLINE void write3(const Vec3<S>& v, S* p) {
   p[1] = v.y;
   p[2] = v.z;
 }
-template <class S>
-TORSOR_INLINE Vec3<S> lift(const Vec3<double>& v) {
+template <class S, class C>
+TORSOR_INLINE Vec3<S> lift(const Vec3<C>& v) {
   return {S(v.x), S(v.y), S(v.z)};
 }
 template <class A, class B>
@@ -92,8 +92,8 @@ TORSOR_INLINE Mat3<S> identity3() {
   const S o(0.0), e(1.0);
   return {{e, o, o}, {o, e, o}, {o, o, e}};
 }
-template <class S>
-TORSOR_INLINE Mat3<S> lift(const Mat3<double>& m) {
+template <class S, class C>
+TORSOR_INLINE Mat3<S> lift(const Mat3<C>& m) {
   return {lift<S>(m.x), lift<S>(m.y), lift<S>(m.z)};
 }
 template <class A, class B>
@@ -264,8 +264,8 @@ TORSOR_INLINE SE3<Mul<A, B>> operator*(const SE3<A>& a, const SE3<B>& b) {
   using C = Mul<A, B>;
   return {a.R * b.R, mul_add(a.R, b.p, Vec3<C>{C(a.p.x), C(a.p.y), C(a.p.z)})};
 }
-template <class S>
-TORSOR_INLINE SE3<S> lift(const SE3<double>& T) {
+template <class S, class C>
+TORSOR_INLINE SE3<S> lift(const SE3<C>& T) {
   return {lift<S>(T.R), lift<S>(T.p)};
 }
 
@@ -304,13 +304,13 @@ TORSOR_INLINE RigidInertia<S> zero_inertia() {
   const S o(0.0);
   return {o, {o, o, o}, {o, o, o, o, o, o}};
 }
-template <class S>
-TORSOR_INLINE RigidInertia<S> lift(const RigidInertia<double>& I) {
-  const Sym3<double>& J = I.J;
+template <class S, class C>
+TORSOR_INLINE RigidInertia<S> lift(const RigidInertia<C>& I) {
+  const Sym3<C>& J = I.J;
   return {S(I.m), lift<S>(I.h), {S(J.xx), S(J.yy), S(J.zz), S(J.xy), S(J.xz), S(J.yz)}};
 }
-template <class S>
-TORSOR_INLINE RigidInertia<S> rotate(const Mat3<S>& R, const RigidInertia<double>& I) {
+template <class S, class C>
+TORSOR_INLINE RigidInertia<S> rotate(const Mat3<S>& R, const RigidInertia<C>& I) {
   return {S(I.m), R * I.h, rotate(R, I.J)};
 }
 // With g = h + m r:  J' = J + (r.h + r.g) 1 - (r h^T + h r^T + m r r^T), the last bracket written as r h^T + g r^T.

@@ -12,19 +12,19 @@ struct WorldBody {
 };
 
 // Axes of a body, and its origin as seen from its parent's origin, in the world's axes.
-template <class S, class Joint>
-TORSOR_INLINE SE3<S> place(const Joint& joint, const Model::Body& body, const Mat3<S>* parent, const Coordinates<S>& x) {
+template <class S, class Joint, class Body>
+TORSOR_INLINE SE3<S> place(const Joint& joint, const Body& body, const Mat3<S>* parent, const Coordinates<S>& x) {
   if (parent == nullptr) return joint.transform(body.M, x + body.iq);
   const SE3<S> M{*parent * body.M.R, body.offset ? *parent * body.M.p : zero3<S>()};
   return joint.transform(M, x + body.iq);
 }
 
-template <class S>
-WorldBody<S>* world_bodies(const Model& m, Arena& arena, GeneralState<S>* general, const S* q) {
+template <class S, class C>
+WorldBody<S>* world_bodies(const ModelT<C>& m, Arena& arena, GeneralState<S>* general, const S* q) {
   auto* bodies = arena.get<WorldBody<S>>(m.n());
   const auto x = coordinates(m, arena, q);
   for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     const WorldBody<S>* parent = body.parent >= 0 ? bodies + body.parent : nullptr;
     visit<S>(m, body, general, [&](auto joint) {
       const SE3<S> X = place<S>(joint, body, parent ? &parent->X.R : nullptr, x);
@@ -48,15 +48,15 @@ Motion<S>* world_columns(const Model& m, Arena& arena, GeneralState<S>* general,
 }
 
 // Pose of a body of the user's.
-template <class S>
-TORSOR_INLINE SE3<S> frame_pose(const Model::Frame& frame, const WorldBody<S>* bodies) {
-  if (frame.body < 0) return lift<S>(frame.C);
-  return frame.same ? bodies[frame.body].X : bodies[frame.body].X * frame.C;
+template <class S, class Frame>
+TORSOR_INLINE SE3<S> frame_pose(const Frame& frame, const WorldBody<S>* bodies) {
+  if (frame.body < 0) return lift<S>(frame.pose);
+  return frame.same ? bodies[frame.body].X : bodies[frame.body].X * frame.pose;
 }
 
 // f_ext in the bodies' frames, if it is given in the world's frame (axes 1) or in the world's axes at the bodies' origins (2).
-template <class S>
-const S* body_wrenches(const Model& m, Arena& arena, const S* q, int axes, const S* f_ext) {
+template <class S, class C>
+const S* body_wrenches(const ModelT<C>& m, Arena& arena, const S* q, int axes, const S* f_ext) {
   if (f_ext == nullptr || axes == 0) return f_ext;
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto* bodies = world_bodies(m, arena, general, q);

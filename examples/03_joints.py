@@ -19,9 +19,7 @@ joints = [
     ts.Free(),
     ts.Free2D(),
     ts.Composite(ts.Translational(), ts.SphericalEuler("XYZ")),
-    ts.SplineCurve(
-        [ts.SE3.rotation((0, 0, 1), 0.4 * k) @ ts.SE3.translation(1, 0, 0.1 * k) for k in range(6)]
-    ),
+    ts.SplineCurve([ts.SE3.rotation((0, 0, 1), 0.4 * k) @ ts.SE3.translation(1, 0, 0.1 * k) for k in range(6)]),
     ts.SplineSurface(0.1 * np.random.default_rng(0).standard_normal((6, 4, 4))),
 ]
 

@@ -14,8 +14,7 @@ print("da_dq", d.da_dq.shape, " da_dv", d.da_dv.shape, " da_dtau", d.da_dtau.sha
 # Derivatives along q are in the tangent space: of f(plus(q, dq)) at dq = 0.
 h, e = 1e-6, np.eye(model.nv)[2]  # about the trunk's own z axis
 difference = (
-    ts.forward_dynamics(model, model.plus(q, h * e), v, tau)
-    - ts.forward_dynamics(model, model.plus(q, -h * e), v, tau)
+    ts.forward_dynamics(model, model.plus(q, h * e), v, tau) - ts.forward_dynamics(model, model.plus(q, -h * e), v, tau)
 ) / (2 * h)
 error = np.abs(d.da_dq @ e - difference).max() / np.abs(difference).max()
 print(f"a central difference agrees to {error:.0e}")

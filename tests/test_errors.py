@@ -13,7 +13,7 @@ import pytest
 import torsor as ts
 from torsor import dynamics, kinematics, testing
 
-# A floating tree, so that every result depends on every state; "camera" and "lens" are fixed, "world0" to the world.
+# A floating tree; "camera" and "lens" are fixed to another body, "world0" to the world.
 rng = np.random.default_rng(0)
 builder = ts.ModelBuilder("tree", gravity=(1, 2, -9))
 for name, parent, joint in (
@@ -148,7 +148,7 @@ def test_wrong_shapes(name):
             f(MODEL, *arrays[:k], x.reshape((1,) * 30 + x.shape), *arrays[k + 1 :])
         if k:
             three, four = np.stack([arrays[0]] * 3), np.stack([x] * 4)
-            with pytest.raises(ValueError, match="batch shapes do not fit together: .*q"):
+            with pytest.raises(ValueError, match=r"batch shapes do not fit together: .*q"):
                 f(MODEL, three, *arrays[1:k], four, *arrays[k + 1 :])
     with pytest.raises((ValueError, TypeError)):
         f(MODEL, [arrays[0].tolist(), arrays[0].tolist()[:-1]], *arrays[1:])  # ragged
@@ -156,7 +156,9 @@ def test_wrong_shapes(name):
 
 def test_messages_say_why():
     q, v, _ = case("inverse_dynamics")[1]
-    with pytest.raises(ValueError, match=r"v has shape \(18,\), expected \(..., 16\): model.nv is 16; nq is 18 and nv is 16"):
+    with pytest.raises(
+        ValueError, match=r"v has shape \(18,\), expected \(..., 16\): model.nv is 16; nq is 18 and nv is 16"
+    ):
         ts.inverse_dynamics(MODEL, q, q, v)
     with pytest.raises(ValueError, match=r"because 'base' is a Free joint"):
         ts.inverse_dynamics(MODEL, v, v, v)
@@ -198,7 +200,19 @@ def test_numbers_of_other_types(name):
     f, arrays = case(name, (5,))
     whole = [np.round(3 * x) for x in arrays]
     expected = f(MODEL, *whole)
-    for dtype in (np.int64, np.int32, np.int8, np.float32, np.float16, np.longdouble, ">f8", ">i4", object, "U8", complex):
+    for dtype in (
+        np.int64,
+        np.int32,
+        np.int8,
+        np.float32,
+        np.float16,
+        np.longdouble,
+        ">f8",
+        ">i4",
+        object,
+        "U8",
+        complex,
+    ):
         converted = [x.astype(dtype) for x in whole]
         if dtype in (object, "U8", complex):
             for k, x in enumerate(converted):
@@ -322,7 +336,13 @@ def test_out_that_overlaps_the_inputs(name):
                 inside[...] = x
                 outs = [np.empty_like(e) for e in expected]
                 outs[y] = buffer[offset : offset + expected[y].size].reshape(expected[y].shape)
-                f(MODEL, *arrays[:k], inside, *arrays[k + 1 :], out=outs[0] if len(outs) == 1 else tuple(outs))
+                f(
+                    MODEL,
+                    *arrays[:k],
+                    inside,
+                    *arrays[k + 1 :],
+                    out=outs[0] if len(outs) == 1 else tuple(outs),
+                )
                 assert same(tuple(outs), expected)
 
 
@@ -331,7 +351,7 @@ def test_out_of_hybrid_dynamics():
     a, tau = f(MODEL, *arrays)
     x = np.empty((7, MODEL.nv))
     for wrong in (x, (x,), (x, x, x), 3, {"a": x, "tau": x}):
-        with pytest.raises(TypeError, match=r"out must be a tuple of 2 arrays \(a, tau\)"):
+        with pytest.raises(TypeError, match="out must be a tuple of 2 arrays"):
             f(MODEL, *arrays, out=wrong)
     for wrong in ((x, x), (x, x[::-1])):
         with pytest.raises(ValueError, match="two arrays of out share memory"):
@@ -419,7 +439,7 @@ def test_massless_motions(solve, joint, inertia):
     assert "prescribe it in hybrid_dynamics" in str(error.value)
     with pytest.raises(ts.SingularMassMatrixError, match="singular at joint 'finger' in state 0 of the batch"):
         solve(model, q)
-    # inverse dynamics has no trouble with it, nor hybrid dynamics that prescribes it, nor a solve with something added
+    # inverse dynamics has no trouble, nor hybrid dynamics that prescribes it, nor a solve with more on it
     ones = np.ones(model.nv)
     assert np.isfinite(ts.inverse_dynamics(model, q, ones, ones)).all()
     a, tau = ts.hybrid_dynamics(model, q[0], ones, a=2 * ones, prescribed=["finger"])
@@ -487,7 +507,7 @@ def test_threads(name):
     for threads in (0, 1, 2, 3, 1000):
         assert same(f(MODEL, *arrays, threads=threads), expected)
     for threads in (-1, -(10**30), 10**30, 1.0, 2.5, "2", None, True, [2], np.float64(2), np.nan):
-        with pytest.raises(ValueError, match="^threads is .*, expected an integer: 1 or more, or 0"):
+        with pytest.raises(ValueError, match=r"^threads is .*, expected an integer: 1 or more, or 0"):
             f(MODEL, *arrays, threads=threads)
 
 
@@ -495,7 +515,7 @@ def test_threads(name):
 def test_threads_may_be_integers_of_numpy(kind):
     f, arrays = case("forward_dynamics", (300,))
     assert same(f(MODEL, *arrays, threads=kind(2)), f(MODEL, *arrays))
-    with pytest.raises(ValueError, match="^threads is .*, expected an integer"):
+    with pytest.raises(ValueError, match=r"^threads is .*, expected an integer"):
         f(MODEL, *arrays, threads=np.int64(-1))
 
 
@@ -503,19 +523,51 @@ def test_threads_may_be_integers_of_numpy(kind):
     ("call", "error", "message"),
     [
         (lambda q: ts.jacobian(MODEL, q, "hand"), KeyError, "no body named 'hand'; bodies are 'base', 'arm'"),
-        (lambda q: ts.jacobian(MODEL, q, "arm", frame="World"), ValueError, "frame is 'World', expected 'body', 'world'"),
+        (
+            lambda q: ts.jacobian(MODEL, q, "arm", frame="World"),
+            ValueError,
+            "frame is 'World', expected 'body', 'world'",
+        ),
         (lambda q: ts.jacobian(MODEL, q, "arm", frame=None), ValueError, "frame is None"),
-        (lambda q: ts.bias_forces(MODEL, q, q[:-2], f_ext_frame="World"), ValueError, "f_ext_frame is 'World', expected"),
+        (
+            lambda q: ts.bias_forces(MODEL, q, q[:-2], f_ext_frame="World"),
+            ValueError,
+            "f_ext_frame is 'World', expected",
+        ),
         (lambda q: ts.body_velocities(MODEL, q, q[:-2], frame=0), ValueError, "frame is 0"),
-        (lambda q: ts.momentum(MODEL, q, q[:-2], about="base"), ValueError, "about is 'base', expected 'com' or 'world'"),
+        (
+            lambda q: ts.momentum(MODEL, q, q[:-2], about="base"),
+            ValueError,
+            "about is 'base', expected 'com' or 'world'",
+        ),
         (lambda q: ts.point_positions(MODEL, q, "arm", [1, 2]), ValueError, r"points has shape \(2,\)"),
         (lambda q: ts.point_positions(MODEL, q, "arm", 3), ValueError, r"points has shape \(\)"),
-        (lambda q: ts.point_positions(MODEL, q, ["arm"], [1, 2, 3]), ValueError, r"points has shape \(3,\), expected \(..., 1, 3\)"),
-        (lambda q: ts.point_positions(MODEL, q, ["arm", "base"], [[1, 2, 3]]), ValueError, r"expected \(..., 2, 3\)"),
+        (
+            lambda q: ts.point_positions(MODEL, q, ["arm"], [1, 2, 3]),
+            ValueError,
+            r"points has shape \(3,\), expected \(..., 1, 3\)",
+        ),
+        (
+            lambda q: ts.point_positions(MODEL, q, ["arm", "base"], [[1, 2, 3]]),
+            ValueError,
+            r"expected \(..., 2, 3\)",
+        ),
         (lambda q: ts.point_positions(MODEL, q, ["arm", "leg"], POINTS[:2]), KeyError, "no body named 'leg'"),
-        (lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed="arm"), TypeError, r"prescribed is 'arm', .* \['arm'\]"),
-        (lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=["leg"]), KeyError, "no joint named 'leg'"),
-        (lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=[True]), TypeError, r"shape \(1,\), expected names"),
+        (
+            lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed="arm"),
+            TypeError,
+            r"prescribed is 'arm', .* \['arm'\]",
+        ),
+        (
+            lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=["leg"]),
+            KeyError,
+            "no joint named 'leg'",
+        ),
+        (
+            lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=[True]),
+            TypeError,
+            r"shape \(1,\), expected names",
+        ),
         (lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=np.ones(14)), TypeError, "dtype float64"),
         (lambda q: ts.hybrid_dynamics(MODEL, q, q[:-2], prescribed=None), TypeError, "dtype object"),
         (lambda q: ts.forward_dynamics(MODEL, q, None, q[:-2]), TypeError, "v is missing"),
@@ -552,7 +604,13 @@ def test_asymmetric_body_terms_beside_nan():
 def test_models_that_do_not_move(name, bodies):
     b = ts.ModelBuilder()
     for k in range(bodies):
-        b.add_body(f"b{k}", f"b{k - 1}" if k else "world", None, testing.random_pose(rng), testing.random_inertia(rng))
+        b.add_body(
+            f"b{k}",
+            f"b{k - 1}" if k else "world",
+            None,
+            testing.random_pose(rng),
+            testing.random_inertia(rng),
+        )
     model = b.build()
     if bodies == 0 and name.split(".")[0] in ("jacobian", "point_positions", "point_jacobian"):
         return
@@ -577,7 +635,9 @@ def test_models_that_do_not_move(name, bodies):
 def test_eight_python_threads_at_once():
     cases = {name: case(name, (70,)) for name in ALGORITHMS}
     serial = {name: f(MODEL, *arrays) for name, (f, arrays) in cases.items()}
-    special = [name for name in ALGORITHMS if "hybrid" in name or "jacobian" in name or "point" in name]  # use MODEL's names
+    special = [
+        name for name in ALGORITHMS if "hybrid" in name or "jacobian" in name or "point" in name
+    ]  # use MODEL's names
     for _ in range(3):
         fresh = ts.Model(MODEL.name, MODEL.gravity, MODEL.bodies)  # not yet compiled: all threads want that first
         barrier = threading.Barrier(8)
@@ -648,8 +708,9 @@ assert peak() - before < 4e6, peak() - before
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux")
-def test_memory_of_a_million_states_is_that_of_the_results():
-    # 8 MB of results, and no more than half of that beside them; none where `out` is given. A process of its own has a
-    # peak of its own.
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=120, check=False)
+def test_memory_of_a_million_states_is_that_of_the_results(tmp_path):
+    # 8 MB of results and no more than half of that beside them. A process of its own has a peak of its own; it starts
+    # elsewhere, so that it finds the package where this process did.
+    command = [sys.executable, "-c", MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""Identities of mechanics over random trees of every joint, and results that do not depend on how they are asked for."""
+"""Identities of mechanics over random trees of every joint; and how one asks changes no bit of the answer."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ STEP = testing.STEP
 steady = settings(max_examples=25, deadline=None, derandomize=True, print_blob=False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def tree(joints, seed):
     return testing.random_tree(seed, [JOINTS[k] for k in joints])
 
@@ -54,7 +54,7 @@ def state(model, rng, batch=()):
 
 
 def close(x, y, tol=1e-12):
-    """Agreement to `tol` of the largest entry, or of 1: sums of at most some hundred terms of that size, each rounded."""
+    """Agreement to `tol` of the largest entry, or of 1: a sum of some hundred terms, each rounded."""
     scale = max(1.0, np.abs(y).max(initial=0.0))
     np.testing.assert_allclose(x / scale, y / scale, rtol=0, atol=tol)
 
@@ -93,9 +93,20 @@ def test_hybrid_dynamics_is_forward_or_inverse_dynamics_or_between(model, rng):
     for name in some:
         mask[model.joint(name).v_slice] = True
     single = rng.uniform(size=model.nv) < 0.5  # single velocities, also of one joint
-    for prescribed, given_a in ((names, ~np.zeros_like(mask)), ([], np.zeros_like(mask)), (some, mask), (single, single)):
+    for prescribed, given_a in (
+        (names, ~np.zeros_like(mask)),
+        ([], np.zeros_like(mask)),
+        (some, mask),
+        (single, single),
+    ):
         x, y = ts.hybrid_dynamics(
-            model, q, v, a=np.where(given_a, a, junk), tau=np.where(given_a, junk, tau), prescribed=prescribed, f_ext=f
+            model,
+            q,
+            v,
+            a=np.where(given_a, a, junk),
+            tau=np.where(given_a, junk, tau),
+            prescribed=prescribed,
+            f_ext=f,
         )
         close(x, a, tol)
         close(y, tau, 10 * tol)
@@ -125,7 +136,10 @@ def test_wrenches_in_three_frames(model, rng):
             close(function(model, q, v, a, f_ext=wrench, f_ext_frame=frame), expected, tol)
     # without motion and gravity, torques hold against the wrenches: tau = -J^T f
     still = model.with_gravity((0, 0, 0))
-    close(ts.bias_forces(still, q, 0 * v, f_ext=world, f_ext_frame="world"), -ts.jacobian_transpose_product(model, q, f))
+    close(
+        ts.bias_forces(still, q, 0 * v, f_ext=world, f_ext_frame="world"),
+        -ts.jacobian_transpose_product(model, q, f),
+    )
     some = [j.name for j in model.joints][::2]
     x, y = (
         ts.hybrid_dynamics(model, q, v, a=a, tau=a, prescribed=some, f_ext=w, f_ext_frame=frame)
@@ -141,7 +155,9 @@ def test_mass_matrix(model, rng):
     M = ts.mass_matrix(model, q)
     bias = ts.bias_forces(model, q, v, f_ext=f)
     columns = [ts.inverse_dynamics(model, q, v, e, f_ext=f) - bias for e in np.eye(model.nv)]
-    close(M, np.array(columns).reshape(model.nv, model.nv), 1e-11)  # differences of torques ten times as large
+    close(
+        M, np.array(columns).reshape(model.nv, model.nv), 1e-11
+    )  # differences of torques ten times as large
     assert np.array_equal(M, M.T)
     if model.nv:
         assert np.linalg.eigvalsh(M)[0] > 0
@@ -165,7 +181,9 @@ def test_mass_matrix_solve_with_added_terms(model, rng):
         (JPJ, {"body_terms": P}),
         (np.diag(d) + JPJ, {"joint_terms": d, "body_terms": P}),
     ):
-        close(ts.mass_matrix_solve(model, q, x, **terms), np.linalg.solve(M + added, x), conditioned(M + added))
+        close(
+            ts.mass_matrix_solve(model, q, x, **terms), np.linalg.solve(M + added, x), conditioned(M + added)
+        )
 
 
 @over_trees
@@ -187,7 +205,7 @@ def test_power_balance(model, rng):
 
     power = tau @ v + np.sum(f * ts.body_velocities(model, q, v))
     close(along(energy, model, q, v, a), power, 1e-11)  # sums of powers ten times as large
-    gradient = complex_step(lambda d: ts.potential_energy(model, model.plus(q, d)), np.zeros(model.nv)) if model.nv else []
+    gradient = complex_step(lambda d: ts.potential_energy(model, model.plus(q, d)), np.zeros(model.nv))
     close(ts.gravity_forces(model, q), gradient)
 
 
@@ -274,7 +292,9 @@ def test_centre_of_mass_and_momentum(model, rng):
         assert np.isnan(ts.center_of_mass(model, q)).all()
         return
     masses = np.array([b.inertia.mass for b in model.bodies])[keep]
-    points = ts.point_positions(model, q, [b.name for b in model.bodies], [b.inertia.com for b in model.bodies])[keep]
+    points = ts.point_positions(
+        model, q, [b.name for b in model.bodies], [b.inertia.com for b in model.bodies]
+    )[keep]
     com = ts.center_of_mass(model, q)
     close(com, masses @ points / masses.sum())
     J = ts.center_of_mass_jacobian(model, q)
@@ -304,7 +324,10 @@ def test_reactions(model, rng):
     F = ts.joint_reactions(model, q, v, a, f_ext=f)
     assert F.shape == (model.nbodies, 6)
     for j, wrench in zip(model.joints, F, strict=True):
-        close(j.joint.S(q[j.q_slice]).T @ wrench / max(1, np.abs(F).max()), tau[j.v_slice] / max(1, np.abs(F).max()))
+        close(
+            j.joint.S(q[j.q_slice]).T @ wrench / max(1, np.abs(F).max()),
+            tau[j.v_slice] / max(1, np.abs(F).max()),
+        )
     # each body: what comes from its parent and from outside, less what goes to its children, accelerates it
     T = ts.body_poses(model, q)
     V, A = ts.body_velocities(model, q, v), ts.body_accelerations(model, q, v, a)
@@ -316,7 +339,11 @@ def test_reactions(model, rng):
         I = spatial_inertia(body.inertia)
         needed = I @ (A[k] - weight) - spatial.ad(V[k]).T @ I @ V[k]
         left = to_world[k] @ (F[k] + f[k] - needed)
-        left -= sum(to_world[names.index(c.name)] @ F[names.index(c.name)] for c in model.bodies if c.parent == body.name)
+        left -= sum(
+            to_world[names.index(c.name)] @ F[names.index(c.name)]
+            for c in model.bodies
+            if c.parent == body.name
+        )
         close(left / max(1, np.abs(to_world @ F[..., None]).max()), np.zeros(6))
         if body.parent == "world":
             total += to_world[k] @ F[k]
@@ -338,7 +365,9 @@ def spatial_inertia(inertia):
 
 def floating(inner, rng):
     """The tree on a free body of its own."""
-    builder = ts.ModelBuilder(gravity=inner.gravity).add_body("base", "world", ts.Free(), inertia=testing.random_inertia(rng))
+    builder = ts.ModelBuilder(gravity=inner.gravity).add_body(
+        "base", "world", ts.Free(), inertia=testing.random_inertia(rng)
+    )
     for b in inner.bodies:
         builder.add_body(b.name, "base" if b.parent == "world" else b.parent, b.joint, b.placement, b.inertia)
     return builder.build()
@@ -363,7 +392,7 @@ def test_momentum_of_a_floating_tree_changes_by_gravity_and_wrenches_alone(model
 
 @over_trees
 def test_far_from_the_origin(model, rng):
-    # A position of 1e4 is known to 1e-12. Nothing but that is lost where recursions are about the bodies' own origins.
+    # A position of 1e4 is known to 1e-12; no more is lost, as recursions are about the bodies' own origins.
     model = floating(model, rng)
     q, v, a, f = state(model, rng)
     far = q.copy()
@@ -401,7 +430,9 @@ def functions(model, rng, n):
         ("forward without", ts.forward_dynamics, (q, v, a)),
         (
             "hybrid_dynamics",
-            lambda m, q, v, a, t, f, **o: ts.hybrid_dynamics(m, q, v, a=a, tau=t, f_ext=f, prescribed=mask, **o),
+            lambda m, q, v, a, t, f, **o: ts.hybrid_dynamics(
+                m, q, v, a=a, tau=t, f_ext=f, prescribed=mask, **o
+            ),
             (q, v, a, d, f),
         ),
         ("gravity_forces", ts.gravity_forces, (q,)),
@@ -421,7 +452,11 @@ def functions(model, rng, n):
         ("center_of_mass_jacobian", ts.center_of_mass_jacobian, (q,)),
         ("body_poses", ts.body_poses, (q,)),
         ("body_velocities", lambda m, *x, **o: ts.body_velocities(m, *x, frame="world", **o), (q, v)),
-        ("body_accelerations", lambda m, *x, **o: ts.body_accelerations(m, *x, frame="world", **o), (q, v, a)),
+        (
+            "body_accelerations",
+            lambda m, *x, **o: ts.body_accelerations(m, *x, frame="world", **o),
+            (q, v, a),
+        ),
         ("jacobian", lambda m, q, **o: ts.jacobian(m, q, names[-1], frame="world", **o), (q,)),
         ("point_positions", lambda m, q, x, **o: ts.point_positions(m, q, names, x, **o), (q, points)),
         ("point_jacobian", lambda m, q, x, **o: ts.point_jacobian(m, q, names, x, **o), (q, points)),
@@ -474,7 +509,11 @@ def test_complex_results_have_the_real_ones_as_real_part(name):
         single = as_tuple(f(ALL, *(x[1].astype(complex) for x in arrays)))
         mixed = as_tuple(f(ALL, arrays[0] + 0j, *arrays[1:]))
     # the solutions of linear systems amplify roundings, which are others in complex numbers
-    tol = conditioned(ts.mass_matrix(ALL, arrays[0][0])) * 100 if name.startswith(("forward", "hybrid")) or "_inverse" in name else 1e-11
+    tol = (
+        conditioned(ts.mass_matrix(ALL, arrays[0][0])) * 100
+        if name.startswith(("forward", "hybrid")) or "_inverse" in name
+        else 1e-11
+    )
     for x, y, z, w in zip(real, batch, single, mixed, strict=True):
         assert y.dtype == z.dtype == np.complex128
         assert not y.imag.any()
@@ -511,8 +550,14 @@ def check_order(model, rng):
         for m, q, v, a, p, f in ((model, q, v, a, mask, f), (other, q2, v2, a2, mask[to_v], f2))
     ]
     pairs = {
-        "ID": (ts.inverse_dynamics(other, q2, v2, a2, f_ext=f2), ts.inverse_dynamics(model, q, v, a, f_ext=f)[to_v]),
-        "FD": (ts.forward_dynamics(other, q2, v2, a2, f_ext=f2), ts.forward_dynamics(model, q, v, a, f_ext=f)[to_v]),
+        "ID": (
+            ts.inverse_dynamics(other, q2, v2, a2, f_ext=f2),
+            ts.inverse_dynamics(model, q, v, a, f_ext=f)[to_v],
+        ),
+        "FD": (
+            ts.forward_dynamics(other, q2, v2, a2, f_ext=f2),
+            ts.forward_dynamics(model, q, v, a, f_ext=f)[to_v],
+        ),
         "hybrid a": (hybrid[1][0], hybrid[0][0][to_v]),
         "hybrid tau": (hybrid[1][1], hybrid[0][1][to_v]),
         "M": (ts.mass_matrix(other, q2), ts.mass_matrix(model, q)[square]),
@@ -526,7 +571,10 @@ def check_order(model, rng):
             ts.joint_reactions(other, q2, v2, a2, f_ext=f2),
             ts.joint_reactions(model, q, v, a, f_ext=f)[bodies],
         ),
-        "J^T y": (ts.jacobian_transpose_product(other, q2, f2), ts.jacobian_transpose_product(model, q, f)[to_v]),
+        "J^T y": (
+            ts.jacobian_transpose_product(other, q2, f2),
+            ts.jacobian_transpose_product(model, q, f)[to_v],
+        ),
         "T": (ts.kinetic_energy(other, q2, v2), ts.kinetic_energy(model, q, v)),
         "U": (ts.potential_energy(other, q2), ts.potential_energy(model, q)),
         "com": (ts.center_of_mass(other, q2), ts.center_of_mass(model, q)),

@@ -1,4 +1,4 @@
-"""Every joint: one contract over all of them, closed forms, singular places, charts, joints of the user's own."""
+"""Every joint: one contract over all, closed forms, singular places, charts, joints of the user's own."""
 
 import gc
 import pickle
@@ -38,7 +38,7 @@ def polynomial(terms, q, order):
 
 
 class Guided(ts.CustomJoint):
-    """Turned about z by the angle phi(q) and moved to (x, y, z)(q), polynomials: `guide` holds x, y, z and phi."""
+    """Turned about z by phi(q) and moved to (x, y, z)(q), polynomials: `guide` holds x, y, z and phi."""
 
     def __eq__(self, other):
         return type(self) is type(other)
@@ -56,7 +56,24 @@ class Guided(ts.CustomJoint):
     def T(self, q):
         place = [polynomial(terms, q, 0) for terms in self.guide]
         c, s, one = np.cos(place[3]), np.sin(place[3]), np.ones_like(place[3])
-        rows = [c, -s, 0 * c, place[0], s, c, 0 * c, place[1], 0 * c, 0 * c, one, place[2], 0 * c, 0 * c, 0 * c, one]
+        rows = [
+            c,
+            -s,
+            0 * c,
+            place[0],
+            s,
+            c,
+            0 * c,
+            place[1],
+            0 * c,
+            0 * c,
+            one,
+            place[2],
+            0 * c,
+            0 * c,
+            0 * c,
+            one,
+        ]
         return np.stack(rows, axis=-1).reshape(*q.shape[:-1], 4, 4)
 
     def S(self, q):
@@ -129,7 +146,9 @@ class Wrapped(ts.CustomJoint):
 
 JOINTS = [*testing.example_joints(), ts.Fixed(), Knee(), Cam()]
 every_joint = pytest.mark.parametrize("joint", JOINTS, ids=lambda j: getattr(j, "chart", type(j).__name__))
-CURVE, SURFACE = ([j for j in JOINTS if isinstance(j, kind)][0] for kind in (ts.SplineCurve, ts.SplineSurface))
+CURVE, SURFACE = (
+    next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface)
+)
 
 
 # ---- the contract
@@ -226,7 +245,9 @@ def test_products_of_exponentials(joint, twists):
     # beyond 1e5 the core leaves its own sine and cosine; the spacing of doubles there is 1e-11
     for scale, tol in ((1.0, 1e-13), (100.0, 1e-12), (1e6, 1e-9)):
         q = scale * rng.standard_normal(joint.nq)
-        expected = np.linalg.multi_dot([np.eye(4), np.eye(4), *(spatial.exp6(t * x) for t, x in zip(twists, q, strict=True))])
+        expected = np.linalg.multi_dot(
+            [np.eye(4), np.eye(4), *(spatial.exp6(t * x) for t, x in zip(twists, q, strict=True))]
+        )
         np.testing.assert_allclose(joint.T(q), expected, rtol=0, atol=tol * max(1.0, np.abs(expected).max()))
 
 
@@ -288,7 +309,9 @@ def test_angles_of_rotations(chart):
     close(joint.T(q)[..., :3, :3], R)
     low, high = singular_angle(chart, 0), singular_angle(chart, 1)
     assert ((low <= q[:, 1]) & (q[:, 1] <= high)).all()
-    inside = np.stack([*rng.uniform(-np.pi, np.pi, (2, 50)), rng.uniform(low + 0.1, high - 0.1, 50)], -1)[:, [0, 2, 1]]
+    inside = np.stack([*rng.uniform(-np.pi, np.pi, (2, 50)), rng.uniform(low + 0.1, high - 0.1, 50)], -1)[
+        :, [0, 2, 1]
+    ]
     close(joint.from_rotation(joint.T(inside)[..., :3, :3]), inside, 1e-13 / np.sin(0.1))
 
 
@@ -333,7 +356,9 @@ def test_switching_there_and_back_is_the_same_state():
     rng = np.random.default_rng(8)
     old = ts.SphericalEuler("ZYX")
     q, v, a = np.array([0.4, 1.2, -0.7]), *rng.standard_normal((2, 3))
-    for x, y in zip(ts.SphericalEuler("ZXZ").switch(old, *old.switch("ZXZ", q, v, a)), (q, v, a), strict=True):
+    for x, y in zip(
+        ts.SphericalEuler("ZXZ").switch(old, *old.switch("ZXZ", q, v, a)), (q, v, a), strict=True
+    ):
         close(x, y, 1e-12)  # det S of both is above 0.3
 
 
@@ -394,6 +419,7 @@ def test_reparametrising_exponential_coordinates_keeps_the_motion(length):
     [
         *((ts.SphericalEuler(c), [0.3, singular_angle(c, end), 0.8]) for c in SUEDA for end in (0, 1)),
         (ts.SphericalExp(), 2 * np.pi * np.array([2, -3, 6]) / 7),
+        *((ts.SphericalExp(), 2 * np.pi * e) for e in np.eye(3)),
     ],
     ids=lambda x: getattr(x, "chart", type(x).__name__),
 )
@@ -401,14 +427,22 @@ def test_singular_charts(joint, q):
     testing.check_joint(At(joint, q))
     rng = np.random.default_rng(10)
     builder = ts.ModelBuilder().add_body("arm", "world", ts.Revolute(X), inertia=testing.random_inertia(rng))
-    builder.add_body("ball", "arm", joint, testing.random_pose(rng), testing.random_inertia(rng), joint_name="socket")
+    builder.add_body(
+        "ball", "arm", joint, testing.random_pose(rng), testing.random_inertia(rng), joint_name="socket"
+    )
     model = builder.build()
     q, v, a = np.array([0.2, *q]), *rng.standard_normal((2, 4))
     turned = ts.Spherical()  # the same motion with another joint, from which torques follow by virtual work
     S, Sdot = joint.S(q[1:])[:3], joint.Sdot(q[1:], v[1:])[:3]
     other = ts.ModelBuilder()
     for body in model.bodies:
-        other.add_body(body.name, body.parent, turned if body.name == "ball" else body.joint, body.placement, body.inertia)
+        other.add_body(
+            body.name,
+            body.parent,
+            turned if body.name == "ball" else body.joint,
+            body.placement,
+            body.inertia,
+        )
     x = np.concatenate([q[:1], spatial.matrix_to_quaternion(joint.T(q[1:])[:3, :3])])
     w, dw = np.concatenate([v[:1], S @ v[1:]]), np.concatenate([a[:1], S @ a[1:] + Sdot @ v[1:]])
     tau = ts.inverse_dynamics(other.build(), x, w, dw)
@@ -416,17 +450,23 @@ def test_singular_charts(joint, q):
     for call in (ts.forward_dynamics, lambda m, *s: ts.mass_matrix_inverse(m, s[0])):
         with pytest.raises(ts.SingularMassMatrixError, match="'socket'"):
             call(model, q, v, a)
-    # not far away there is an answer, with the digits that the distance leaves: the pivot is as small as its square
-    q[2] += 1e-3
+    # nearby there is an answer, with the digits that are left: the pivot is as small as the distance squared
+    q[1:] += 1e-3 * (q[1:] / np.linalg.norm(q[1:]) if isinstance(joint, ts.SphericalExp) else Y)
     tau = ts.inverse_dynamics(model, q, v, a)
     close(ts.forward_dynamics(model, q, v, tau), a, 1e-15 / 1e-3**2 * 100)
 
 
 @pytest.mark.parametrize(
     ("joint", "starts"),
-    [(ts.Spherical(), (0,)), (ts.Free(), (0,)), (ts.Composite(ts.Revolute(A), ts.Spherical(), ts.Free()), (1, 4))],
+    [
+        (ts.Spherical(), (0,)),
+        (ts.Free(), (0,)),
+        (ts.Composite(ts.Revolute(A), ts.Spherical(), ts.Free()), (1, 4)),
+    ],
 )
-@pytest.mark.parametrize("angle", [0, 1e-300, 1e-12, 1e-8, 1e-4, 1.9e-3, 2.1e-3, 0.1, 2, np.pi - 1e-3, np.pi - 1e-9])
+@pytest.mark.parametrize(
+    "angle", [0, 1e-300, 1e-12, 1e-8, 1e-4, 1.9e-3, 2.1e-3, 0.1, 2, np.pi - 1e-3, np.pi - 1e-9]
+)
 def test_plus_and_minus_are_inverses_and_differentiable(joint, starts, angle):
     rng = np.random.default_rng(11)
     q, dv = joint.random(rng), rng.standard_normal(joint.nv)
@@ -436,8 +476,8 @@ def test_plus_and_minus_are_inverses_and_differentiable(joint, starts, angle):
     close(joint.minus(q1, q), dv)
     close(joint.T(joint.plus(q, joint.minus(q1, q))), joint.T(q1))
     close(joint.minus(q, q), np.zeros(joint.nv), 2e-16)
-    # The rotation by dv as a quaternion is known to 1e-16, and dv from it to as much, at every angle; its derivative loses
-    # what the division by |dv|, 1e-3 at the change to the series, loses.
+    # The rotation by dv as a quaternion is known to 1e-16, and dv from it to as much, at every angle; the
+    # derivative loses what the division by |dv|, 1e-3 at the change to the series, loses.
     identity = testing.complex_step(lambda d: joint.minus(joint.plus(q, d), q), dv)
     close(identity, np.eye(joint.nv), 1e-12)
     along = testing.complex_step(lambda d: joint.T(joint.plus(q, d)), np.zeros(joint.nv))
@@ -476,7 +516,7 @@ def test_axes_of_any_length(scale):
 
 
 def curve_pose(joint, q):
-    """T as the product of all exponentials exp(b_i(q) D_i), b_i cumulative B-splines of SciPy. Sueda 2021, (2.74)."""
+    """T as the product of all exp(b_i(q) D_i), with SciPy's B-splines added up to b_i. Sueda 2021, (2.74)."""
     frames, count = joint.frames, len(joint.frames)
     T, knots = frames[0].matrix, np.arange(-3.0, count + 1)
     for i in range(1, count):
@@ -488,7 +528,9 @@ def curve_pose(joint, q):
 def surface_pose(joint, q):
     """T as translations and rotations by tensor products of SciPy's B-splines. Sueda 2021, (2.78)."""
     values = np.array(joint.values)
-    basis = [BSpline(np.arange(-3.0, n + 1), np.eye(n), 3)(x) for n, x in zip(values.shape[1:], q, strict=True)]
+    basis = [
+        BSpline(np.arange(-3.0, n + 1), np.eye(n), 3)(x) for n, x in zip(values.shape[1:], q, strict=True)
+    ]
     T = np.eye(4)
     for k, f in enumerate(np.einsum("kij,i,j->k", values, *basis)):
         T = T @ spatial.exp6(f * np.eye(6)[(k + 3) % 6])
@@ -536,8 +578,13 @@ def test_spline_curve_through_equal_frames_stands_there():
 def model_of(rng, joint, split=False):
     """A tree with `joint` in its middle; split: made of its parts, with massless bodies between."""
     rng = np.random.default_rng(rng)
-    poses, inertias = [testing.random_pose(rng) for _ in range(3)], [testing.random_inertia(rng) for _ in range(3)]
-    builder = ts.ModelBuilder(gravity=(1, 2, -9)).add_body("low", "world", ts.Revolute(A), poses[0], inertias[0])
+    poses, inertias = (
+        [testing.random_pose(rng) for _ in range(3)],
+        [testing.random_inertia(rng) for _ in range(3)],
+    )
+    builder = ts.ModelBuilder(gravity=(1, 2, -9)).add_body(
+        "low", "world", ts.Revolute(A), poses[0], inertias[0]
+    )
     parent, pose = "low", poses[1]
     parts = joint.joints if split else [joint]
     for k, part in enumerate(parts):
@@ -654,7 +701,7 @@ def test_wrong_results_of_custom_joints_are_named(result, expected):
 def test_dofs_of_custom_joints(dofs):
     joint = Knee()
     joint.dofs = dofs
-    with pytest.raises(ts.ModelError, match="dofs is .*, expected an integer from 1 to 6"):
+    with pytest.raises(ts.ModelError, match=r"dofs is .*, expected an integer from 1 to 6"):
         ts.ModelBuilder().add_body("a", "world", joint)
 
 
@@ -672,13 +719,17 @@ def test_custom_joints_and_their_models_are_freed():
 def test_custom_joints_may_call_the_library():
     class Nested(Knee):
         def T(self, q):
-            assert np.isfinite(ts.forward_dynamics(inner, np.full((300, 1), q[0].real), ones, ones, threads=2)).all()
+            assert np.isfinite(
+                ts.forward_dynamics(inner, np.full((300, 1), q[0].real), ones, ones, threads=2)
+            ).all()
             return super().T(q)
 
     inner, ones = ts.models.pendulum(), np.ones((300, 1))
     q, v = np.random.default_rng(15).standard_normal((2, 300, 3))
     nested, plain = model_of(3, Nested()), model_of(3, Knee())
-    assert np.array_equal(ts.inverse_dynamics(nested, q, v, v, threads=2), ts.inverse_dynamics(plain, q, v, v))
+    assert np.array_equal(
+        ts.inverse_dynamics(nested, q, v, v, threads=2), ts.inverse_dynamics(plain, q, v, v)
+    )
 
 
 # ---- what makes no sense
@@ -709,12 +760,12 @@ FRAMES = [ts.SE3.translation(k, 0, 0) for k in range(4)]
         (lambda: ts.Composite(ts.Revolute), TypeError, "Composite takes joints"),
         (lambda: ts.SplineCurve(FRAMES[:3]), ValueError, "needs 4 frames at least, got 3"),
         (lambda: ts.SplineCurve([*FRAMES, np.eye(4)]), TypeError, "must be SE3"),
-        (lambda: ts.SplineCurve([*FRAMES, ts.SE3.rotation(X, np.pi)]), ValueError, "frames 3 and 4 are half a turn"),
-        (lambda: ts.SplineSurface(np.zeros((6, 3, 4))), ValueError, r"shape \(6, 3, 4\), expected \(6, m, n\)"),
+        (lambda: ts.SplineCurve([*FRAMES, ts.SE3.rotation(X, np.pi)]), ValueError, "3 and 4 are half"),
+        (lambda: ts.SplineSurface(np.zeros((6, 3, 4))), ValueError, r"\(6, 3, 4\), expected \(6, m, n\)"),
         (lambda: ts.SplineSurface(np.zeros((5, 4, 4))), ValueError, r"expected \(6, m, n\)"),
         (lambda: ts.SplineSurface(np.full((6, 4, 4), np.nan)), ValueError, "not finite"),
         (lambda: ts.Revolute().T([1, 2]), ValueError, r"q has shape \(2,\), expected \(..., 1\)"),
-        (lambda: ts.Free().plus(np.zeros(6), np.zeros(6)), ValueError, r"q has shape \(6,\), expected \(..., 7\)"),
+        (lambda: ts.Free().plus(np.zeros(6), np.zeros(6)), ValueError, r"q has shape \(6,\), expected .*7"),
         (lambda: ts.Free().minus(np.zeros(7), [1j] * 7), TypeError, "q0 is complex"),
         (lambda: ts.Joint(), TypeError, "abstract"),
         (lambda: ts.CustomJoint(), TypeError, "abstract"),
@@ -749,6 +800,11 @@ def test_check_joint_finds_mistakes():
             return super().T(q) * (1 + 1e-6 * (self.method == "T"))
 
     testing.check_joint(Wrong("nothing"), 0)
-    for method, name in (("S", "S is off"), ("dS", "dS is off"), ("d2S", "d2S is off"), ("T", "T's rotation is off")):
+    for method, name in (
+        ("S", "S is off"),
+        ("dS", "dS is off"),
+        ("d2S", "d2S is off"),
+        ("T", "T's rotation is off"),
+    ):
         with pytest.raises(AssertionError, match=name):
             testing.check_joint(Wrong(method), 0)

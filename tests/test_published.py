@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import torsor as ts
 from torsor import spatial
@@ -42,9 +43,7 @@ def test_pendulum(rng):
 
 
 def test_pendulum_period():
-    # of the mathematical pendulum from 90 degrees, by the arithmetic-geometric mean: 2 pi / agm(1, cos(pi/4)) sqrt(l/g)
-    from scipy.integrate import solve_ivp
-
+    # of the mathematical pendulum from 90 degrees: 2 pi sqrt(l/g) / agm(1, cos 45), arithmetic-geometric mean
     l = 0.7
     model = ts.ModelBuilder(gravity=(0, 0, -g)).add_body(
         "bob", "world", ts.Revolute((0, 1, 0)), inertia=ts.Inertia.point(2.0, (0, 0, -l))
@@ -109,7 +108,9 @@ def test_double_pendulum(rng):
         # Spong, Hutchinson and Vidyasagar, two-link arm with relative angles
         c, s = np.cos(q[1]), np.sin(q[1])
         h12 = I2 + m2 * (c2**2 + l1 * c2 * c)
-        H = np.array([[I1 + I2 + m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * c), h12], [h12, I2 + m2 * c2**2]])
+        H = np.array(
+            [[I1 + I2 + m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * c), h12], [h12, I2 + m2 * c2**2]]
+        )
         h = -m2 * l1 * c2 * s
         C = np.array([[h * v[1], h * (v[0] + v[1])], [-h * v[0], 0]])
         low = m2 * g * c2 * np.sin(q[0] + q[1])
@@ -126,10 +127,14 @@ def test_double_pendulum(rng):
 
 
 def test_top_precesses():
-    # A heavy symmetric top in steady precession, theta constant: I3 w3 - I1 Omega cos(theta) = m g l / Omega (Goldstein 5.7)
+    # A heavy symmetric top in steady precession: I3 w3 - I1 Omega cos(theta) = m g l / Omega (Goldstein 5.7)
     m, l, I1, I3, theta, w3 = 0.8, 0.3, 0.09, 0.02, 0.4, 80.0
     inertia = ts.Inertia(m, (0, 0, l), np.diag([I1 - m * l**2, I1 - m * l**2, I3]), allow_unphysical=True)
-    model = ts.ModelBuilder(gravity=(0, 0, -g)).add_body("top", "world", ts.SphericalEuler("ZXZ"), inertia=inertia).build()
+    model = (
+        ts.ModelBuilder(gravity=(0, 0, -g))
+        .add_body("top", "world", ts.SphericalEuler("ZXZ"), inertia=inertia)
+        .build()
+    )
     c = np.cos(theta)
     for precession in np.roots([I1 * c, -I3 * w3, m * g * l]).real:  # slow and fast
         spin = w3 - precession * c
@@ -138,10 +143,14 @@ def test_top_precesses():
 
 
 def test_nut_on_a_screw():
-    # A nut of mass m and inertia I on a vertical screw of pitch p falls with m g p / (I + m p^2) radians per second squared.
+    # A nut of mass m and inertia I on a vertical screw of pitch p turns faster by m g p / (I + m p^2).
     m, I, p = 0.4, 0.003, 0.02
     nut = ts.Inertia(m, (0, 0, 0), np.diag([1.0, 1.0, I]), allow_unphysical=True)
-    model = ts.ModelBuilder(gravity=(0, 0, -g)).add_body("nut", "world", ts.Screw((0, 0, 1), p), inertia=nut).build()
+    model = (
+        ts.ModelBuilder(gravity=(0, 0, -g))
+        .add_body("nut", "world", ts.Screw((0, 0, 1), p), inertia=nut)
+        .build()
+    )
     close(ts.forward_dynamics(model, [0.3], [5.0], [0.0]), [-m * g * p / (I + m * p**2)])
 
 
@@ -151,14 +160,16 @@ FILES = ["serial5_revolute", "floating_base_2legs"]
 
 
 def read(name):
-    """The file, its model, and q, v, a in our order: Featherstone's quaternion is wxyz and comes before the position."""
+    """The file, its model, and q, v, a in our order: there the quaternion is wxyz and before the position."""
     path = REFERENCE / "second_order" / f"{name}.json"
     if not path.exists():
         pytest.skip("the reference data is not beside this repository")
     data = json.loads(path.read_text())
     axes = {"Rx": (1, 0, 0), "Ry": (0, 1, 0), "Rz": (0, 0, 1)}
     builder = ts.ModelBuilder(name, data["gravity"])
-    for i, (parent, kind, X) in enumerate(zip(data["parent"], data["jtype"], np.array(data["Xtree"]), strict=True)):
+    for i, (parent, kind, X) in enumerate(
+        zip(data["parent"], data["jtype"], np.array(data["Xtree"]), strict=True)
+    ):
         # X takes motion from the parent's coordinates to the joint's: [[E, 0], [-E [r], E]]
         E = X[:3, :3]
         r = spatial.vee(-E.T @ X[3:, :3])
@@ -168,7 +179,9 @@ def read(name):
             [m, *h, I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]], allow_unphysical=True
         )
         joint = ts.Free() if kind == "Fb" else ts.Revolute(axes[kind])
-        builder.add_body(f"body{i}", "world" if parent == 0 else f"body{parent - 1}", joint, ts.SE3(E.T, r), inertia)
+        builder.add_body(
+            f"body{i}", "world" if parent == 0 else f"body{parent - 1}", joint, ts.SE3(E.T, r), inertia
+        )
     model = builder.build()
     q = np.array(data["q"])
     if "Fb" in data["jtype"]:

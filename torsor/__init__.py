@@ -71,8 +71,28 @@ from torsor.kinematics import (
     point_jacobian,
     point_positions,
 )
+from torsor.kinematics_derivatives import (
+    BodyAccelerationsDerivatives,
+    BodyVelocitiesDerivatives,
+    CentroidalMomentumDerivatives,
+    MaximalJacobianDerivatives,
+    body_accelerations_derivatives,
+    body_velocities_derivatives,
+    centroidal_momentum_derivatives,
+    maximal_jacobian_derivatives,
+    point_hessian,
+)
 from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
 from torsor.spatial import SE3
+from torsor.tangents import (
+    ForwardDynamicsTangent,
+    HybridDynamicsTangent,
+    InverseDynamicsTangent,
+    ModelDirection,
+    forward_dynamics_tangent,
+    hybrid_dynamics_tangent,
+    inverse_dynamics_tangent,
+)
 
 if TYPE_CHECKING:
     from torsor import interop as interop
@@ -106,10 +126,15 @@ __all__ = [
     "Visual", "bias_forces", "body_accelerations", "body_poses", "body_velocities", "center_of_mass",
     "center_of_mass_jacobian", "centroidal_momentum_matrix", "coriolis_matrix", "ForwardDynamicsDerivatives", "ForwardDynamicsGradient", "HybridDynamicsDerivatives", "HybridDynamicsGradient",
     "InverseDynamicsDerivatives", "InverseDynamicsGradient", "forward_dynamics", "forward_dynamics_vjp", "hybrid_dynamics_vjp",
-    "inertial_regressor", "inverse_dynamics_vjp",
+    "inertial_regressor", "inverse_dynamics_vjp", "ForwardDynamicsTangent", "HybridDynamicsTangent", "InverseDynamicsTangent",
+    "ModelDirection", "forward_dynamics_tangent", "hybrid_dynamics_tangent", "inverse_dynamics_tangent",
     "forward_dynamics_derivatives", "gravity_forces", "hybrid_dynamics_derivatives", "inverse_dynamics_derivatives",
     "hybrid_dynamics", "interop", "inverse_dynamics", "jacobian", "jacobian_dot_product", "jacobian_product",
     "jacobian_transpose_product", "joint_reactions", "kinetic_energy", "load_mjcf", "load_urdf", "mass_matrix",
     "mass_matrix_inverse", "mass_matrix_solve", "maximal_jacobian", "maximal_jacobian_dot", "models", "momentum",
     "point_jacobian", "point_positions", "potential_energy", "testing",
+    "BodyAccelerationsDerivatives", "BodyVelocitiesDerivatives", "CentroidalMomentumDerivatives",
+    "MaximalJacobianDerivatives",
+    "body_accelerations_derivatives", "body_velocities_derivatives", "centroidal_momentum_derivatives",
+    "maximal_jacobian_derivatives", "point_hessian",
 ]  # fmt: skip

@@ -99,9 +99,7 @@ def prepare(
         array = as_array(name, value)
         lead = array.ndim - len(shape)
         if lead < 0 or array.shape[lead:] != shape:
-            raise ValueError(
-                f"{name} has shape {array.shape}, expected {_shape_text(shape)}{_reason(model, shape)}"
-            )
+            raise ValueError(f"{name} has shape {array.shape}, expected {_shape_text(shape)}{_reason(model, shape)}")
         if lead > MAX_BATCH_DIMENSIONS:
             raise ValueError(f"{name} has {lead} batch dimensions, expected {MAX_BATCH_DIMENSIONS} at most")
         arrays.append(array)

@@ -16,6 +16,20 @@ class Model:
         gravity: list[float],
         bodies: list[tuple[Any, ...]],
         frames: list[tuple[Any, ...]],
+        order: list[int],
+        general: list[tuple[Any, ...]],
+    ) -> None: ...
+
+class DualModel:
+    def __init__(
+        self,
+        step: float,
+        nq: int,
+        nv: int,
+        gravity: list[complex],
+        bodies: list[tuple[Any, ...]],
+        frames: list[tuple[Any, ...]],
+        order: list[int],
         general: list[tuple[Any, ...]],
     ) -> None: ...
 
@@ -24,12 +38,18 @@ def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def joint_pose(joint: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def joint_jacobians(joint: Any, q: Any, out: Any, threads: Any, /) -> tuple[FloatArray, FloatArray, FloatArray]: ...
-def inverse_dynamics(model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
-def forward_dynamics(model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
+def inverse_dynamics(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def forward_dynamics(
+    model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
 def hybrid_dynamics(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
-def joint_reactions(model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
+def joint_reactions(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
 def mass_matrix(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def mass_matrix_inverse(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def mass_matrix_solve(
@@ -43,17 +63,13 @@ def center_of_mass_jacobian(model: Any, q: Any, out: Any, threads: Any, /) -> Fl
 def momentum_matrix(model: Any, q: Any, about: int, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum(model: Any, q: Any, v: Any, about: int, out: Any, threads: Any, /) -> FloatArray: ...
 def body_poses(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
-def point_positions(
-    model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /
-) -> FloatArray: ...
+def point_positions(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def body_velocities(model: Any, q: Any, v: Any, axes: int, out: Any, threads: Any, /) -> FloatArray: ...
 def body_accelerations(model: Any, q: Any, v: Any, a: Any, axes: int, out: Any, threads: Any, /) -> FloatArray: ...
 def jacobian_dot_product(model: Any, q: Any, v: Any, x: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def jacobian_transpose_product(model: Any, q: Any, y: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def body_jacobian(model: Any, q: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
-def point_jacobians(
-    model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /
-) -> FloatArray: ...
+def point_jacobians(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def maximal_jacobian(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def maximal_jacobian_dot(model: Any, q: Any, v: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_derivatives(
@@ -69,6 +85,77 @@ def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[Any, ...]: ...
 def hybrid_dynamics_vjp(
-    model: Any, q: Any, v: Any, a: Any, tau: Any, w_a: Any, w_tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    tau: Any,
+    w_a: Any,
+    w_tau: Any,
+    f_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
 ) -> tuple[Any, ...]: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
+def inverse_dynamics_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def forward_dynamics_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def hybrid_dynamics_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def body_velocities_derivatives(
+    model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def body_accelerations_derivatives(
+    model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def maximal_jacobian_derivatives(
+    model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
+def momentum_derivatives(
+    model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...

@@ -42,9 +42,7 @@ def compute(model: ts.Model, rng: np.random.Generator) -> None:
     com = ts.center_of_mass(model, q)
     print(f"inverse dynamics    tau of shape {tau.shape}, largest {np.abs(tau).max():.1f}")
     print(f"forward dynamics    gives the accelerations back to {np.abs(again - a).max():.0e}")
-    print(
-        f"mass matrix         {M.shape[0]} x {M.shape[1]}, eigenvalues {moments[0]:.2g} to {moments[-1]:.2g}"
-    )
+    print(f"mass matrix         {M.shape[0]} x {M.shape[1]}, eigenvalues {moments[0]:.2g} to {moments[-1]:.2g}")
     print(f"centre of mass      {np.array2string(com, precision=3, suppress_small=True)}")
 
     q, v, a = states(model, rng, BATCH)
@@ -104,8 +102,7 @@ def measure(model: ts.Model, pin: ModuleType, rng: np.random.Generator) -> dict[
             BATCH,
         )
     return {
-        name: (1e6 * fastest(ours) / size, 1e6 * fastest(theirs) / size)
-        for name, (ours, theirs, size) in calls.items()
+        name: (1e6 * fastest(ours) / size, 1e6 * fastest(theirs) / size) for name, (ours, theirs, size) in calls.items()
     }
 
 

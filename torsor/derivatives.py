@@ -125,9 +125,7 @@ def inverse_dynamics_derivatives(
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    return InverseDynamicsDerivatives(
-        *_core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
-    )
+    return InverseDynamicsDerivatives(*_core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads))
 
 
 def forward_dynamics_derivatives(
@@ -203,9 +201,7 @@ def inverse_dynamics_vjp(
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "wanted": _wanted(InverseDynamicsGradient._fields, outputs),
     }
-    return InverseDynamicsGradient(
-        *_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
-    )
+    return InverseDynamicsGradient(*_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads))
 
 
 def forward_dynamics_vjp(

@@ -40,7 +40,9 @@ def inverse_dynamics(
     f_ext_frame: str = "body",
 ) -> FloatArray:
     """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
-    return _inverse_dynamics(model, q, v, a, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads)
+    return _inverse_dynamics(
+        model, q, v, a, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads
+    )
 
 
 def forward_dynamics(
@@ -60,7 +62,9 @@ def forward_dynamics(
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
     """
-    return _forward_dynamics(model, q, v, tau, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads)
+    return _forward_dynamics(
+        model, q, v, tau, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads
+    )
 
 
 def hybrid_dynamics(
@@ -119,16 +123,12 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     return mask.astype(np.uint8).tobytes()
 
 
-def mass_matrix(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def mass_matrix(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The mass matrix M (..., nv, nv), by composite rigid bodies."""
     return _mass_matrix(model, q, out, threads)
 
 
-def mass_matrix_inverse(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def mass_matrix_inverse(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The inverse (..., nv, nv) of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10."""
     return _core.mass_matrix_inverse(model, q, out, threads)
 
@@ -180,9 +180,7 @@ def bias_forces(
     return _inverse_dynamics(model, q, v, None, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)
 
 
-def gravity_forces(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def gravity_forces(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
     return _inverse_dynamics(model, q, None, None, None, 0, out, threads)
 
@@ -204,9 +202,7 @@ def kinetic_energy(
     return _core.kinetic_energy(model, q, v, out, threads)
 
 
-def potential_energy(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def potential_energy(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not count."""
     return _core.potential_energy(model, q, out, threads)
 
@@ -242,16 +238,12 @@ def centroidal_momentum_matrix(
     return _core.momentum_matrix(model, q, _about(about), out, threads)
 
 
-def center_of_mass(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def center_of_mass(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not count."""
     return _core.center_of_mass(model, q, out, threads)
 
 
-def center_of_mass_jacobian(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def center_of_mass_jacobian(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J v."""
     return _core.center_of_mass_jacobian(model, q, out, threads)
 

@@ -103,9 +103,7 @@ class Inertia:
         object.__setattr__(self, "com", frozen_array(com, (3,), "com"))
         object.__setattr__(self, "I_com", frozen_array((J + J.T) / 2, (3, 3), "I_com"))
         if not allow_unphysical and (fault := self._fault()):
-            raise ModelError(
-                f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is"
-            )
+            raise ModelError(f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is")
 
     def _fault(self) -> str | None:
         """What is not physical about this inertia."""
@@ -296,9 +294,7 @@ class Inertia:
                 f"is_winding_consistent is {surface.is_winding_consistent}, expected True for both; "
                 "repair it (trimesh.repair), or use its convex hull"
             )
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # at density 1; negative if the faces look inward
+        with np.errstate(divide="ignore", invalid="ignore"):  # at density 1; negative if the faces look inward
             whole = surface.mass_properties
         volume = float(whole.volume)
         if volume == 0:

@@ -50,9 +50,7 @@ class PinocchioModel(Protocol):
 
 
 @overload
-def to_pinocchio(
-    model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...
-) -> Array: ...
+def to_pinocchio(model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...) -> Array: ...
 @overload
 def to_pinocchio(
     model: Model,
@@ -94,9 +92,7 @@ def to_pinocchio(
 
 
 @overload
-def from_pinocchio(
-    model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...
-) -> Array: ...
+def from_pinocchio(model: Model, q: ArrayLike, *, order: Sequence[str] | PinocchioModel | None = ...) -> Array: ...
 @overload
 def from_pinocchio(
     model: Model,
@@ -357,8 +353,7 @@ def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _L
         nq = sizes.get(joint.name, joint.nq)
         if nq == joint.nq:
             pieces = [
-                (_PinocchioFree() if isinstance(leaf, Free) else _Same(), leaf.nq, leaf.nq, leaf.nv)
-                for leaf in leaves
+                (_PinocchioFree() if isinstance(leaf, Free) else _Same(), leaf.nq, leaf.nq, leaf.nv) for leaf in leaves
             ]
         elif nq == 2 and isinstance(joint.joint, Revolute):
             pieces = [(_PinocchioUnbounded(), 1, 2, 1)]

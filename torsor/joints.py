@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 import numpy as np
 
 from torsor import _core, _errors, spatial
+from torsor._core import Model as CoreModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Array = NDArray[Any]
     FloatArray = NDArray[np.float64]
     Vector = tuple[float, float, float]
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _REVOLUTE, _PRISMATIC, _SCREW, _SPHERICAL, _FREE, _EXPONENTIAL, _CURVE, _SURFACE, _CUSTOM = range(9)
 _SIZES = {_SPHERICAL: (4, 3), _FREE: (7, 6), _EXPONENTIAL: (3, 3), _SURFACE: (2, 2)}  # (nq, nv); the others (1, 1)
 
-Pose = tuple["FloatArray", "FloatArray"]  # (R, p), unchecked
+Pose = tuple["Array", "Array"]  # (R, p), unchecked
 IDENTITY: Pose = (np.eye(3), np.zeros(3))
 
 
@@ -48,7 +50,7 @@ class Factor(NamedTuple):
     nq: int
     nv: int
     before: Pose = IDENTITY
-    pitch: float = 0.0
+    pitch: complex = 0.0
     data: Any = None
 
 
@@ -65,17 +67,17 @@ def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
     return (x, y, z)
 
 
-def _z_to(axis: Vector) -> FloatArray:
-    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes."""
-    z = np.array(axis)
+def _z_to(axis: ArrayLike) -> Array:
+    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes. Analytic: takes complex steps."""
+    z = np.asarray(axis)
     x = np.zeros(3)
-    x[(int(np.abs(z).argmax()) + 1) % 3] = 1.0
+    x[(int(np.abs(z.real).argmax()) + 1) % 3] = 1.0
     x = x - (x @ z) * z
     x = x / np.sqrt(x @ x)
     return np.stack([x, np.cross(z, x), z], axis=1)
 
 
-def _about(kind: int, axis: Vector, pitch: float = 0.0) -> Chain:
+def _about(kind: int, axis: ArrayLike, pitch: complex = 0.0) -> Chain:
     """The chain of one revolute, prismatic or screw factor about or along `axis`."""
     R = _z_to(axis)
     return (Factor(kind, 1, 1, (R, np.zeros(3)), pitch),), (R.T, np.zeros(3))
@@ -96,18 +98,21 @@ class Joint(ABC):
 
     @abstractmethod
     def _chain(self) -> Chain:
-        """The joint as factors of the core."""
+        """The joint as factors of the core. Overrides take the joint's constants as arguments, to vary them."""
 
     @cached_property
     def _factors(self) -> Chain:
         return self._chain()
 
     @cached_property
-    def _core(self) -> _core.Model:
+    def _core(self) -> CoreModel:
         """The core's model of one massless body on this joint."""
+        return self._compile()
+
+    def _compile(self) -> CoreModel:
         from torsor.model import compile_tree
 
-        return compile_tree([("", -1, self, IDENTITY, np.zeros(10))], (0.0, 0.0, 0.0))
+        return CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_core", "_factors")}
@@ -229,8 +234,8 @@ class _Axial(Joint):
 class Revolute(_Axial):
     """Rotation by the angle q about `axis` (normalised). Sueda 2021, 2.5.7."""
 
-    def _chain(self) -> Chain:
-        return _about(_REVOLUTE, self.axis)
+    def _chain(self, axis: ArrayLike | None = None) -> Chain:
+        return _about(_REVOLUTE, self.axis if axis is None else axis)
 
 
 @final
@@ -238,8 +243,8 @@ class Revolute(_Axial):
 class Prismatic(_Axial):
     """Translation by q along `axis` (normalised). Sueda 2021, 2.5.2."""
 
-    def _chain(self) -> Chain:
-        return _about(_PRISMATIC, self.axis)
+    def _chain(self, axis: ArrayLike | None = None) -> Chain:
+        return _about(_PRISMATIC, self.axis if axis is None else axis)
 
 
 @final
@@ -253,8 +258,8 @@ class Screw(_Axial):
         super().__post_init__()
         object.__setattr__(self, "pitch", float(spatial.frozen_array(self.pitch, (), "pitch")))
 
-    def _chain(self) -> Chain:
-        return _about(_SCREW, self.axis, self.pitch)
+    def _chain(self, axis: ArrayLike | None = None, pitch: complex | None = None) -> Chain:
+        return _about(_SCREW, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
 
 
 @final
@@ -262,8 +267,9 @@ class Screw(_Axial):
 class Cylindrical(_Axial):
     """Rotation by q[0] about `axis` (normalised) and translation by q[1] along it."""
 
-    def _chain(self) -> Chain:
-        return _concatenate([_about(_REVOLUTE, self.axis), _about(_PRISMATIC, self.axis)])
+    def _chain(self, axis: ArrayLike | None = None) -> Chain:
+        axis = self.axis if axis is None else axis
+        return _concatenate([_about(_REVOLUTE, axis), _about(_PRISMATIC, axis)])
 
 
 @final
@@ -280,8 +286,8 @@ class Planar(Joint):
             raise ValueError(f"directions {a} and {b} are parallel, expected two that span a plane")
         object.__setattr__(self, "directions", (a, b))
 
-    def _chain(self) -> Chain:
-        return _concatenate([_about(_PRISMATIC, d) for d in self.directions])
+    def _chain(self, directions: Sequence[ArrayLike] | None = None) -> Chain:
+        return _concatenate([_about(_PRISMATIC, d) for d in (self.directions if directions is None else directions)])
 
 
 _AXES: dict[str, Vector] = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
@@ -310,8 +316,8 @@ class Universal(Joint):
             raise ValueError(f"axes {a} and {b} are parallel, expected two different ones")
         object.__setattr__(self, "axes", (a, b))
 
-    def _chain(self) -> Chain:
-        return _concatenate([_about(_REVOLUTE, a) for a in self.axes])
+    def _chain(self, axes: Sequence[ArrayLike] | None = None) -> Chain:
+        return _concatenate([_about(_REVOLUTE, a) for a in (self.axes if axes is None else axes)])
 
 
 @final
@@ -407,7 +413,7 @@ def _rechart(
     """q_new, and v and a in its coordinates, for the motion that old has at q. Sueda 2021, (2.40)."""
     if v is None:
         return (q_new,)
-    solve = np.linalg.inv(new.S(q_new)[..., :3, :])
+    solve = np.asarray(np.linalg.inv(new.S(q_new)[..., :3, :]), dtype=np.float64)
 
     def times(A: FloatArray, x: ArrayLike) -> FloatArray:
         return np.asarray(np.einsum("...ij,...j->...i", A, np.asarray(x)))
@@ -475,8 +481,8 @@ class Composite(Joint):
     def __repr__(self) -> str:
         return f"Composite({', '.join(map(repr, self.joints))})"
 
-    def _chain(self) -> Chain:
-        return _concatenate([j._chain() for j in self.joints])
+    def _chain(self, joints: Sequence[Chain] | None = None) -> Chain:
+        return _concatenate([j._chain() for j in self.joints] if joints is None else joints)
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """Coordinates (nq,), drawn joint by joint."""
@@ -512,10 +518,11 @@ class SplineCurve(Joint):
                 )
         object.__setattr__(self, "frames", frames)
 
-    def _chain(self) -> Chain:
-        poses = np.concatenate([np.concatenate([f.R.ravel(), f.p]) for f in self.frames])
-        steps = np.concatenate([(a.inverse() @ b).log() for a, b in zip(self.frames[:-1], self.frames[1:], strict=True)])
-        return (Factor(_CURVE, 1, 1, data=(poses.tolist(), steps.tolist())),), IDENTITY
+    def _chain(self, frames: Array | None = None) -> Chain:
+        T = np.stack([f.matrix for f in self.frames]) if frames is None else frames
+        poses = np.concatenate([T[:, :3, :3].reshape(-1, 9), T[:, :3, 3]], axis=1)
+        steps = spatial.log6(np.linalg.inv(T[:-1]) @ T[1:])
+        return (Factor(_CURVE, 1, 1, data=(poses.ravel().tolist(), steps.ravel().tolist())),), IDENTITY
 
 
 @final
@@ -539,8 +546,8 @@ class SplineSurface(Joint):
         array = spatial.frozen_array(values, shape, "values")
         object.__setattr__(self, "values", tuple(tuple(map(tuple, grid)) for grid in array.tolist()))
 
-    def _chain(self) -> Chain:
-        a = np.array(self.values)
+    def _chain(self, values: Array | None = None) -> Chain:
+        a = np.array(self.values) if values is None else values
         return (Factor(_SURFACE, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
 
 
@@ -575,11 +582,19 @@ class CustomJoint(Joint):
     def d2S(self, q: ArrayLike) -> FloatArray:
         """d2S[:, j, k, l] = d dS[:, j, k] / dq_l, (6, n, n, n)."""
 
+    @property
+    def _core(self) -> CoreModel:  # not kept: it holds the joint, and the two would never be freed
+        return self._compile()
+
     def _chain(self) -> Chain:
         n = getattr(self, "dofs", None)
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 6:
             raise _errors.ModelError(f"{type(self).__name__}.dofs is {n!r}, expected an integer from 1 to 6")
         return (Factor(_CUSTOM, n, n, data=self),), IDENTITY
+
+    @property
+    def _factors(self) -> Chain:  # for the same reason
+        return self._chain()
 
     def _evaluate(self, q: NDArray[Any], level: int) -> NDArray[Any]:
         """T, S, dS and, at level 3, d2S of the rows of q, flat, one row for each: what the core asks for."""

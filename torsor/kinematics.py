@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
-def body_poses(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def body_poses(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """Poses (..., nbodies, 4, 4) of the bodies' frames in the world, in the order of `model.bodies`."""
     return _core.body_poses(model, q, out, threads)
 
@@ -111,7 +109,9 @@ def jacobian(
     threads: int = 1,
 ) -> FloatArray:
     """The Jacobian (..., 6, nv) of a body: its twist in `frame` is J v."""
-    return _core.body_jacobian(model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads)
+    return _core.body_jacobian(
+        model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads
+    )
 
 
 def point_jacobian(
@@ -133,9 +133,7 @@ def point_jacobian(
     return result[..., 0, :, :] if out is None else out
 
 
-def maximal_jacobian(
-    model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
+def maximal_jacobian(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """J (..., 6 nbodies, nv): the twists of all bodies, in their frames, one below the other, are J v. Sueda 2021, Alg. 2."""
     return _core.maximal_jacobian(model, q, out, threads)
 

@@ -13,12 +13,13 @@ from torsor import _core
 from torsor._check import listed
 from torsor._errors import ModelError
 from torsor.inertia import Inertia
-from torsor.joints import IDENTITY, Fixed, Joint, Pose, compose
+from torsor.joints import IDENTITY, Chain, Fixed, Joint, Pose, compose
 from torsor.spatial import SE3, frozen_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Array = NDArray[Any]
     FloatArray = NDArray[np.float64]
 
 WORLD = "world"
@@ -77,19 +78,19 @@ class ModelJoint:
     @property
     def nq(self) -> int:
         """Number of coordinates."""
-        return self.q_slice.stop - self.q_slice.start
+        return int(self.q_slice.stop - self.q_slice.start)
 
     @property
     def nv(self) -> int:
         """Number of velocities."""
-        return self.v_slice.stop - self.v_slice.start
+        return int(self.v_slice.stop - self.v_slice.start)
 
 
 def _flat(pose: Pose) -> list[float]:
     return [*pose[0].ravel().tolist(), *pose[1].tolist()]
 
 
-def _inertia_at(pose: Pose, parameters: FloatArray) -> FloatArray:
+def _inertia_at(pose: Pose, parameters: Array) -> Array:
     """The ten parameters of a body whose frame stands at `pose`."""
     R, p = pose
     m, h = parameters[0], R @ parameters[1:4]
@@ -100,35 +101,34 @@ def _inertia_at(pose: Pose, parameters: FloatArray) -> FloatArray:
     return np.array([m, *g, J[0, 0], J[0, 1], J[1, 1], J[0, 2], J[1, 2], J[2, 2]])
 
 
-def compile_tree(
-    tree: Sequence[tuple[str, int, Joint, Pose, FloatArray]], gravity: tuple[float, float, float]
-) -> _core.Model:
-    """The core's model of (name, parent index or -1, joint, placement, ten inertial parameters) rows, parents first.
+def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
+    """What the core makes its model of, from (name, parent index or -1, joint's chain, placement, ten inertial parameters) rows.
 
-    Joints become chains of factors, bodies on fixed joints are merged into those that carry them, and bodies are numbered
-    depth first with the children of each in order of their names, so that results do not depend on the order of the rows.
+    Parents come first. Bodies on fixed joints are merged into those that carry them, and bodies are numbered depth first with the
+    children of each in order of their names, so that results do not depend on the order of the rows. All numbers may be complex.
     """
     iq, iv, nq, nv = [], [], 0, 0
     children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
-    for b, (_, parent, joint, _, _) in enumerate(tree):
+    for b, (_, parent, (factors, _), _, _) in enumerate(tree):
         children[parent].append(b)  # the world's are last
         iq.append(nq)
         iv.append(nv)
-        nq += joint.nq
-        nv += joint.nv
+        nq += sum(f.nq for f in factors)
+        nv += sum(f.nv for f in factors)
     bodies: list[list[Any]] = []
-    inertias: list[FloatArray] = []
+    inertias: list[Array] = []
     frames: list[Any] = [None] * len(tree)
     carrier: list[tuple[int, Pose]] = [(-1, IDENTITY)] * len(tree)
     general: list[tuple[int, int, Any]] = []
+    order: list[int] = []
     stack = sorted(children[-1], key=lambda b: tree[b][0], reverse=True)
     while stack:
         b = stack.pop()
+        order.append(b)
         stack.extend(sorted(children[b], key=lambda c: tree[c][0], reverse=True))
-        _, parent, joint, placement, parameters = tree[b]
+        _, parent, (factors, after), placement, parameters = tree[b]
         core, start = carrier[parent] if parent >= 0 else (-1, IDENTITY)
         start = compose(start, placement)
-        factors, after = joint._factors
         at_q, at_v = iq[b], iv[b]
         for factor in factors:
             index = -1
@@ -147,7 +147,7 @@ def compile_tree(
             inertias[core] = inertias[core] + _inertia_at(pose, parameters)
         frames[b] = (core, parent, _flat(pose), parameters.tolist(), _flat(placement))
     rows = [tuple([*body, inertia.tolist()]) for body, inertia in zip(bodies, inertias, strict=True)]
-    return _core.Model(nq, nv, list(gravity), rows, frames, general)
+    return nq, nv, gravity.tolist(), rows, frames, order, general
 
 
 _FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model.hpp
@@ -243,16 +243,24 @@ class ModelBuilder:
         joint = Fixed() if joint is None else joint
         placement = SE3() if placement is None else placement
         inertia = Inertia.zero() if inertia is None else inertia
-        for label, value, kind in (("joint", joint, Joint), ("placement", placement, SE3), ("inertia", inertia, Inertia)):
+        for label, value, kind in (
+            ("joint", joint, Joint),
+            ("placement", placement, SE3),
+            ("inertia", inertia, Inertia),
+        ):
             if not isinstance(value, kind):
-                hint = f"; did you mean {value.__name__}()?" if isinstance(value, type) and issubclass(value, kind) else ""
+                hint = (
+                    f"; did you mean {value.__name__}()?" if isinstance(value, type) and issubclass(value, kind) else ""
+                )
                 raise TypeError(f"{label} of {name!r} must be a {kind.__name__}, got {value!r}{hint}")
         low, high = joint.range
         if position_limits is not None:
             try:
                 lower, upper = position_limits
             except (TypeError, ValueError):
-                raise ModelError(f"position_limits of {name!r} must be (lower, upper), got {position_limits!r}") from None
+                raise ModelError(
+                    f"position_limits of {name!r} must be (lower, upper), got {position_limits!r}"
+                ) from None
             low = np.array(_limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"))
             high = np.array(_limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"))
             if (low > high).any():
@@ -298,12 +306,15 @@ class Model:
 
     @cached_property
     def _core(self) -> _core.Model:
+        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
+
+    def _tree(self) -> list[tuple[str, int, Chain, Pose, FloatArray]]:
+        """The rows of `compile_tree`."""
         index = {b.name: i for i, b in enumerate(self.bodies)}
-        tree = [
-            (b.name, index.get(b.parent, -1), b.joint, (b.placement.R, b.placement.p), b.inertia.parameters)
+        return [
+            (b.name, index.get(b.parent, -1), b.joint._factors, (b.placement.R, b.placement.p), b.inertia.parameters)
             for b in self.bodies
         ]
-        return compile_tree(tree, self.gravity)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"name": self.name, "gravity": self.gravity, "bodies": self.bodies}
@@ -392,7 +403,9 @@ class Model:
         """The coordinates (nq,) of rest: zeros, and identity quaternions."""
         return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
 
-    def random(self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None) -> FloatArray:
+    def random(
+        self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
+    ) -> FloatArray:
         """Random coordinates (nq,), or (*size, nq): each joint's own range, cut to its limits where these are finite."""
         rng = np.random.default_rng(rng)
         if size is not None:
@@ -482,7 +495,9 @@ class Model:
             b, j = self.bodies[i], self.joints[i]
             label = f"{indent}{'└─' if last else '├─'} {b.name}"
             joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
-            rows.append((label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
+            rows.append(
+                (label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}")
+            )
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
             stack.extend([(c, inner, k == len(below) - 1) for k, c in enumerate(below)][::-1])

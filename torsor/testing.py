@@ -64,7 +64,7 @@ def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
             z = x.astype(np.complex128)
             z[k] += 1j * STEP
             columns.append(np.imag(f(z)) / STEP)
-    return np.stack(columns, axis=-1)
+    return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(f(x)), 0))
 
 
 def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11) -> None:

@@ -140,9 +140,7 @@ def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
         if isinstance(found, Path):
             mj = mujoco.MjModel.from_xml_path(str(found))
         else:
-            mj = mujoco.MjModel.from_xml_string(
-                found if isinstance(found, str) else found.decode("utf-8-sig")
-            )
+            mj = mujoco.MjModel.from_xml_string(found if isinstance(found, str) else found.decode("utf-8-sig"))
     except (ValueError, mujoco.FatalError) as error:
         reasons = " ".join(" ".join([*notes, str(error)]).split())
         raise FormatError(f"MuJoCo refuses {source}: {reasons}") from error
@@ -180,9 +178,7 @@ class _Names:
     def __init__(self, mj: mujoco.MjModel) -> None:
         mujoco = _mujoco()
         bodies = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_BODY, i) for i in range(mj.nbody)]
-        self.joints: list[str | None] = [
-            mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_JOINT, i) for i in range(mj.njnt)
-        ]
+        self.joints: list[str | None] = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_JOINT, i) for i in range(mj.njnt)]
         self._used = {name for name in [*bodies, *self.joints] if name}
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
 

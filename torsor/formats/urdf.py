@@ -113,9 +113,7 @@ def load_urdf(
     root_link, ordered = _tree(robot, links, joints)
     builder = ModelBuilder(robot.attributes.get("name") or "robot" if name is None else name, gravity)
 
-    def add(
-        link: _Element, parent: str, joint: Joint, joint_name: str | None, above: _Element | None
-    ) -> None:
+    def add(link: _Element, parent: str, joint: Joint, joint_name: str | None, above: _Element | None) -> None:
         inertia, visuals = _inertia(link, unphysical), _visuals(link, materials)
         limits = _Limits() if above is None else _limits(above)
         placement = SE3() if above is None else _pose(above)
@@ -166,9 +164,7 @@ class _Element:
 
     __slots__ = ("attributes", "children", "line", "owner", "source", "tag")
 
-    def __init__(
-        self, tag: str, attributes: dict[str, str], source: str, line: int, owner: str | None
-    ) -> None:
+    def __init__(self, tag: str, attributes: dict[str, str], source: str, line: int, owner: str | None) -> None:
         self.tag = tag
         self.attributes = attributes
         self.children: list[_Element] = []
@@ -297,9 +293,7 @@ def _by_name(robot: _Element, tag: str) -> dict[str, _Element]:
     return named
 
 
-def _tree(
-    robot: _Element, links: dict[str, _Element], joints: dict[str, _Element]
-) -> tuple[_Element, list[_Element]]:
+def _tree(robot: _Element, links: dict[str, _Element], joints: dict[str, _Element]) -> tuple[_Element, list[_Element]]:
     """The root link, and the joints depth first from it, those of one link in the order of the file."""
     if not links:
         robot.fail("has no <link>")
