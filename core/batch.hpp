@@ -18,11 +18,11 @@
 namespace torsor {
 
 struct Options {
-  const unsigned char* prescribed = nullptr;  // by velocity
-  int axes = 0;                               // 0 body, 1 world, 2 world's axes at the body's origin
-  unsigned wanted = ~0u;                      // outputs to compute, by bit
+  const unsigned char* prescribed = nullptr;        // by velocity
+  int axes = 0;                                     // 0 body, 1 world, 2 world's axes at the body's origin
+  unsigned wanted = ~0u;                            // outputs to compute, by bit
   const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
-  std::vector<int> frames;                    // the user's bodies that are asked for
+  std::vector<int> frames;                          // the user's bodies that are asked for
 };
 
 struct Row {
@@ -72,15 +72,18 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
   arena.reset();
   const S* from[K::inputs + 1];
   S* to[K::outputs];
-  for (int i = 0; i < K::inputs; ++i) from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
-  for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
+  for (int i = 0; i < K::inputs; ++i)
+    from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
+  for (int i = 0; i < K::outputs; ++i)
+    to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
   K::template run<S>(m, arena, options, from, to);
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
 
 // `count` states from `first`, at most one for each lane. Spare lanes repeat the last state.
 template <class K>
-void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* in, const Row* out, int64_t first, int count) {
+void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* in, const Row* out, int64_t first,
+               int count) {
   using S = Pack<kLanes>;
   arena.reset();
   const S* from[K::inputs + 1];
@@ -89,7 +92,8 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
     from[i] = nullptr;
     if (in[i].data == nullptr) continue;
     const double* rows[kLanes];
-    for (int l = 0; l < kLanes; ++l) rows[l] = static_cast<const double*>(in[i].data) + (first + std::min(l, count - 1)) * in[i].stride;
+    for (int l = 0; l < kLanes; ++l)
+      rows[l] = static_cast<const double*>(in[i].data) + (first + std::min(l, count - 1)) * in[i].stride;
     S* buffer = arena.get<S>(in[i].size);
     load_rows(rows, static_cast<int>(in[i].size), buffer);
     from[i] = buffer;

@@ -140,8 +140,8 @@ void execute(const Model& m, const Options& options, const Call& call, const Row
 
 // Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays.
 template <class K>
-nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg, const Options& options,
-                       bool prepared = false, bool complex = false) {
+nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg,
+                       const Options& options, bool prepared = false, bool complex = false) {
   const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
   const Model& m = *nb::inst_ptr<Model>(core);
   const int threads = thread_count(threads_arg);
@@ -163,7 +163,8 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
         if (!(options.wanted >> i & 1)) continue;
         results[i] = nb::borrow(PyTuple_GET_ITEM(out.ptr(), i));
         good = take_output(results[i].ptr(), out_slots[i], call, in, K::inputs, rows[i]);
-        for (int j = 0; good && j < i; ++j) good = !overlap(rows[i], call.states, rows[j], call.states, complex ? 16 : 8);
+        for (int j = 0; good && j < i; ++j)
+          good = !overlap(rows[i], call.states, rows[j], call.states, complex ? 16 : 8);
       }
     }
   }
@@ -200,7 +201,8 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   try {
     execute<K>(m, options, call, in, rows, threads);
   } catch (const Singular& singular) {
-    check_module().attr("raise_singular")(model, singular.joint, call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(singular.state)));
+    check_module().attr("raise_singular")(model, singular.joint,
+                                          call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(singular.state)));
   }
   if constexpr (K::outputs == 1) {
     return results[0];

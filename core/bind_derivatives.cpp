@@ -40,7 +40,8 @@ struct ForwardDynamicsDerivatives {
     d.da_dq = out[0];
     d.da_dv = out[1];
     d.da_dtau = out[2];
-    hybrid_dynamics_derivatives(m, arena, in[0], in[1], in[3], options.axes, nullptr, arena.get<S>(m.nv), const_cast<S*>(in[2]), d);
+    hybrid_dynamics_derivatives(m, arena, in[0], in[1], in[3], options.axes, nullptr, arena.get<S>(m.nv),
+                                const_cast<S*>(in[2]), d);
   }
 };
 

@@ -67,7 +67,8 @@ struct HybridDynamics {
       out[0][k] = in[2][k];
       out[1][k] = in[3][k];
     }
-    hybrid_dynamics(m, arena, in[0], in[1], body_wrenches(m, arena, in[0], options.axes, in[4]), options.prescribed, out[0], out[1]);
+    hybrid_dynamics(m, arena, in[0], in[1], body_wrenches(m, arena, in[0], options.axes, in[4]), options.prescribed,
+                    out[0], out[1]);
   }
 };
 

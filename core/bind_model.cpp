@@ -53,19 +53,21 @@ bool is_zero(const Vec3<C>& v) {
 template <class C>
 bool is_identity(const SE3<C>& T) {
   const Mat3<C>& R = T.R;
-  return is_zero(T.p) && equals(R.x.x, 1) && equals(R.y.y, 1) && equals(R.z.z, 1) && equals(R.y.x, 0) && equals(R.z.x, 0) &&
-         equals(R.x.y, 0) && equals(R.z.y, 0) && equals(R.x.z, 0) && equals(R.y.z, 0);
+  return is_zero(T.p) && equals(R.x.x, 1) && equals(R.y.y, 1) && equals(R.z.z, 1) && equals(R.y.x, 0) &&
+         equals(R.z.x, 0) && equals(R.x.y, 0) && equals(R.z.y, 0) && equals(R.x.z, 0) && equals(R.y.z, 0);
 }
-bool translates(Kind kind) {
-  return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential;
-}
+bool translates(Kind kind) { return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential; }
 
 // A joint whose T, S, dS and d2S are computed by a Python object's _evaluate(q, level).
 class PythonJoint final : public CustomJoint {
  public:
   PythonJoint(nb::object joint, int n) : joint_(std::move(joint)), n_(n) {}
-  void evaluate(const double* q, int lanes, int level, double* out) const override { call(q, lanes, level, out, NPY_DOUBLE); }
-  void evaluate(const Complex* q, int lanes, int level, Complex* out) const override { call(q, lanes, level, out, NPY_CDOUBLE); }
+  void evaluate(const double* q, int lanes, int level, double* out) const override {
+    call(q, lanes, level, out, NPY_DOUBLE);
+  }
+  void evaluate(const Complex* q, int lanes, int level, Complex* out) const override {
+    call(q, lanes, level, out, NPY_CDOUBLE);
+  }
 
  private:
   template <class T>
@@ -78,7 +80,8 @@ class PythonJoint final : public CustomJoint {
     nb::object result = joint_.attr("_evaluate")(rows, level);
     auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
     const npy_intp size = lanes * (16 + 6 * n_ * (1 + n_ * (1 + n_)));
-    if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != type || !PyArray_ISCARRAY_RO(array) || PyArray_SIZE(array) != size)
+    if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != type || !PyArray_ISCARRAY_RO(array) ||
+        PyArray_SIZE(array) != size)
       throw std::logic_error("torsor: a custom joint's _evaluate must return one array");
     std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * size);
   }
@@ -117,7 +120,8 @@ GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
 
 // bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
 template <class C>
-void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames, const std::vector<int>& order, nb::list general) {
+void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames,
+           const std::vector<int>& order, nb::list general) {
   new (m) ModelT<C>();
   m->nq = nq;
   m->nv = nv;
@@ -140,7 +144,8 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     const Sym3<C>& J = b.I.J;
     const C half = 0.5 * (J.xx + J.yy + J.zz);
     b.Sigma = {half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
-    b.massless = equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
+    b.massless =
+        equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     if (b.parent >= 0 && m->bodies[b.parent].joint == b.joint) m->bodies[b.parent].inner = true;
@@ -166,7 +171,8 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     m->frames.push_back(f);
   }
 }
-void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames, const std::vector<int>& order, nb::list general) {
+void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies,
+                nb::list frames, const std::vector<int>& order, nb::list general) {
   tangent_step = step;
   build(m, nq, nv, gravity, bodies, frames, order, general);
 }
@@ -181,7 +187,8 @@ nb::object core_model(nb::handle model) {
   if (!core.is_valid() || Py_TYPE(core.ptr()) != core_type) {
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one", Py_TYPE(model.ptr())->tp_name);
+    PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one",
+                 Py_TYPE(model.ptr())->tp_name);
     throw nb::python_error();
   }
   return core;
@@ -194,7 +201,8 @@ int thread_count(nb::handle threads) {
     if (PyErr_Occurred()) PyErr_Clear();
   }
   if (n < 0) {
-    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core", threads.ptr());
+    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core",
+                 threads.ptr());
     throw nb::python_error();
   }
   return static_cast<int>(std::min<long>(n, 1 << 16));

@@ -54,13 +54,15 @@ struct InverseDynamicsTangent {
 
 // Hybrid dynamics; forward dynamics is the case without prescribed velocities.
 template <class S>
-void hybrid_tangent(const Model& m, Arena& arena, const Options& options, const S* q, const S* v, const S* a, const S* tau, const S* f_ext, const S* dq,
-                    const S* dv, const S* da, const S* dtau, const S* df_ext, S* out_a, S* out_tau, S* out_da, S* out_dtau) {
+void hybrid_tangent(const Model& m, Arena& arena, const Options& options, const S* q, const S* v, const S* a,
+                    const S* tau, const S* f_ext, const S* dq, const S* dv, const S* da, const S* dtau, const S* df_ext,
+                    S* out_a, S* out_tau, S* out_da, S* out_dtau) {
   const Dual<S>*x = moving(m, arena, q, dq), *xv = with_tangent(arena, v, dv, m.nv);
   const Dual<S>* wrenches = dual_wrenches(m, arena, f_ext, df_ext);
   Dual<S>*xa = with_tangent(arena, a, da, m.nv), *xtau = with_tangent(arena, tau, dtau, m.nv);
   on_model(m, options, [&](const auto& model) {
-    hybrid_dynamics(model, arena, x, xv, body_wrenches(model, arena, x, options.axes, wrenches), options.prescribed, xa, xtau);
+    hybrid_dynamics(model, arena, x, xv, body_wrenches(model, arena, x, options.axes, wrenches), options.prescribed, xa,
+                    xtau);
   });
   split(xa, m.nv, out_a, out_da);
   split(xtau, m.nv, out_tau, out_dtau);
@@ -84,8 +86,8 @@ struct ForwardDynamicsTangent {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const S* unread = in[2];  // accelerations: all are found
-    hybrid_tangent<S>(m, arena, options, in[0], in[1], unread, in[2], in[3], in[4], in[5], nullptr, in[6], in[7], out[0], nullptr, out[1],
-                      nullptr);
+    hybrid_tangent<S>(m, arena, options, in[0], in[1], unread, in[2], in[3], in[4], in[5], nullptr, in[6], in[7],
+                      out[0], nullptr, out[1], nullptr);
   }
 };
 
@@ -110,7 +112,8 @@ struct HybridDynamicsTangent {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    hybrid_tangent<S>(m, arena, options, in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8], in[9], out[0], out[1], out[2], out[3]);
+    hybrid_tangent<S>(m, arena, options, in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8], in[9], out[0],
+                      out[1], out[2], out[3]);
   }
 };
 

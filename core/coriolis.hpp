@@ -19,7 +19,9 @@ struct CoriolisInertia {
     return *this;
   }
   // 2 B a
-  TORSOR_INLINE Force<S> operator*(const Motion<S>& a) const { return {T * a.w - cross(n, a.w), S(-2.0) * cross(f, a.w)}; }
+  TORSOR_INLINE Force<S> operator*(const Motion<S>& a) const {
+    return {T * a.w - cross(n, a.w), S(-2.0) * cross(f, a.w)};
+  }
 };
 template <class S>
 TORSOR_INLINE CoriolisInertia<S> coriolis_inertia(const RigidInertia<S>& I, const Motion<S>& V) {
@@ -28,10 +30,11 @@ TORSOR_INLINE CoriolisInertia<S> coriolis_inertia(const RigidInertia<S>& I, cons
   const Vec3<S> a = cross(w, I.J.column_x()), b = cross(w, I.J.column_y()), c = cross(w, I.J.column_z());
   const S xx = h.x * u.x, yy = h.y * u.y, zz = h.z * u.z, two(2.0);
   const Force<S> Iv = I * V;
-  return {{two * (a.x + yy + zz), two * (b.y + xx + zz), two * (c.z + xx + yy), a.y + b.x - mul_add(h.x, u.y, h.y * u.x),
-           a.z + c.x - mul_add(h.x, u.z, h.z * u.x), b.z + c.y - mul_add(h.y, u.z, h.z * u.y)},
-          Iv.n,
-          Iv.f};
+  return {
+      {two * (a.x + yy + zz), two * (b.y + xx + zz), two * (c.z + xx + yy), a.y + b.x - mul_add(h.x, u.y, h.y * u.x),
+       a.z + c.x - mul_add(h.x, u.z, h.z * u.x), b.z + c.y - mul_add(h.y, u.z, h.z * u.y)},
+      Iv.n,
+      Iv.f};
 }
 //   T' = T + 2 (r.f) 1 - f r^T - r f^T,   n' = n + r x f,   f' = f
 template <class S>
@@ -39,10 +42,11 @@ TORSOR_INLINE CoriolisInertia<S> shift_back(const CoriolisInertia<S>& B, const V
   const Vec3<S>& f = B.f;
   const S xx = r.x * f.x, yy = r.y * f.y, zz = r.z * f.z, two(2.0);
   const Sym3<S>& T = B.T;
-  return {{mul_add(two, yy + zz, T.xx), mul_add(two, xx + zz, T.yy), mul_add(two, xx + yy, T.zz),
-           T.xy - mul_add(f.x, r.y, r.x * f.y), T.xz - mul_add(f.x, r.z, r.x * f.z), T.yz - mul_add(f.y, r.z, r.y * f.z)},
-          cross_add(r, f, B.n),
-          f};
+  return {
+      {mul_add(two, yy + zz, T.xx), mul_add(two, xx + zz, T.yy), mul_add(two, xx + yy, T.zz),
+       T.xy - mul_add(f.x, r.y, r.x * f.y), T.xz - mul_add(f.x, r.z, r.x * f.z), T.yz - mul_add(f.y, r.z, r.y * f.z)},
+      cross_add(r, f, B.n),
+      f};
 }
 
 // C, nv x nv, row-major.
@@ -65,7 +69,8 @@ void coriolis_matrix(const Model& m, Arena& arena, const S* q, const S* v, S* C)
     const S half(0.5);
     // For k in this body's joint and l in it or above: the column I Sdot + B S of each against the other's S.
     Force<S> own[6];
-    for (int k = 0; k < body.nv; ++k) own[k] = mul_add(half, B[i] * columns[body.iv + k], I[i] * rates.Sdot[body.iv + k]);
+    for (int k = 0; k < body.nv; ++k)
+      own[k] = mul_add(half, B[i] * columns[body.iv + k], I[i] * rates.Sdot[body.iv + k]);
     for_each_velocity_above(m, i, [&](int l, int j) {
       const Vec3<S> r = bodies[i].X.p - bodies[j].X.p;
       const Motion<S> Sl = shift(columns[l], r), Sdotl = shift(rates.Sdot[l], r);

@@ -17,7 +17,9 @@ struct Dual {
 
   TORSOR_INLINE friend Dual operator+(const Dual& a, const Dual& b) { return {a.v + b.v, a.d + b.d}; }
   TORSOR_INLINE friend Dual operator-(const Dual& a, const Dual& b) { return {a.v - b.v, a.d - b.d}; }
-  TORSOR_INLINE friend Dual operator*(const Dual& a, const Dual& b) { return {a.v * b.v, mul_add(a.v, b.d, a.d * b.v)}; }
+  TORSOR_INLINE friend Dual operator*(const Dual& a, const Dual& b) {
+    return {a.v * b.v, mul_add(a.v, b.d, a.d * b.v)};
+  }
   TORSOR_INLINE friend Dual operator*(double a, const Dual& b) { return {S(a) * b.v, S(a) * b.d}; }
   TORSOR_INLINE friend Dual operator*(const Dual& a, double b) { return b * a; }
   TORSOR_INLINE friend Dual operator/(const Dual& a, const Dual& b) {
@@ -38,7 +40,9 @@ struct Dual {
   TORSOR_INLINE friend Dual mul_add(const Dual& a, const Dual& b, const Dual& c) {
     return {mul_add(a.v, b.v, c.v), mul_add(a.v, b.d, mul_add(a.d, b.v, c.d))};
   }
-  TORSOR_INLINE friend Dual mul_add(double a, const Dual& b, const Dual& c) { return {mul_add(S(a), b.v, c.v), mul_add(S(a), b.d, c.d)}; }
+  TORSOR_INLINE friend Dual mul_add(double a, const Dual& b, const Dual& c) {
+    return {mul_add(S(a), b.v, c.v), mul_add(S(a), b.d, c.d)};
+  }
   TORSOR_INLINE friend Dual mul_add(const Dual& a, double b, const Dual& c) { return mul_add(b, a, c); }
   TORSOR_INLINE friend auto less(const Dual& a, const Dual& b) { return less(a.v, b.v); }
   template <class Mask>

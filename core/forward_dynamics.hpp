@@ -25,8 +25,10 @@ template <class Joint, class S>
 TORSOR_INLINE auto is_singular(const S& D, const Scale<S>& scale, const Motion<S>& column) {
   S limit(1e-150);  // its square is still a number: a massless body is singular too
   const S share(1e-14);
-  if constexpr (Joint::angular) limit = mul_add(Joint::unit ? share : share * dot(column.w, column.w), scale.angular, limit);
-  if constexpr (Joint::linear) limit = mul_add(Joint::unit ? share : share * dot(column.v, column.v), scale.linear, limit);
+  if constexpr (Joint::angular)
+    limit = mul_add(Joint::unit ? share : share * dot(column.w, column.w), scale.angular, limit);
+  if constexpr (Joint::linear)
+    limit = mul_add(Joint::unit ? share : share * dot(column.v, column.v), scale.linear, limit);
   return less(D * D, limit * limit);
 }
 template <class Mask>
@@ -39,8 +41,8 @@ TORSOR_INLINE void note_singular(Arena& arena, const Mask& mask, int joint) {
 
 template <class S>
 struct ForwardDynamicsBody {
-  Mat3<S> R;  // axes
-  Vec3<S> r;  // origin as seen from the parent's, in the world's axes
+  Mat3<S> R;                // axes
+  Vec3<S> r;                // origin as seen from the parent's, in the world's axes
   Vec3<S> w;                // angular velocity
   Motion<S> zeta;           // acceleration if no joint accelerated, gravity taken off
   ArticulatedInertia<S> I;  // articulated-body inertia: from the children, then with the body's own
@@ -79,7 +81,12 @@ template <class S>
 inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, const Force<S>& F) {
   const Sym3<S>&A = I.A, &M = I.M;
   const Mat3<S>& H = I.H;
-  S L[6][6] = {{A.xx}, {A.xy, A.yy}, {A.xz, A.yz, A.zz}, {H.x.x, H.x.y, H.x.z, M.xx}, {H.y.x, H.y.y, H.y.z, M.xy, M.yy}, {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}};
+  S L[6][6] = {{A.xx},
+               {A.xy, A.yy},
+               {A.xz, A.yz, A.zz},
+               {H.x.x, H.x.y, H.x.z, M.xx},
+               {H.y.x, H.y.y, H.y.z, M.xy, M.yy},
+               {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}};
   S x[6] = {F.n.x, F.n.y, F.n.z, F.f.x, F.f.y, F.f.z}, inverse[6];
   const S trace[2] = {A.xx + A.yy + A.zz, M.xx + M.yy + M.zz};
 #pragma GCC unroll 6
@@ -115,7 +122,8 @@ inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, 
 // Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
 // `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
 template <class S, class C>
-void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext, const unsigned char* prescribed, S* a, S* tau) {
+void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
+                     const unsigned char* prescribed, S* a, S* tau) {
   const int n = m.n();
   auto* bodies = arena.get<ForwardDynamicsBody<S>>(n);
   auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
@@ -191,7 +199,7 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       const RigidInertia<S> I = rotate(b.R, body.I);
       Pi += I;
       beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
-                      cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
+                       cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
     }
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;

@@ -20,7 +20,7 @@ struct FreeVelocities {
 };
 inline FreeVelocities free_velocities(const Model& m, Arena& arena, const unsigned char* prescribed) {
   FreeVelocities t{arena.get<int>(m.nv), arena.get<int>(m.nv), 0, 0};
-  int* last = arena.get<int>(m.n());   // free velocity nearest to each body
+  int* last = arena.get<int>(m.n());  // free velocity nearest to each body
   int* level = arena.get<int>(m.nv);
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
@@ -80,8 +80,8 @@ struct HybridBlocks {
 // *_da are those of prescribed ones, columns of *_dtau those of free ones; all else is zero, but for the ones that say that
 // what is given is itself: da_da on prescribed velocities and dtau_dtau on free ones.
 template <class S>
-void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes, const unsigned char* prescribed, S* a, S* tau,
-                                 const HybridBlocks<S>& d) {
+void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
+                                 const unsigned char* prescribed, S* a, S* tau, const HybridBlocks<S>& d) {
   const int nv = m.nv, size = nv * nv;
   hybrid_dynamics(m, arena, q, v, body_wrenches(m, arena, q, axes, f_ext), prescribed, a, tau);
   const bool wants_q = d.da_dq || d.dtau_dq, wants_v = d.da_dv || d.dtau_dv;

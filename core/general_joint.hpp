@@ -26,7 +26,8 @@ template <class S, class F>
 TORSOR_INLINE S per_lane(F&& f) {
   if constexpr (IsDual<S>::value) {
     using Base = decltype(S::v);
-    return {per_lane<Base>([&](int l) { return value_of(f(l)); }), per_lane<Base>([&](int l) { return tangent_of(f(l)); })};
+    return {per_lane<Base>([&](int l) { return value_of(f(l)); }),
+            per_lane<Base>([&](int l) { return tangent_of(f(l)); })};
   } else if constexpr (Lanes<S>::value == 1) {
     return S(f(0));
   } else {
@@ -72,8 +73,8 @@ void evaluate_exponential(const S* q, int level, const GeneralTerms<S>& t) {
         const auto second = [&](int m) { return kl * d[m] + qkl * g[m]; };
         t.d2s[9 * j + 3 * k + l] = {second(1) * e(j) - second(2) * xe - (q[k] * d[2]) * cross(e(l), e(j)) -
                                         (q[l] * d[2]) * cross(e(k), e(j)) + second(3) * xx +
-                                        (q[k] * d[3]) * (jl * x + q[j] * e(l)) + (q[l] * d[3]) * (jk * x + q[j] * e(k)) +
-                                        c[3] * (jk * e(l) + jl * e(k)),
+                                        (q[k] * d[3]) * (jl * x + q[j] * e(l)) +
+                                        (q[l] * d[3]) * (jk * x + q[j] * e(k)) + c[3] * (jk * e(l) + jl * e(k)),
                                     zero3<S>()};
       }
     }
@@ -142,13 +143,14 @@ void evaluate_spline_curve(const GeneralJointT<C>& joint, const S* q, int level,
   for (int l = 0; l < Lanes<S>::value; ++l) first[l] = segment(lane_of(q[0], l), segments);
   const auto pick = [&](auto&& value) { return per_lane<S>([&](int l) { return value(first[l]); }); };
   const auto pick3 = [&](auto&& value) -> Vec3<S> {
-    return {pick([&](int k) { return value(k).x; }), pick([&](int k) { return value(k).y; }), pick([&](int k) { return value(k).z; })};
+    return {pick([&](int k) { return value(k).x; }), pick([&](int k) { return value(k).y; }),
+            pick([&](int k) { return value(k).z; })};
   };
   S b[4][4];
   cubic_basis(q[0] - pick([](int k) { return double(k); }), b);
   t.T = {{pick3([&](int k) { return joint.frames[k].R.x; }), pick3([&](int k) { return joint.frames[k].R.y; }),
-        pick3([&](int k) { return joint.frames[k].R.z; })},
-       pick3([&](int k) { return joint.frames[k].p; })};
+          pick3([&](int k) { return joint.frames[k].R.z; })},
+         pick3([&](int k) { return joint.frames[k].p; })};
   clear(1, level, t);
   for (int i = 1; i < 4; ++i) {
     S sum[4];
@@ -161,7 +163,8 @@ void evaluate_spline_curve(const GeneralJointT<C>& joint, const S* q, int level,
     phi.d[0] = sum[1];
     phi.dd[0][0] = sum[2];
     phi.ddd[0][0][0] = sum[3];
-    const Motion<S> step{pick3([&](int k) { return joint.steps[k + i - 1].w; }), pick3([&](int k) { return joint.steps[k + i - 1].v; })};
+    const Motion<S> step{pick3([&](int k) { return joint.steps[k + i - 1].w; }),
+                         pick3([&](int k) { return joint.steps[k + i - 1].v; })};
     multiply_exponential(step, phi, 1, level, t);
   }
 }
@@ -185,8 +188,9 @@ void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int leve
       for (int c = 0; c < 4; ++c) D[a][c] = S(0.0);
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < 4; ++j) {
-        const S value = per_lane<S>(
-            [&](int l) { return joint.values[(std::size_t(k) * joint.nu + first[0][l] + i) * joint.nw + first[1][l] + j]; });
+        const S value = per_lane<S>([&](int l) {
+          return joint.values[(std::size_t(k) * joint.nu + first[0][l] + i) * joint.nw + first[1][l] + j];
+        });
         for (int a = 0; a < 4; ++a)
           for (int c = 0; a + c < 4; ++c) D[a][c] = mul_add(b[0][a][i] * b[1][c][j], value, D[a][c]);
       }
@@ -230,7 +234,9 @@ void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const
     for (int k = 0; k < n; ++k) V = mul_add(q[k].d, s[k], V);
     // T^-1 dT = hat(V): the columns of R [w], and R v
     const Mat3<Base>& R = T.R;
-    t.T = {{zip(R.x, V.w.z * R.y - V.w.y * R.z), zip(R.y, V.w.x * R.z - V.w.z * R.x), zip(R.z, V.w.y * R.x - V.w.x * R.y)}, zip(T.p, R * V.v)};
+    t.T = {
+        {zip(R.x, V.w.z * R.y - V.w.y * R.z), zip(R.y, V.w.x * R.z - V.w.z * R.x), zip(R.z, V.w.y * R.x - V.w.x * R.y)},
+        zip(T.p, R * V.v)};
     for (int j = 0; j < n; ++j) t.s[j] = along(s[j], ds + n * j);
     for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = along(ds[j], d2s + n * j);
   } else {
@@ -253,7 +259,8 @@ void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const
         return per_lane<S>([&](int l) { return out[l * size + k]; });
     };
     const auto motion = [&](int base, int stride) -> Motion<S> {
-      return {{at(base), at(base + stride), at(base + 2 * stride)}, {at(base + 3 * stride), at(base + 4 * stride), at(base + 5 * stride)}};
+      return {{at(base), at(base + stride), at(base + 2 * stride)},
+              {at(base + 3 * stride), at(base + 4 * stride), at(base + 5 * stride)}};
     };
     t.T = {{{at(0), at(4), at(8)}, {at(1), at(5), at(9)}, {at(2), at(6), at(10)}}, {at(3), at(7), at(11)}};
     int base = 16;

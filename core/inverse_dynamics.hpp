@@ -22,15 +22,20 @@ struct InverseDynamicsBody {
 template <class S>
 TORSOR_INLINE Mat3<S> acceleration_matrix(const Vec3<S>& w, const Vec3<S>& wdot) {
   const S xx = w.x * w.x, yy = w.y * w.y, zz = w.z * w.z, xy = w.x * w.y, xz = w.x * w.z, yz = w.y * w.z;
-  return {{-(yy + zz), xy + wdot.z, xz - wdot.y}, {xy - wdot.z, -(xx + zz), yz + wdot.x}, {xz + wdot.y, yz - wdot.x, -(xx + yy)}};
+  return {{-(yy + zz), xy + wdot.z, xz - wdot.y},
+          {xy - wdot.z, -(xx + zz), yz + wdot.x},
+          {xz + wdot.y, yz - wdot.x, -(xx + yy)}};
 }
 
 // Force and moment that accelerate a body.
 template <class S, class C>
-TORSOR_INLINE Force<S> inertial_force(const RigidInertia<C>& I, const Sym3<C>& P, const Mat3<S>& O, const Vec3<S>& acc) {
+TORSOR_INLINE Force<S> inertial_force(const RigidInertia<C>& I, const Sym3<C>& P, const Mat3<S>& O,
+                                      const Vec3<S>& acc) {
   const Vec3<S> f = mul_add(O, I.h, I.m * acc);
   // Rows of Omega against columns of Sigma: (Omega Sigma)_zy - (Omega Sigma)_yz, and so on.
-  const auto entry = [](const S& a, const S& b, const S& c, const C& x, const C& y, const C& z) { return mul_add(c, z, mul_add(b, y, a * x)); };
+  const auto entry = [](const S& a, const S& b, const S& c, const C& x, const C& y, const C& z) {
+    return mul_add(c, z, mul_add(b, y, a * x));
+  };
   const S zy = entry(O.x.z, O.y.z, O.z.z, P.xy, P.yy, P.yz), yz = entry(O.x.y, O.y.y, O.z.y, P.xz, P.yz, P.zz);
   const S xz = entry(O.x.x, O.y.x, O.z.x, P.xz, P.yz, P.zz), zx = entry(O.x.z, O.y.z, O.z.z, P.xx, P.xy, P.xz);
   const S yx = entry(O.x.y, O.y.y, O.z.y, P.xx, P.xy, P.xz), xy = entry(O.x.x, O.y.x, O.z.x, P.xy, P.yy, P.yz);
@@ -61,7 +66,7 @@ void inverse_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, 
         b.acc = transposed(b.T.R, lift_off);
       }
       b.w = wp;
-      joint.move(wp, vi, ai, b.w, b.wdot, b.acc);             // (36), (40)
+      joint.move(wp, vi, ai, b.w, b.wdot, b.acc);  // (36), (40)
       b.Omega = acceleration_matrix(b.w, b.wdot);
       b.F = body.massless ? zero_force<S>() : inertial_force(body.I, body.Sigma, b.Omega, b.acc);  // (31)
     });

@@ -13,13 +13,13 @@ namespace torsor {
 
 template <class S>
 struct DerivativeBody {
-  Mat3<S> R;  // axes
-  Vec3<S> p;  // origin, seen from the root's
+  Mat3<S> R;       // axes
+  Vec3<S> p;       // origin, seen from the root's
   Vec3<S> origin;  // of the root, in the world
   Motion<S> v, a;
-  RigidInertia<S> I;      // of the subtree, from the backward pass on
-  CoriolisInertia<S> B;   // 2 B of the subtree
-  Force<S> f;             // of the subtree
+  RigidInertia<S> I;     // of the subtree, from the backward pass on
+  CoriolisInertia<S> B;  // 2 B of the subtree
+  Force<S> f;            // of the subtree
 };
 template <class S>
 struct DerivativeColumn {
@@ -38,8 +38,8 @@ TORSOR_INLINE Vec3<S> transposed(const CoriolisInertia<S>& B, const Motion<S>& a
 
 // Columns and their rates for a joint with constant S.
 template <class S, class Joint>
-TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body, const DerivativeBody<S>* p, const S* v, const S* a, DerivativeBody<S>& b,
-                                    DerivativeColumn<S>* columns) {
+TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body, const DerivativeBody<S>* p, const S* v,
+                                    const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>();
   for (int k = 0; k < joint.nv; ++k) {
     auto& c = columns[body.iv + k];
@@ -59,8 +59,8 @@ TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body,
 
 // The same for a joint with S(q), whose ds and d2s are known.
 template <class S>
-void general_columns(const DerivativeGeneral<S>& g, int n, const Model::Body& body, const DerivativeBody<S>* p, const S* v, const S* a, DerivativeBody<S>& b,
-                     DerivativeColumn<S>* columns) {
+void general_columns(const DerivativeGeneral<S>& g, int n, const Model::Body& body, const DerivativeBody<S>* p,
+                     const S* v, const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   const S *vj = v + body.iv, *aj = a + body.iv;
   const auto world = [&](const Motion<S>& m) { return shift(Motion<S>{b.R * m.w, b.R * m.v}, -b.p); };
   Motion<S> s1[6], s2[6];  // first and second rate in the child's frame
@@ -170,7 +170,8 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
 // dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
 // world's frame (1) or in the world's axes at the bodies' origins (2).
 template <class S>
-void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes, S* dq, S* dv, S* M) {
+void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
+                                  int axes, S* dq, S* dv, S* M) {
   const int n = m.n(), nv = m.nv;
   const auto [bodies, columns, general] = motions(m, arena, q, v, a);
   for (int i = 0; i < n; ++i) {

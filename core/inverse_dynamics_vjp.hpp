@@ -40,13 +40,13 @@ struct VirtualSubtree {
 // Derivatives of u.(I a + v x* I v), everything in one frame, with respect to the ten parameters of I. The acceleration enters as
 // that of the origin, acc = a.v + w x v.
 template <class S>
-TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const Vec3<S>& wdot, const Vec3<S>& acc, S* out) {
+TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const Vec3<S>& wdot, const Vec3<S>& acc,
+                                    S* out) {
   const Vec3<S> s = cross(u.w, w);
   // Omega^T u.v + acc x u.w with Omega = [wdot] + [w]^2
   const Vec3<S> h = cross_add(w, cross(w, u.v), cross_add(acc, u.w, cross(u.v, wdot)));
-  const auto pair = [&](const S& ui, const S& uj, const S& ai, const S& aj, const S& si, const S& sj, const S& wi, const S& wj) {
-    return mul_add(sj, wi, mul_add(si, wj, mul_add(uj, ai, ui * aj)));
-  };
+  const auto pair = [&](const S& ui, const S& uj, const S& ai, const S& aj, const S& si, const S& sj, const S& wi,
+                        const S& wj) { return mul_add(sj, wi, mul_add(si, wj, mul_add(uj, ai, ui * aj))); };
   out[0] = dot(u.v, acc);
   write3(h, out + 1);
   out[4] = mul_add(s.x, w.x, u.w.x * wdot.x);
@@ -59,7 +59,8 @@ TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const 
 
 // Gradients of w . ID(q, v, a).
 template <class S>
-void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext, int axes, const Gradients<S>& out) {
+void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
+                          int axes, const Gradients<S>& out) {
   const int n = m.n(), frames = m.nframes();
   const auto [bodies, columns, general] = motions(m, arena, q, v, a);
   auto* u = arena.get<Motion<S>>(n + 1) + 1;
@@ -135,7 +136,8 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
         if (body.general >= 0)
           for (int j = 0; j < body.nv; ++j) {
             const Motion<S>& r = general[body.general].ds[body.nv * j + k];
-            Theta = mul_add(w[body.iv + j], shift(Motion<S>{bodies[i].R * r.w, bodies[i].R * r.v}, -bodies[i].p), Theta);
+            Theta =
+                mul_add(w[body.iv + j], shift(Motion<S>{bodies[i].R * r.w, bodies[i].R * r.v}, -bodies[i].p), Theta);
           }
         out.q[body.iv + k] = dot(Theta, t.f) + dot_add(c.Psidot.w, t.g, dot(c.Psiddot, t.h)) + dot(c.S_, t.lag);
       }
@@ -172,8 +174,9 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
 //   d/da_p = wa_p + (M lambda)_p,   d/dtau_f = wtau_f - lambda_f.
 // a, tau: as for hybrid_dynamics, overwritten. Gradients with respect to what is not read are zero.
 template <class S>
-void hybrid_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes, const unsigned char* prescribed, S* a, S* tau, const S* wa,
-                         const S* wtau, const Gradients<S>& out, S* out_tau) {
+void hybrid_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
+                         const unsigned char* prescribed, S* a, S* tau, const S* wa, const S* wtau,
+                         const Gradients<S>& out, S* out_tau) {
   const int nv = m.nv;
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
   hybrid_dynamics(m, arena, q, v, body_wrenches(m, arena, q, axes, f_ext), prescribed, a, tau);
@@ -201,7 +204,8 @@ void inertial_regressor(const Model& m, Arena& arena, const S* q, const S* v, co
     const Motion<S> V = X.act_inverse(bodies[i].v), A = X.act_inverse(bodies[i].a);
     const Vec3<S> acc = cross_add(V.w, V.v, A.v);
     const auto* c = columns;
-    for_each_velocity_above(m, i, [&](int k, int) { inertia_gradient(X.act_inverse(c[k].S_), V.w, A.w, acc, Y + k * width + 10 * b); });
+    for_each_velocity_above(
+        m, i, [&](int k, int) { inertia_gradient(X.act_inverse(c[k].S_), V.w, A.w, acc, Y + k * width + 10 * b); });
   }
 }
 

@@ -57,7 +57,8 @@ struct Rates {
   Motion<S>* Sdot;  // by velocity: V x S + the joint's own rate
 };
 template <class S>
-Rates<S> world_rates(const Model& m, Arena& arena, GeneralState<S>* general, const WorldBody<S>* bodies, const Motion<S>* columns, const S* v) {
+Rates<S> world_rates(const Model& m, Arena& arena, GeneralState<S>* general, const WorldBody<S>* bodies,
+                     const Motion<S>* columns, const S* v) {
   Rates<S> r{arena.get<Motion<S>>(m.n()), arena.get<Motion<S>>(m.nv)};
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];

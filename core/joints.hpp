@@ -46,7 +46,8 @@ template <class S, class A>
 TORSOR_INLINE SE3<S> turn_z(const SE3<A>& M, const Coordinates<S>& x) {
   const S s = *x.sin, c = *x.cos;
   const Mat3<A>& R = M.R;
-  return {{mul_add(s, R.y, c * R.x), mul_add(c, R.y, -(s * R.x)), {S(R.z.x), S(R.z.y), S(R.z.z)}}, {S(M.p.x), S(M.p.y), S(M.p.z)}};
+  return {{mul_add(s, R.y, c * R.x), mul_add(c, R.y, -(s * R.x)), {S(R.z.x), S(R.z.y), S(R.z.z)}},
+          {S(M.p.x), S(M.p.y), S(M.p.z)}};
 }
 
 struct Revolute {  // about z
@@ -84,7 +85,8 @@ struct Prismatic {  // along z
   TORSOR_INLINE SE3<S> transform(const SE3<A>& M, const Coordinates<S>& x) const {
     const Mat3<A>& R = M.R;
     const Vec3<S> p{S(M.p.x), S(M.p.y), S(M.p.z)};
-    return {{{S(R.x.x), S(R.x.y), S(R.x.z)}, {S(R.y.x), S(R.y.y), S(R.y.z)}, {S(R.z.x), S(R.z.y), S(R.z.z)}}, mul_add(*x.q, R.z, p)};
+    return {{{S(R.x.x), S(R.x.y), S(R.x.z)}, {S(R.y.x), S(R.y.y), S(R.y.z)}, {S(R.z.x), S(R.z.y), S(R.z.z)}},
+            mul_add(*x.q, R.z, p)};
   }
   template <class S>
   TORSOR_INLINE void move(const Vec3<S>& wp, const S* v, const S* a, Vec3<S>&, Vec3<S>&, Vec3<S>& acc) const {

@@ -17,7 +17,8 @@ void body_poses(const Model& m, Arena& arena, const S* q, S* poses) {
 
 // World positions of points (3 each, in the frames of the user's bodies `frames`).
 template <class S>
-void point_positions(const Model& m, Arena& arena, const S* q, const std::vector<int>& frames, const S* points, S* positions) {
+void point_positions(const Model& m, Arena& arena, const S* q, const std::vector<int>& frames, const S* points,
+                     S* positions) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto* bodies = world_bodies(m, arena, general, q);
   for (std::size_t k = 0; k < frames.size(); ++k) {
@@ -28,7 +29,7 @@ void point_positions(const Model& m, Arena& arena, const S* q, const std::vector
 
 template <class S>
 struct ProductBody {
-  SE3<S> T;     // pose in the parent's frame
+  SE3<S> T;  // pose in the parent's frame
   Motion<S> y, z;
 };
 

@@ -11,9 +11,9 @@ struct MassFactor {
   const Motion<S>* columns;
   Force<S>* U;  // by velocity: I S and 1 / (S.U + joint term)
   S* Psi;
-  Force<S>* B;   // working memory of solve, by body
+  Force<S>* B;  // working memory of solve, by body
   Motion<S>* A;
-  S* u;          // and by velocity
+  S* u;  // and by velocity
   const unsigned char* prescribed;
   bool held(int k) const { return prescribed != nullptr && prescribed[k] != 0; }
 };
@@ -27,7 +27,9 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
     const S* p = P + 18 * i + 3 * j;
     return {{p[0], p[6], p[12]}, {p[1], p[7], p[13]}, {p[2], p[8], p[14]}};
   };
-  const auto symmetric = [&](const Mat3<S>& m) { return rotate(X.R, Sym3<S>{m.x.x, m.y.y, m.z.z, m.y.x, m.z.x, m.z.y}); };
+  const auto symmetric = [&](const Mat3<S>& m) {
+    return rotate(X.R, Sym3<S>{m.x.x, m.y.y, m.z.z, m.y.x, m.z.x, m.z.y});
+  };
   const Mat3<S> H = X.R * block(0, 1);
   const Mat3<S> Rt{X.R.row_x(), X.R.row_y(), X.R.row_z()};
   const ArticulatedInertia<S> turned{symmetric(block(0, 0)), symmetric(block(1, 1)), H * Rt};
@@ -37,7 +39,8 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
 // joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed velocities, those
 // with prescribed[k] != 0 (none if null), are held.
 template <class S>
-MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms, const unsigned char* prescribed = nullptr) {
+MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms,
+                          const unsigned char* prescribed = nullptr) {
   const int n = m.n();
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   MassFactor<S> f;
@@ -96,7 +99,9 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
   }
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
-    f.A[i] = body.parent < 0 ? zero_motion<S>() : body.offset ? shift(f.A[body.parent], f.bodies[i].r) : f.A[body.parent];
+    f.A[i] = body.parent < 0 ? zero_motion<S>()
+             : body.offset   ? shift(f.A[body.parent], f.bodies[i].r)
+                             : f.A[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) {
       const S a = f.held(k) ? x[k * stride] : mul_add(-f.Psi[k], dot(f.A[i], f.U[k]), f.u[k]);
       y[k * stride] = a;
@@ -106,7 +111,8 @@ void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int st
 }
 
 template <class S>
-void mass_matrix_solve(const Model& m, Arena& arena, const S* q, const S* x, const S* joint_terms, const S* body_terms, S* y) {
+void mass_matrix_solve(const Model& m, Arena& arena, const S* q, const S* x, const S* joint_terms, const S* body_terms,
+                       S* y) {
   solve_mass(m, factor_mass(m, arena, q, joint_terms, body_terms), x, y);
 }
 
@@ -120,7 +126,8 @@ void mass_matrix_inverse(const Model& m, Arena& arena, const S* q, S* inverse) {
     solve_mass(m, f, inverse + k * nv, inverse + k * nv);
   }
   for (int k = 0; k < nv; ++k)  // rows and columns differ by rounding
-    for (int l = 0; l < k; ++l) inverse[l * nv + k] = inverse[k * nv + l] = S(0.5) * (inverse[l * nv + k] + inverse[k * nv + l]);
+    for (int l = 0; l < k; ++l)
+      inverse[l * nv + k] = inverse[k * nv + l] = S(0.5) * (inverse[l * nv + k] + inverse[k * nv + l]);
 }
 
 }  // namespace torsor

@@ -12,7 +12,17 @@
 
 namespace torsor {
 
-enum class Kind : int { revolute, prismatic, screw, spherical, free, exponential, spline_curve, spline_surface, custom };
+enum class Kind : int {
+  revolute,
+  prismatic,
+  screw,
+  spherical,
+  free,
+  exponential,
+  spline_curve,
+  spline_surface,
+  custom
+};
 
 // A joint written by the user: values of T, S, dS/dq and, at level 3, d2S/dq2 for `lanes` states at once.
 // Row l of `out` holds T (4 x 4), S (6 x n), dS (6 x n x n), d2S (6 x n x n x n), row-major, column first, then derivatives.
@@ -27,10 +37,10 @@ template <class C>
 struct GeneralJointT {
   Kind kind;
   int nv;
-  int nu = 0, nw = 0;           // control values along each parameter of a spline
+  int nu = 0, nw = 0;            // control values along each parameter of a spline
   std::vector<SE3<C>> frames;    // spline curve: control frames C_i
   std::vector<Motion<C>> steps;  // spline curve: log(C_{i-1}^-1 C_i)
-  std::vector<C> values;   // spline surface: values[k][u][w], k = 0..5 (translations, then rotations)
+  std::vector<C> values;         // spline surface: values[k][u][w], k = 0..5 (translations, then rotations)
   std::shared_ptr<CustomJoint> custom;
 };
 
@@ -41,24 +51,24 @@ struct ModelT {
     int parent;  // -1: the world
     Kind kind;
     int iq, iv, nv;
-    bool massless;   // and nothing merged into it
-    bool inner;      // not the last of its joint's chain: the next body is its only child
-    bool offset;     // the joint's frame may stand away from the parent's origin
-    bool leaf;       // no body hangs on it
-    bool last_child; // no sibling comes after it
-    int joint;       // index of the user's joint
-    int general;     // index into `general`, or -1
+    bool massless;    // and nothing merged into it
+    bool inner;       // not the last of its joint's chain: the next body is its only child
+    bool offset;      // the joint's frame may stand away from the parent's origin
+    bool leaf;        // no body hangs on it
+    bool last_child;  // no sibling comes after it
+    int joint;        // index of the user's joint
+    int general;      // index into `general`, or -1
     C pitch;
-    SE3<C> M;   // from the parent's frame to the joint's, at q = 0 of a z joint
+    SE3<C> M;  // from the parent's frame to the joint's, at q = 0 of a z joint
     RigidInertia<C> I;
     Sym3<C> Sigma;  // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
   };
-  struct Frame {  // a body of the user's
-    int body;         // that carries it, or -1
-    int parent;       // the user's body that it hangs on, or -1
-    SE3<C> pose;      // its pose in the carrying body's frame (in the world's, if body is -1)
-    bool same;        // that pose is the identity
-    SE3<C> placement;  // of its joint's frame in the parent's
+  struct Frame {        // a body of the user's
+    int body;           // that carries it, or -1
+    int parent;         // the user's body that it hangs on, or -1
+    SE3<C> pose;        // its pose in the carrying body's frame (in the world's, if body is -1)
+    bool same;          // that pose is the identity
+    SE3<C> placement;   // of its joint's frame in the parent's
     RigidInertia<C> I;  // its own inertia, in its own frame
   };
   struct Link {  // what walks towards the root need of a body

@@ -140,7 +140,6 @@ struct Pack {
   }
 };
 
-
 template <int N>
 struct Lanes<Pack<N>> {
   static constexpr int value = N;

@@ -320,7 +320,8 @@ TORSOR_INLINE RigidInertia<S> shift_back(const RigidInertia<S>& I, const Vec3<S>
   const Vec3<S>& h = I.h;
   const S xx = mul_add(r.x, h.x, g.x * r.x), yy = mul_add(r.y, h.y, g.y * r.y), zz = mul_add(r.z, h.z, g.z * r.z);
   const Sym3<S>& J = I.J;
-  return {I.m, g,
+  return {I.m,
+          g,
           {J.xx + (yy + zz), J.yy + (xx + zz), J.zz + (xx + yy), J.xy - mul_add(r.x, h.y, g.x * r.y),
            J.xz - mul_add(r.x, h.z, g.x * r.z), J.yz - mul_add(r.y, h.z, g.y * r.z)}};
 }
@@ -331,8 +332,9 @@ struct ArticulatedInertia {
   Sym3<S> A, M;
   Mat3<S> H;
   TORSOR_INLINE Force<S> operator*(const Motion<S>& a) const {
-    return {mul_add(H, a.v, A * a.w), {dot_add(H.x, a.w, dot(M.column_x(), a.v)), dot_add(H.y, a.w, dot(M.column_y(), a.v)),
-                                       dot_add(H.z, a.w, dot(M.column_z(), a.v))}};
+    return {mul_add(H, a.v, A * a.w),
+            {dot_add(H.x, a.w, dot(M.column_x(), a.v)), dot_add(H.y, a.w, dot(M.column_y(), a.v)),
+             dot_add(H.z, a.w, dot(M.column_z(), a.v))}};
   }
   TORSOR_INLINE Force<S> times_angular(const Vec3<S>& w) const { return {A * w, transposed(H, w)}; }
   TORSOR_INLINE Force<S> times_linear(const Vec3<S>& v) const { return {H * v, M * v}; }
@@ -381,7 +383,8 @@ TORSOR_INLINE ArticulatedInertia<S> zero_articulated() {
 //   H' = H + [r] M,   A' = A - H [r] + [r] H'^T,   M' = M.
 template <class S>
 TORSOR_INLINE ArticulatedInertia<S> shift_back(const ArticulatedInertia<S>& I, const Vec3<S>& r) {
-  const Mat3<S> H{cross_add(r, I.M.column_x(), I.H.x), cross_add(r, I.M.column_y(), I.H.y), cross_add(r, I.M.column_z(), I.H.z)};
+  const Mat3<S> H{cross_add(r, I.M.column_x(), I.H.x), cross_add(r, I.M.column_y(), I.H.y),
+                  cross_add(r, I.M.column_z(), I.H.z)};
   // (-H [r])_ij = (r x row_i(H))_j,  ([r] H'^T)_ij = (r x row_j(H'))_i
   const Vec3<S> hx = I.H.row_x(), hy = I.H.row_y(), hz = I.H.row_z();
   const Vec3<S> gx = H.row_x(), gy = H.row_y(), gz = H.row_z();
@@ -430,7 +433,9 @@ inline Mat3<S> rotation_from(const Vec3<S>& w, const S& c1, const S& c2) {
   const Vec3<S> u = c1 * w, t = c2 * w;
   const S xx = t.x * w.x, yy = t.y * w.y, zz = t.z * w.z, xy = t.x * w.y, xz = t.x * w.z, yz = t.y * w.z;
   const S one(1.0);
-  return {{one - (yy + zz), xy + u.z, xz - u.y}, {xy - u.z, one - (xx + zz), yz + u.x}, {xz + u.y, yz - u.x, one - (xx + yy)}};
+  return {{one - (yy + zz), xy + u.z, xz - u.y},
+          {xy - u.z, one - (xx + zz), yz + u.x},
+          {xz + u.y, yz - u.x, one - (xx + yy)}};
 }
 template <class S>
 inline SE3<S> exponential(const Motion<S>& m) {
@@ -466,7 +471,8 @@ TORSOR_INLINE Mat3<S> matrix(const Quaternion<S>& q) {
   const Vec3<S> d = s * q.v;
   const S xx = q.v.x * d.x, yy = q.v.y * d.y, zz = q.v.z * d.z, xy = q.v.x * d.y, xz = q.v.x * d.z, yz = q.v.y * d.z;
   const S wx = q.w * d.x, wy = q.w * d.y, wz = q.w * d.z, one(1.0);
-  return {{one - (yy + zz), xy + wz, xz - wy}, {xy - wz, one - (xx + zz), yz + wx}, {xz + wy, yz - wx, one - (xx + yy)}};
+  return {
+      {one - (yy + zz), xy + wz, xz - wy}, {xy - wz, one - (xx + zz), yz + wx}, {xz + wy, yz - wx, one - (xx + yy)}};
 }
 template <class S>
 inline Quaternion<S> quaternion_exponential(const Vec3<S>& w) {

@@ -106,10 +106,7 @@ def test_calls_take_turns_back_and_forth_without_garbage_collection():
     names = {"log": log, "collecting": collecting, "gc": gc}
     effort = measure.Effort(turn=0.0, repeats=3, seconds=0.0, limit=9.0, fewest=1)
     times = measure.measure(
-        {
-            name: calls.Call(f"log.append('{name}'); collecting.append(gc.isenabled())", names)
-            for name in "ab"
-        },
+        {name: calls.Call(f"log.append('{name}'); collecting.append(gc.isenabled())", names) for name in "ab"},
         effort,
     )
     assert times.keys() == {"a", "b"}

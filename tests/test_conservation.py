@@ -74,9 +74,7 @@ def start(joints, seed=0):
 def close(values, tol):
     """All rows are the first."""
     scale = max(1.0, np.abs(values).max())
-    np.testing.assert_allclose(
-        values / scale, np.broadcast_to(values[0] / scale, values.shape), rtol=0, atol=tol
-    )
+    np.testing.assert_allclose(values / scale, np.broadcast_to(values[0] / scale, values.shape), rtol=0, atol=tol)
 
 
 @pytest.mark.parametrize("joints", CASES.values(), ids=CASES)
@@ -118,7 +116,5 @@ def test_work():
         a = ts.forward_dynamics(model, q[k], v[k], -damping * v[k])
         with testing.complex_inputs():
             moved = model.plus(q[k], 1j * testing.STEP * v[k])
-            total = ts.kinetic_energy(model, moved, v[k] + 1j * testing.STEP * a) + ts.potential_energy(
-                model, moved
-            )
+            total = ts.kinetic_energy(model, moved, v[k] + 1j * testing.STEP * a) + ts.potential_energy(model, moved)
         np.testing.assert_allclose(total.imag / testing.STEP, -damping @ v[k] ** 2, rtol=1e-11)

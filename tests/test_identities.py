@@ -155,9 +155,7 @@ def test_mass_matrix(model, rng):
     M = ts.mass_matrix(model, q)
     bias = ts.bias_forces(model, q, v, f_ext=f)
     columns = [ts.inverse_dynamics(model, q, v, e, f_ext=f) - bias for e in np.eye(model.nv)]
-    close(
-        M, np.array(columns).reshape(model.nv, model.nv), 1e-11
-    )  # differences of torques ten times as large
+    close(M, np.array(columns).reshape(model.nv, model.nv), 1e-11)  # differences of torques ten times as large
     assert np.array_equal(M, M.T)
     if model.nv:
         assert np.linalg.eigvalsh(M)[0] > 0
@@ -181,9 +179,7 @@ def test_mass_matrix_solve_with_added_terms(model, rng):
         (JPJ, {"body_terms": P}),
         (np.diag(d) + JPJ, {"joint_terms": d, "body_terms": P}),
     ):
-        close(
-            ts.mass_matrix_solve(model, q, x, **terms), np.linalg.solve(M + added, x), conditioned(M + added)
-        )
+        close(ts.mass_matrix_solve(model, q, x, **terms), np.linalg.solve(M + added, x), conditioned(M + added))
 
 
 @over_trees
@@ -292,9 +288,7 @@ def test_centre_of_mass_and_momentum(model, rng):
         assert np.isnan(ts.center_of_mass(model, q)).all()
         return
     masses = np.array([b.inertia.mass for b in model.bodies])[keep]
-    points = ts.point_positions(
-        model, q, [b.name for b in model.bodies], [b.inertia.com for b in model.bodies]
-    )[keep]
+    points = ts.point_positions(model, q, [b.name for b in model.bodies], [b.inertia.com for b in model.bodies])[keep]
     com = ts.center_of_mass(model, q)
     close(com, masses @ points / masses.sum())
     J = ts.center_of_mass_jacobian(model, q)
@@ -340,9 +334,7 @@ def test_reactions(model, rng):
         needed = I @ (A[k] - weight) - spatial.ad(V[k]).T @ I @ V[k]
         left = to_world[k] @ (F[k] + f[k] - needed)
         left -= sum(
-            to_world[names.index(c.name)] @ F[names.index(c.name)]
-            for c in model.bodies
-            if c.parent == body.name
+            to_world[names.index(c.name)] @ F[names.index(c.name)] for c in model.bodies if c.parent == body.name
         )
         close(left / max(1, np.abs(to_world @ F[..., None]).max()), np.zeros(6))
         if body.parent == "world":
@@ -430,9 +422,7 @@ def functions(model, rng, n):
         ("forward without", ts.forward_dynamics, (q, v, a)),
         (
             "hybrid_dynamics",
-            lambda m, q, v, a, t, f, **o: ts.hybrid_dynamics(
-                m, q, v, a=a, tau=t, f_ext=f, prescribed=mask, **o
-            ),
+            lambda m, q, v, a, t, f, **o: ts.hybrid_dynamics(m, q, v, a=a, tau=t, f_ext=f, prescribed=mask, **o),
             (q, v, a, d, f),
         ),
         ("gravity_forces", ts.gravity_forces, (q,)),

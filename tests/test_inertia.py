@@ -10,9 +10,7 @@ import pytest
 import torsor as ts
 from torsor import spatial
 
-BOX = ts.Inertia.box(
-    mass=1.2, size=(0.1, 0.2, 0.4), com=(0.1, -0.3, 0.2), rotation=ts.SE3.rpy(0.3, 0.5, -0.7).R
-)
+BOX = ts.Inertia.box(mass=1.2, size=(0.1, 0.2, 0.4), com=(0.1, -0.3, 0.2), rotation=ts.SE3.rpy(0.3, 0.5, -0.7).R)
 BODIES = {
     "box": BOX,
     "point": ts.Inertia.point(2.0, (1, 2, 3)),
@@ -49,9 +47,7 @@ def moments(points, weights):
     return (
         m,
         com,
-        np.einsum(
-            "n,nij->ij", weights, (d**2).sum(-1)[:, None, None] * np.eye(3) - d[:, :, None] * d[:, None]
-        ),
+        np.einsum("n,nij->ij", weights, (d**2).sum(-1)[:, None, None] * np.eye(3) - d[:, :, None] * d[:, None]),
     )
 
 
@@ -73,9 +69,7 @@ def box_points(size):
 
 def ball_points(radii, z_from=-1.0, z_to=1.0):
     """An ellipsoid, or a slice between two heights of the unit ball: exact for polynomials of degree 2."""
-    (r_phi_z, w) = grid(
-        gauss(4, 0, 1), (np.arange(8) * np.pi / 4, np.full(8, np.pi / 4)), gauss(6, z_from, z_to)
-    )
+    (r_phi_z, w) = grid(gauss(4, 0, 1), (np.arange(8) * np.pi / 4, np.full(8, np.pi / 4)), gauss(6, z_from, z_to))
     s, phi, z = r_phi_z.T
     rho = s * np.sqrt(1 - z**2)
     unit = np.stack((rho * np.cos(phi), rho * np.sin(phi), z), -1)
@@ -84,10 +78,7 @@ def ball_points(radii, z_from=-1.0, z_to=1.0):
 
 def cylinder_points(r, L):
     (s, phi, z), w = (
-        a.T
-        for a in grid(
-            gauss(4, 0, r), (np.arange(8) * np.pi / 4, np.full(8, np.pi / 4)), gauss(3, -L / 2, L / 2)
-        )
+        a.T for a in grid(gauss(4, 0, r), (np.arange(8) * np.pi / 4, np.full(8, np.pi / 4)), gauss(3, -L / 2, L / 2))
     )
     return np.stack((s * np.cos(phi), s * np.sin(phi), z), -1), w * s
 
@@ -161,9 +152,7 @@ def test_matrix_gives_the_kinetic_energy(body, rng):
     w, v = rng.standard_normal((2, 3))
     V = np.concatenate((w, v))
     v_com = v + np.cross(w, body.com)
-    assert V @ body.matrix @ V == pytest.approx(
-        body.mass * v_com @ v_com + w @ body.I_com @ w, rel=1e-12, abs=1e-12
-    )
+    assert V @ body.matrix @ V == pytest.approx(body.mass * v_com @ v_com + w @ body.I_com @ w, rel=1e-12, abs=1e-12)
     assert np.array_equal(body.matrix, body.matrix.T)
 
 
@@ -311,9 +300,7 @@ def test_principal_moments_of_a_turned_box():
     ],
 )
 def test_unphysical_inertias_are_refused_unless_asked_for(arguments, fault):
-    with pytest.raises(
-        ts.ModelError, match=f"inertia is not physical: .*{fault}.*; pass allow_unphysical=True"
-    ):
+    with pytest.raises(ts.ModelError, match=f"inertia is not physical: .*{fault}.*; pass allow_unphysical=True"):
         ts.Inertia(*arguments)
     body = ts.Inertia(*arguments, allow_unphysical=True)
     assert not body.physical

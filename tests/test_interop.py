@@ -95,9 +95,7 @@ def test_accelerations_are_derivatives_of_velocities(name: str) -> None:
     order = pinocchio_model(list(SIZES), cart=4) if name == "pinocchio" else None
     to = interop.to_pinocchio if name == "pinocchio" else interop.to_mujoco
     h = 1e-5
-    ahead, behind = (
-        to(MODEL, MODEL.plus(q, s * v + s**2 / 2 * a), v + s * a, order=order)[1] for s in (h, -h)
-    )
+    ahead, behind = (to(MODEL, MODEL.plus(q, s * v + s**2 / 2 * a), v + s * a, order=order)[1] for s in (h, -h))
     np.testing.assert_allclose((ahead - behind) / (2 * h), to(MODEL, q, v, a, order=order)[2], atol=1e-8)
 
 

@@ -146,9 +146,7 @@ class Wrapped(ts.CustomJoint):
 
 JOINTS = [*testing.example_joints(), ts.Fixed(), Knee(), Cam()]
 every_joint = pytest.mark.parametrize("joint", JOINTS, ids=lambda j: getattr(j, "chart", type(j).__name__))
-CURVE, SURFACE = (
-    next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface)
-)
+CURVE, SURFACE = (next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface))
 
 
 # ---- the contract
@@ -309,9 +307,7 @@ def test_angles_of_rotations(chart):
     close(joint.T(q)[..., :3, :3], R)
     low, high = singular_angle(chart, 0), singular_angle(chart, 1)
     assert ((low <= q[:, 1]) & (q[:, 1] <= high)).all()
-    inside = np.stack([*rng.uniform(-np.pi, np.pi, (2, 50)), rng.uniform(low + 0.1, high - 0.1, 50)], -1)[
-        :, [0, 2, 1]
-    ]
+    inside = np.stack([*rng.uniform(-np.pi, np.pi, (2, 50)), rng.uniform(low + 0.1, high - 0.1, 50)], -1)[:, [0, 2, 1]]
     close(joint.from_rotation(joint.T(inside)[..., :3, :3]), inside, 1e-13 / np.sin(0.1))
 
 
@@ -356,9 +352,7 @@ def test_switching_there_and_back_is_the_same_state():
     rng = np.random.default_rng(8)
     old = ts.SphericalEuler("ZYX")
     q, v, a = np.array([0.4, 1.2, -0.7]), *rng.standard_normal((2, 3))
-    for x, y in zip(
-        ts.SphericalEuler("ZXZ").switch(old, *old.switch("ZXZ", q, v, a)), (q, v, a), strict=True
-    ):
+    for x, y in zip(ts.SphericalEuler("ZXZ").switch(old, *old.switch("ZXZ", q, v, a)), (q, v, a), strict=True):
         close(x, y, 1e-12)  # det S of both is above 0.3
 
 
@@ -427,9 +421,7 @@ def test_singular_charts(joint, q):
     testing.check_joint(At(joint, q))
     rng = np.random.default_rng(10)
     builder = ts.ModelBuilder().add_body("arm", "world", ts.Revolute(X), inertia=testing.random_inertia(rng))
-    builder.add_body(
-        "ball", "arm", joint, testing.random_pose(rng), testing.random_inertia(rng), joint_name="socket"
-    )
+    builder.add_body("ball", "arm", joint, testing.random_pose(rng), testing.random_inertia(rng), joint_name="socket")
     model = builder.build()
     q, v, a = np.array([0.2, *q]), *rng.standard_normal((2, 4))
     turned = ts.Spherical()  # the same motion with another joint, from which torques follow by virtual work
@@ -464,9 +456,7 @@ def test_singular_charts(joint, q):
         (ts.Composite(ts.Revolute(A), ts.Spherical(), ts.Free()), (1, 4)),
     ],
 )
-@pytest.mark.parametrize(
-    "angle", [0, 1e-300, 1e-12, 1e-8, 1e-4, 1.9e-3, 2.1e-3, 0.1, 2, np.pi - 1e-3, np.pi - 1e-9]
-)
+@pytest.mark.parametrize("angle", [0, 1e-300, 1e-12, 1e-8, 1e-4, 1.9e-3, 2.1e-3, 0.1, 2, np.pi - 1e-3, np.pi - 1e-9])
 def test_plus_and_minus_are_inverses_and_differentiable(joint, starts, angle):
     rng = np.random.default_rng(11)
     q, dv = joint.random(rng), rng.standard_normal(joint.nv)
@@ -528,9 +518,7 @@ def curve_pose(joint, q):
 def surface_pose(joint, q):
     """T as translations and rotations by tensor products of SciPy's B-splines. Sueda 2021, (2.78)."""
     values = np.array(joint.values)
-    basis = [
-        BSpline(np.arange(-3.0, n + 1), np.eye(n), 3)(x) for n, x in zip(values.shape[1:], q, strict=True)
-    ]
+    basis = [BSpline(np.arange(-3.0, n + 1), np.eye(n), 3)(x) for n, x in zip(values.shape[1:], q, strict=True)]
     T = np.eye(4)
     for k, f in enumerate(np.einsum("kij,i,j->k", values, *basis)):
         T = T @ spatial.exp6(f * np.eye(6)[(k + 3) % 6])
@@ -582,9 +570,7 @@ def model_of(rng, joint, split=False):
         [testing.random_pose(rng) for _ in range(3)],
         [testing.random_inertia(rng) for _ in range(3)],
     )
-    builder = ts.ModelBuilder(gravity=(1, 2, -9)).add_body(
-        "low", "world", ts.Revolute(A), poses[0], inertias[0]
-    )
+    builder = ts.ModelBuilder(gravity=(1, 2, -9)).add_body("low", "world", ts.Revolute(A), poses[0], inertias[0])
     parent, pose = "low", poses[1]
     parts = joint.joints if split else [joint]
     for k, part in enumerate(parts):
@@ -719,17 +705,13 @@ def test_custom_joints_and_their_models_are_freed():
 def test_custom_joints_may_call_the_library():
     class Nested(Knee):
         def T(self, q):
-            assert np.isfinite(
-                ts.forward_dynamics(inner, np.full((300, 1), q[0].real), ones, ones, threads=2)
-            ).all()
+            assert np.isfinite(ts.forward_dynamics(inner, np.full((300, 1), q[0].real), ones, ones, threads=2)).all()
             return super().T(q)
 
     inner, ones = ts.models.pendulum(), np.ones((300, 1))
     q, v = np.random.default_rng(15).standard_normal((2, 300, 3))
     nested, plain = model_of(3, Nested()), model_of(3, Knee())
-    assert np.array_equal(
-        ts.inverse_dynamics(nested, q, v, v, threads=2), ts.inverse_dynamics(plain, q, v, v)
-    )
+    assert np.array_equal(ts.inverse_dynamics(nested, q, v, v, threads=2), ts.inverse_dynamics(plain, q, v, v))
 
 
 # ---- what makes no sense

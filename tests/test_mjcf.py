@@ -37,9 +37,7 @@ def test_bodies_and_joints(playground: ts.Model) -> None:
 
     names = [mj.body(i).name or f"body{i}" for i in range(1, mj.nbody)]
     assert [body.name for body in playground.bodies if "/" not in body.name] == names
-    assert sum(body.inertia.mass for body in playground.bodies) == pytest.approx(
-        mj.body_mass.sum(), rel=1e-14
-    )
+    assert sum(body.inertia.mass for body in playground.bodies) == pytest.approx(mj.body_mass.sum(), rel=1e-14)
 
     kinds = {joint.name: type(joint.joint) for joint in playground.joints}
     assert kinds["kite_free"] is ts.Free
@@ -94,9 +92,7 @@ def test_meshes_keep_the_frame_of_their_file(playground: ts.Model) -> None:
     assert (lid.shape, lid.mesh_scale) == ("mesh", (0.1, 0.2, 0.3))
     assert lid.mesh is not None
     assert Path(lid.mesh) == PLAYGROUND.parent / "tetrahedron.obj"
-    np.testing.assert_allclose(
-        lid.placement.p, (0.1, 0, 0), atol=1e-7
-    )  # MuJoCo's meshes are single precision
+    np.testing.assert_allclose(lid.placement.p, (0.1, 0, 0), atol=1e-7)  # MuJoCo's meshes are single precision
     R = ts.SE3.rotation((1, 0, 0), np.radians(15)) @ ts.SE3.rotation((0, 1, 0), np.radians(25))
     R = R @ ts.SE3.rotation((0, 0, 1), np.radians(35))
     np.testing.assert_allclose(lid.placement.R, R.R, atol=1e-6)

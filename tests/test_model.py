@@ -24,12 +24,8 @@ def arm():
     """A floating base with two branches; one joint has a name of its own, one body is fixed."""
     builder = ts.ModelBuilder("arm")
     builder.add_body("base", "world", ts.Free(), inertia=BALL)
-    builder.add_body(
-        "upper", "base", ts.Revolute((0, 1, 0)), LIFT, ROD, joint_name="shoulder", position_limits=(-1, 2)
-    )
-    builder.add_body(
-        "lower", "upper", ts.SphericalEuler("XYZ"), LIFT, ROD, velocity_limit=3, effort_limit=(1, 2, 3)
-    )
+    builder.add_body("upper", "base", ts.Revolute((0, 1, 0)), LIFT, ROD, joint_name="shoulder", position_limits=(-1, 2))
+    builder.add_body("lower", "upper", ts.SphericalEuler("XYZ"), LIFT, ROD, velocity_limit=3, effort_limit=(1, 2, 3))
     builder.add_body("camera", "base", placement=LIFT, inertia=BALL)
     builder.add_body("tool", "lower", ts.Prismatic((1, 0, 0)), LIFT, BALL, position_limits=([0.1], [0.3]))
     return builder.build()
@@ -51,9 +47,7 @@ def test_sizes_slices_and_look_ups():
     assert (MODEL.nq, MODEL.nv, MODEL.nbodies) == (12, 11, 5)
     assert [j.name for j in MODEL.joints] == ["base", "shoulder", "lower", "camera", "tool"]
     assert (
-        [j.body for j in MODEL.joints]
-        == [b.name for b in MODEL.bodies]
-        == ["base", "upper", "lower", "camera", "tool"]
+        [j.body for j in MODEL.joints] == [b.name for b in MODEL.bodies] == ["base", "upper", "lower", "camera", "tool"]
     )
     assert [(j.q_slice, j.v_slice) for j in MODEL.joints] == [
         (slice(0, 7), slice(0, 6)),
@@ -240,9 +234,7 @@ def test_a_chain_of_a_thousand_bodies():
     q, v, a = state(model)
     tau = ts.inverse_dynamics(model, q, v, a)
     again = ts.inverse_dynamics(model, q, v, ts.forward_dynamics(model, q, v, tau))
-    close(
-        again / np.abs(tau).max(), tau / np.abs(tau).max(), 1e-9
-    )  # M of 1000 links has a condition number around 1e9
+    close(again / np.abs(tau).max(), tau / np.abs(tau).max(), 1e-9)  # M of 1000 links has a condition number around 1e9
     locked = model.lock({f"link{k}": 0.1 for k in range(1, 1000)})
     assert locked.nv == 1
     close(locked.mass, model.mass)
@@ -349,9 +341,7 @@ def with_children(model):
 
 
 FREE = next(j.name for j in TREE.joints if isinstance(j.joint, ts.Free))
-NESTED = next(
-    [b.parent, b.name] for b in TREE.bodies if b.parent != "world" and TREE.body(b.parent).parent != "world"
-)
+NESTED = next([b.parent, b.name] for b in TREE.bodies if b.parent != "world" and TREE.body(b.parent).parent != "world")
 ROOT = next(b.name for b in TREE.bodies if b.parent == "world")
 
 
@@ -368,9 +358,7 @@ def test_lock_is_hybrid_dynamics_with_joints_at_rest(names):
     # sums of the same inertias in another order; accelerations as well as M is conditioned, around 1e4
     expected = ts.inverse_dynamics(TREE, q, v, a)
     scale = np.abs(expected).max()
-    close(
-        ts.inverse_dynamics(locked, q[keep_q], v[keep_v], a[keep_v]) / scale, expected[keep_v] / scale, 1e-13
-    )
+    close(ts.inverse_dynamics(locked, q[keep_q], v[keep_v], a[keep_v]) / scale, expected[keep_v] / scale, 1e-13)
     acceleration, _ = ts.hybrid_dynamics(TREE, q, v, a=a, tau=tau, prescribed=names)
     scale = np.abs(acceleration).max()
     close(
@@ -449,13 +437,9 @@ def test_pickles_and_copies(model):
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_worker_processes(method):
     q, v, tau = state(TREE, 8, (300,))
-    expected = ts.forward_dynamics(
-        TREE, q, v, tau, threads=2
-    )  # with threads, which a forked child does not have
+    expected = ts.forward_dynamics(TREE, q, v, tau, threads=2)  # with threads, which a forked child does not have
     with multiprocessing.get_context(method).Pool(1) as pool:
         for threads in (1, 2):
-            result = pool.apply_async(ts.forward_dynamics, (TREE, q, v, tau), {"threads": threads}).get(
-                timeout=60
-            )
+            result = pool.apply_async(ts.forward_dynamics, (TREE, q, v, tau), {"threads": threads}).get(timeout=60)
             assert np.array_equal(result, expected)
         assert pool.apply_async(copy.copy, (MODEL,)).get(timeout=60) == MODEL  # there and back

@@ -98,9 +98,7 @@ def test_floating_robots_stand_symmetric(name):
     assert isinstance(model.joints[0].joint, ts.Free)
     com = ts.center_of_mass(model, model.neutral)
     assert abs(com[1]) < 1e-12
-    positions = dict(
-        zip([body.name for body in model.bodies], ts.body_poses(model, model.neutral), strict=True)
-    )
+    positions = dict(zip([body.name for body in model.bodies], ts.body_poses(model, model.neutral), strict=True))
     for body, pose in positions.items():
         if "left" in body:
             other = positions[body.replace("left", "right")]

@@ -108,9 +108,7 @@ def test_double_pendulum(rng):
         # Spong, Hutchinson and Vidyasagar, two-link arm with relative angles
         c, s = np.cos(q[1]), np.sin(q[1])
         h12 = I2 + m2 * (c2**2 + l1 * c2 * c)
-        H = np.array(
-            [[I1 + I2 + m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * c), h12], [h12, I2 + m2 * c2**2]]
-        )
+        H = np.array([[I1 + I2 + m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * c), h12], [h12, I2 + m2 * c2**2]])
         h = -m2 * l1 * c2 * s
         C = np.array([[h * v[1], h * (v[0] + v[1])], [-h * v[0], 0]])
         low = m2 * g * c2 * np.sin(q[0] + q[1])
@@ -131,9 +129,7 @@ def test_top_precesses():
     m, l, I1, I3, theta, w3 = 0.8, 0.3, 0.09, 0.02, 0.4, 80.0
     inertia = ts.Inertia(m, (0, 0, l), np.diag([I1 - m * l**2, I1 - m * l**2, I3]), allow_unphysical=True)
     model = (
-        ts.ModelBuilder(gravity=(0, 0, -g))
-        .add_body("top", "world", ts.SphericalEuler("ZXZ"), inertia=inertia)
-        .build()
+        ts.ModelBuilder(gravity=(0, 0, -g)).add_body("top", "world", ts.SphericalEuler("ZXZ"), inertia=inertia).build()
     )
     c = np.cos(theta)
     for precession in np.roots([I1 * c, -I3 * w3, m * g * l]).real:  # slow and fast
@@ -146,11 +142,7 @@ def test_nut_on_a_screw():
     # A nut of mass m and inertia I on a vertical screw of pitch p turns faster by m g p / (I + m p^2).
     m, I, p = 0.4, 0.003, 0.02
     nut = ts.Inertia(m, (0, 0, 0), np.diag([1.0, 1.0, I]), allow_unphysical=True)
-    model = (
-        ts.ModelBuilder(gravity=(0, 0, -g))
-        .add_body("nut", "world", ts.Screw((0, 0, 1), p), inertia=nut)
-        .build()
-    )
+    model = ts.ModelBuilder(gravity=(0, 0, -g)).add_body("nut", "world", ts.Screw((0, 0, 1), p), inertia=nut).build()
     close(ts.forward_dynamics(model, [0.3], [5.0], [0.0]), [-m * g * p / (I + m * p**2)])
 
 
@@ -167,9 +159,7 @@ def read(name):
     data = json.loads(path.read_text())
     axes = {"Rx": (1, 0, 0), "Ry": (0, 1, 0), "Rz": (0, 0, 1)}
     builder = ts.ModelBuilder(name, data["gravity"])
-    for i, (parent, kind, X) in enumerate(
-        zip(data["parent"], data["jtype"], np.array(data["Xtree"]), strict=True)
-    ):
+    for i, (parent, kind, X) in enumerate(zip(data["parent"], data["jtype"], np.array(data["Xtree"]), strict=True)):
         # X takes motion from the parent's coordinates to the joint's: [[E, 0], [-E [r], E]]
         E = X[:3, :3]
         r = spatial.vee(-E.T @ X[3:, :3])
@@ -179,9 +169,7 @@ def read(name):
             [m, *h, I[0, 0], I[0, 1], I[1, 1], I[0, 2], I[1, 2], I[2, 2]], allow_unphysical=True
         )
         joint = ts.Free() if kind == "Fb" else ts.Revolute(axes[kind])
-        builder.add_body(
-            f"body{i}", "world" if parent == 0 else f"body{parent - 1}", joint, ts.SE3(E.T, r), inertia
-        )
+        builder.add_body(f"body{i}", "world" if parent == 0 else f"body{parent - 1}", joint, ts.SE3(E.T, r), inertia)
     model = builder.build()
     q = np.array(data["q"])
     if "Fb" in data["jtype"]:

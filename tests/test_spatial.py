@@ -115,9 +115,7 @@ def test_power_does_not_depend_on_the_frame(rng):
 @pytest.mark.parametrize("t", [0, 1e-9, 1e-3, 0.3, 1, 1.7, 1.9999999, 2.0000001, 2.5, 3, np.pi, 3.9])
 def test_stumpff_against_exact_rational_series(t):
     x = np.array(t * t)
-    exact = [
-        float(sum((-Fraction(float(x))) ** i / factorial(m + 2 * i) for i in range(40))) for m in range(6)
-    ]
+    exact = [float(sum((-Fraction(float(x))) ** i / factorial(m + 2 * i) for i in range(40))) for m in range(6)]
     # relative: c_4, c_5 lose at most a factor of 20 to cancellation, where the recursion starts running up;
     # c_0, c_1 and their roots are as good as cos and sin of a rounded angle
     np.testing.assert_allclose(spatial.stumpff(x), exact, rtol=1e-14, atol=4e-16)
@@ -246,9 +244,7 @@ def test_left_and_right_jacobians_differ_by_Ad(rng):
     close(spatial.dexp6(-V), spatial.Ad(spatial.exp6(V)) @ spatial.dexp6(V))
 
 
-@pytest.mark.parametrize(
-    "name", ["exp3", "exp6", "dexp3", "dexp3_inv", "dexp6", "dexp6_inv", "hat", "hat6", "ad"]
-)
+@pytest.mark.parametrize("name", ["exp3", "exp6", "dexp3", "dexp3_inv", "dexp6", "dexp6_inv", "hat", "hat6", "ad"])
 def test_batches_are_their_elements(name, rng):
     f = getattr(spatial, name)
     x = rng.standard_normal((2, 3, 6 if name[-1] == "6" or "6_" in name or name == "ad" else 3))
@@ -351,9 +347,7 @@ def test_se3_identity():
 
 def test_se3_translation_takes_numbers_or_a_vector():
     T = ts.SE3.translation(1, 2, 3)
-    assert (
-        T == ts.SE3.translation((1, 2, 3)) == ts.SE3(p=[1, 2, 3]) == ts.SE3.translation(np.arange(1.0, 4.0))
-    )
+    assert T == ts.SE3.translation((1, 2, 3)) == ts.SE3(p=[1, 2, 3]) == ts.SE3.translation(np.arange(1.0, 4.0))
     assert T.p.tolist() == [1, 2, 3] and np.array_equal(T.R, np.eye(3))
 
 

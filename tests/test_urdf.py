@@ -82,9 +82,7 @@ def test_placements(workcell: ts.Model) -> None:
     shoulder = workcell.body("arm").placement
     np.testing.assert_allclose(shoulder.p, (0.1, 0.2, 0.0))
     np.testing.assert_allclose(shoulder.R, ts.SE3.rpy(0.1, -0.2, 0.3).R, atol=1e-15)
-    np.testing.assert_allclose(
-        workcell.body("tool").placement.R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15
-    )
+    np.testing.assert_allclose(workcell.body("tool").placement.R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
 
 
 def test_limits(workcell: ts.Model) -> None:
@@ -251,9 +249,7 @@ def test_mimic_joints_are_refused_unless_ignored() -> None:
 
 def test_unphysical_inertias_are_refused_unless_accepted() -> None:
     text = two().replace('izz="1"', 'izz="-0.02"')
-    with pytest.raises(
-        ts.FormatError, match=r"link 'b': .*smallest principal moment is -0.02.*unphysical='accept'"
-    ):
+    with pytest.raises(ts.FormatError, match=r"link 'b': .*smallest principal moment is -0.02.*unphysical='accept'"):
         ts.load_urdf(text)
     inertia = ts.load_urdf(text, unphysical="accept").body("b").inertia
     assert not inertia.physical
@@ -265,9 +261,7 @@ def test_a_chain_of_ten_thousand_links() -> None:
     n = 10_000
     names = [f"link{i}" for i in range(n)]
     links = [link(name, UNIT) for name in names]
-    joints = [
-        joint(f"j{i}", *pair, '<axis xyz="0 1 0"/>') for i, pair in enumerate(itertools.pairwise(names))
-    ]
+    joints = [joint(f"j{i}", *pair, '<axis xyz="0 1 0"/>') for i, pair in enumerate(itertools.pairwise(names))]
     model = ts.load_urdf(robot(*joints[::-1], *links))  # joints from the tip to the root, before any link
     assert model.nv == n - 1
     assert [body.name for body in model.bodies] == names
@@ -278,9 +272,7 @@ def test_a_chain_of_ten_thousand_links() -> None:
 def test_a_wide_tree_keeps_the_order_of_the_file() -> None:
     n = 300
     names = [f"leg{i}" for i in np.random.default_rng(0).permutation(n)]
-    text = robot(
-        link("hub", UNIT), *(link(x, UNIT) for x in sorted(names)), *(joint(x, "hub", x) for x in names)
-    )
+    text = robot(link("hub", UNIT), *(link(x, UNIT) for x in sorted(names)), *(joint(x, "hub", x) for x in names))
     assert [body.name for body in ts.load_urdf(text).bodies] == ["hub", *names]
 
 
@@ -339,9 +331,7 @@ WRONG = {
         "joint 'j': its child link 'c' already has a parent, through joint 'i'",
     ),
     "loop": (
-        robot(
-            link("a"), link("b"), link("c"), joint("i", "a", "b"), joint("j", "b", "c"), joint("k", "c", "a")
-        ),
+        robot(link("a"), link("b"), link("c"), joint("i", "a", "b"), joint("j", "b", "c"), joint("k", "c", "a")),
         "joint 'k': links form a loop: 'a' -> 'b' -> 'c' -> 'a'",
     ),
     "loop beside a tree": (
@@ -416,9 +406,7 @@ def test_wrong_files(text: str | bytes, message: str) -> None:
 def test_errors_say_the_line(tmp_path: Path) -> None:
     path = tmp_path / "bad.urdf"
     path.write_text(WORKCELL.read_text().replace('xyz="0 3 4"', 'xyz="0 3"'))
-    with pytest.raises(
-        ts.FormatError, match=r"bad\.urdf', line 32: <axis> of joint 'shoulder': xyz has 2 values"
-    ):
+    with pytest.raises(ts.FormatError, match=r"bad\.urdf', line 32: <axis> of joint 'shoulder': xyz has 2 values"):
         ts.load_urdf(path)
 
 

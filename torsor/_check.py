@@ -1,14 +1,15 @@
 """Argument checks and their messages, in one place.
 
-The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it is made
-into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no other.
+The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it
+is made into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no
+other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
 
 MAX_BATCH_DIMENSIONS = 28
-_LAYOUT = ("C", "ALIGNED")
+_LAYOUT: Final = ("C", "ALIGNED")
 complex_allowed: ContextVar[bool] = ContextVar("complex_allowed", default=False)
 
 
@@ -85,8 +86,8 @@ def prepare(
 ) -> tuple[tuple[Array | None, ...], Any, Callable[[Any], Any] | None, bool]:
     """Arguments as the core takes them.
 
-    `out_slots` has None for outputs that are not wanted. Returns the inputs; the outputs, or None where the core shall make them; what turns the core's result into the caller's,
-    or None; and whether the call is complex.
+    `out_slots` has None for outputs that are not wanted. Returns the inputs; the outputs, or None where the core
+    shall make them; what turns the core's result into the caller's, or None; and whether the call is complex.
     """
     arrays: list[Array | None] = []
     batches: list[tuple[int, ...]] = []
@@ -152,10 +153,11 @@ def prepare(
 
 
 def raise_singular(model: Any, joint: int, state: int | None) -> None:
-    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the only one."""
+    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
+    only one."""
     where = "" if state is None else f" in state {state} of the batch"
     name = model.joints[joint].name if hasattr(model, "joints") else "?"
     raise SingularMassMatrixError(
-        f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the bodies "
-        "beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
+        f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "
+        "bodies beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
     )

@@ -1,4 +1,4 @@
-"""Types of the compiled module. Arrays are checked by the module itself: inputs may be anything that `torsor._check` accepts."""
+"""Types of the compiled module. It checks arrays itself: inputs may be anything that `torsor._check` accepts."""
 
 from typing import Any
 

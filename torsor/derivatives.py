@@ -1,9 +1,11 @@
-"""First derivatives of inverse, forward and hybrid dynamics, exact: as matrices (`*_derivatives`) and in reverse (`*_vjp`).
+"""First derivatives of inverse, forward and hybrid dynamics, exact: as matrices (`*_derivatives`) and in reverse
+(`*_vjp`).
 
-Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is the derivative
-of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in `torsor.dynamics`; wrenches are held
-fixed in the frame in which they are given. `out` takes a record of the kind that the function returns. `outputs` names the matrices
-to compute, all by default; the others are None in the record and cost nothing.
+Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is
+the derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
+`torsor.dynamics`; wrenches are held fixed in the frame in which they are given. `out` takes a record of the kind that
+the function returns. `outputs` names the matrices to compute, all by default; the others are None in the record and
+cost nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class ForwardDynamicsDerivatives(NamedTuple):
 class HybridDynamicsDerivatives(NamedTuple):
     """Derivatives of (a, tau) = hybrid_dynamics(q, v, a, tau), each (..., nv, nv).
 
-    What is given is itself: da_da is the identity on prescribed velocities, dtau_dtau on the others. What is not read has zero
-    columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed ones.
+    What is given is itself: da_da is the identity on prescribed velocities, dtau_dtau on the others. What is not read
+    has zero columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed ones.
     """
 
     da_dq: FloatArray
@@ -120,7 +122,8 @@ def inverse_dynamics_derivatives(
     f_ext_frame: str = "body",
     outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsDerivatives:
-    """dtau_dq, dtau_dv and dtau_da (the mass matrix) of inverse dynamics. Singh 2022, eqs. (7)-(10), for every joint."""
+    """dtau_dq, dtau_dv and dtau_da (the mass matrix) of inverse dynamics. Singh 2022, eqs. (7)-(10), for every
+    joint."""
     options: object = 0
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
@@ -194,8 +197,8 @@ def inverse_dynamics_vjp(
     Returns
     -------
     InverseDynamicsGradient
-        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10), with respect to `Inertia.parameters`; placement
-        (..., nbodies, 6), along twists x of placement @ SE3.exp(x); gravity (..., 3).
+        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10), with respect to `Inertia.parameters`;
+        placement (..., nbodies, 6), along twists x of placement @ SE3.exp(x); gravity (..., 3).
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -254,7 +257,8 @@ def hybrid_dynamics_vjp(
     f_ext_frame: str = "body",
     outputs: Sequence[str] | None = None,
 ) -> HybridDynamicsGradient:
-    """Gradients of w_a . a + w_tau . tau over the results (a, tau) of `hybrid_dynamics`, in O(n); weights left out are zero."""
+    """Gradients of w_a . a + w_tau . tau over the results (a, tau) of `hybrid_dynamics`, in O(n); weights left out
+    are zero."""
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),

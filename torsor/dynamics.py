@@ -1,12 +1,14 @@
 """Inverse, forward and hybrid dynamics, the mass matrix, and what is made of them.
 
-Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ..., whose
-batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among threads: 1 by default,
-0 for one per core. Results for one state are the same to the last bit whatever batch, lane, thread or order of bodies it is
-computed in. A state that holds NaN or infinity gives NaN in its own results and in no other's.
+Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
+whose batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among
+threads: 1 by default, 0 for one per core. Results for one state are the same to the last bit whatever batch, lane,
+thread or order of bodies it is computed in. A state that holds NaN or infinity gives NaN in its own results and in no
+other's.
 
-`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with `f_ext_frame="world"` in
-the world's frame (moment about the world's origin), with "local_world_aligned" in the world's axes, moment about the body's origin.
+`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with
+`f_ext_frame="world"` in the world's frame (moment about the world's origin), with "local_world_aligned" in the
+world's axes, moment about the body's origin.
 """
 
 from __future__ import annotations
@@ -117,8 +119,8 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
         mask = array
     else:
         raise TypeError(
-            f"prescribed has dtype {array.dtype} and shape {array.shape}, expected names of joints or a mask of bool of "
-            f"shape ({model.nv},)"
+            f"prescribed has dtype {array.dtype} and shape {array.shape}, expected names of joints or a mask of bool "
+            f"of shape ({model.nv},)"
         )
     return mask.astype(np.uint8).tobytes()
 
@@ -176,7 +178,8 @@ def bias_forces(
     threads: int = 1,
     f_ext_frame: str = "body",
 ) -> FloatArray:
-    """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external ones."""
+    """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external
+    ones."""
     return _inverse_dynamics(model, q, v, None, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)
 
 
@@ -203,7 +206,8 @@ def kinetic_energy(
 
 
 def potential_energy(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not count."""
+    """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not
+    count."""
     return _core.potential_energy(model, q, out, threads)
 
 
@@ -239,7 +243,8 @@ def centroidal_momentum_matrix(
 
 
 def center_of_mass(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not count."""
+    """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not
+    count."""
     return _core.center_of_mass(model, q, out, threads)
 
 

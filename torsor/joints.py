@@ -1,8 +1,8 @@
 """Every joint, as a small frozen description; and the contract for joints of the user's own.
 
 A joint is a map q -> T(q), the pose of the child's frame in the joint's frame, with T at the neutral q the identity
-except for splines. Its velocity v gives the child's twist S(q) v in the child's frame. Joints with q in R^n have
-v = dq/dt; the quaternion joints (`Spherical`, `Free`) have v in the child's frame, and derivatives with respect to q are
+except for splines. Its velocity v gives the child's twist S(q) v in the child's frame. Joints with q in R^n have v =
+dq/dt; the quaternion joints (`Spherical`, `Free`) have v in the child's frame, and derivatives with respect to q are
 along `plus(q, dv)`.
 
 The core knows a few kinds of factors and makes every joint a chain of them: T = before K(q) before K(q) ... after.
@@ -68,7 +68,8 @@ def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
 
 
 def _z_to(axis: ArrayLike) -> Array:
-    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes. Analytic: takes complex steps."""
+    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes. Analytic: takes complex
+    steps."""
     z = np.asarray(axis)
     x = np.zeros(3)
     x[(int(np.abs(z.real).argmax()) + 1) % 3] = 1.0
@@ -133,7 +134,8 @@ class Joint(ABC):
         return np.concatenate([np.zeros(0)] + [_neutral(f) for f in self._factors[0]])
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """Coordinates (nq,) drawn over the joint's range: angles in (-pi, pi), lengths in (-1, 1), rotations uniform."""
+        """Coordinates (nq,) drawn over the joint's range: angles in (-pi, pi), lengths in (-1, 1), rotations
+        uniform."""
         return np.concatenate([np.zeros(0)] + [_random(f, rng) for f in self._factors[0]])
 
     @property
@@ -305,7 +307,8 @@ class Translational(Joint):
 @final
 @dataclass(frozen=True)
 class Universal(Joint):
-    """Rotation by q[0] about the first axis, then by q[1] about the second. Sueda 2021, 2.5.6, for the default axes x and y."""
+    """Rotation by q[0] about the first axis, then by q[1] about the second. Sueda 2021, 2.5.6, for the default axes x
+    and y."""
 
     axes: tuple[Vector, Vector] = (_AXES["X"], _AXES["Y"])
 
@@ -335,12 +338,13 @@ class Spherical(Joint):
 @final
 @dataclass(frozen=True)
 class SphericalEuler(Joint):
-    """Rotation by three angles about coordinate axes in turn, R = R_a(q[0]) R_b(q[1]) R_c(q[2]). Sueda 2021, Tables 1-3.
+    """Rotation by three angles about coordinate axes in turn, R = R_a(q[0]) R_b(q[1]) R_c(q[2]). Sueda 2021, Tables
+    1-3.
 
-    All 12 charts: "XYZ", "XZY", "YZX", "YXZ", "ZXY", "ZYX" and "XYX", "XZX", "YZY", "YXY", "ZXZ", "ZYZ". S is singular
-    where `det_S` is 0: at cos q[1] = 0 for three different axes, at sin q[1] = 0 otherwise (so at q = 0 too). There T and S
-    are still right, inverse dynamics holds, and forward dynamics raises `SingularMassMatrixError`; `switch` to another chart
-    before.
+    All 12 charts: "XYZ", "XZY", "YZX", "YXZ", "ZXY", "ZYX" and "XYX", "XZX", "YZY", "YXY", "ZXZ", "ZYZ". S is
+    singular where `det_S` is 0: at cos q[1] = 0 for three different axes, at sin q[1] = 0 otherwise (so at q = 0
+    too). There T and S are still right, inverse dynamics holds, and forward dynamics raises
+    `SingularMassMatrixError`; `switch` to another chart before.
     """
 
     chart: str = "ZYX"
@@ -356,7 +360,8 @@ class SphericalEuler(Joint):
         return _concatenate([_about(_REVOLUTE, _AXES[a]) for a in self.chart])
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """Angles (3,) over the chart, clear of its singularities: q[1] in (-0.4, 0.4) pi or, for a repeated axis, (0.1, 0.9) pi."""
+        """Angles (3,) over the chart, clear of its singularities: q[1] in (-0.4, 0.4) pi or, for a repeated axis,
+        (0.1, 0.9) pi."""
         q = np.pi * rng.uniform(-1.0, 1.0, 3)
         q[1] = 0.4 * q[1] + (np.pi / 2 if self._proper else 0.0)
         return q
@@ -533,8 +538,9 @@ class SplineSurface(Joint):
     Parameters
     ----------
     values : (6, m, n) array_like
-        Control values of the x, y, z translations, then of the rotations about x, y, z, applied in this order; m and n are
-        4 at least. q runs over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go on.
+        Control values of the x, y, z translations, then of the rotations about x, y, z, applied in this order; m and
+        n are 4 at least. q runs over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go
+        on.
     """
 
     values: tuple[tuple[tuple[float, ...], ...], ...]
@@ -554,13 +560,15 @@ class SplineSurface(Joint):
 class CustomJoint(Joint):
     """A joint of the user's own, with q in R^n, n from 1 to 6, written in Python.
 
-    Derive a class with an attribute `dofs` (that n) and the methods `T`, `S`, `dS` and `d2S`; the rest follows from them.
-    Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n, n, n). Set
-    `batched = True` when they also take (..., n), which spares a loop in Python. They must be written without abs, conj or
-    comparisons of complex numbers if complex steps are to go through them. `testing.check_joint` checks them all.
+    Derive a class with an attribute `dofs` (that n) and the methods `T`, `S`, `dS` and `d2S`; the rest follows from
+    them. Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n,
+    n, n). Set `batched = True` when they also take (..., n), which spares a loop in Python. They must be written
+    without abs, conj or comparisons of complex numbers if complex steps are to go through them. `testing.check_joint`
+    checks them all.
 
     To be sent to other processes and compared, an instance needs what Python asks for: to be picklable, and `__eq__`.
-    The methods run under the interpreter lock, for a few states at a time: such a joint is far slower than a built-in one.
+    The methods run under the interpreter lock, for a few states at a time: such a joint is far slower than a built-in
+    one.
     """
 
     dofs: int

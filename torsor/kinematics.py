@@ -1,9 +1,9 @@
 """Poses, velocities, accelerations and Jacobians of bodies and points.
 
-Batches, `out` and `threads` are as in `torsor.dynamics`. Twists and accelerations have the angular part first. `frame` says
-how they are expressed: "body", in the body's frame; "world", as spatial quantities of the world's frame (the linear part is
-that of the point at the world's origin); "local_world_aligned", those of the body's origin in the world's axes, where the
-acceleration is that of the origin as a point. Gravity is no part of accelerations.
+Batches, `out` and `threads` are as in `torsor.dynamics`. Twists and accelerations have the angular part first.
+`frame` says how they are expressed: "body", in the body's frame; "world", as spatial quantities of the world's frame
+(the linear part is that of the point at the world's origin); "local_world_aligned", those of the body's origin in the
+world's axes, where the acceleration is that of the origin as a point. Gravity is no part of accelerations.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def body_accelerations(
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Accelerations (..., nbodies, 6) of the bodies: in "body", the derivative of the components of the twist. Kim 2012, (40)."""
+    """Accelerations (..., nbodies, 6) of the bodies: in "body", the derivative of the components of the twist. Kim
+    2012, (40)."""
     return _core.body_accelerations(model, q, v, a, axes(frame), out, threads)
 
 
@@ -134,14 +135,16 @@ def point_jacobian(
 
 
 def maximal_jacobian(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """J (..., 6 nbodies, nv): the twists of all bodies, in their frames, one below the other, are J v. Sueda 2021, Alg. 2."""
+    """J (..., 6 nbodies, nv): the twists of all bodies, in their frames, one below the other, are J v. Sueda 2021,
+    Alg. 2."""
     return _core.maximal_jacobian(model, q, out, threads)
 
 
 def maximal_jacobian_dot(
     model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """The time derivative (..., 6 nbodies, nv) of `maximal_jacobian` when the model moves with v. Sueda 2021, Alg. 2."""
+    """The time derivative (..., 6 nbodies, nv) of `maximal_jacobian` when the model moves with v. Sueda 2021, Alg.
+    2."""
     return _core.maximal_jacobian_dot(model, q, v, out, threads)
 
 

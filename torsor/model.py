@@ -30,8 +30,8 @@ WORLD = "world"
 class Visual:
     """A shape that stands for a body in pictures.
 
-    `shape` is "box", "sphere", "cylinder", "capsule", "ellipsoid" or "mesh"; `size` its edge lengths, radius, or radius and
-    length; a mesh has the file name `mesh` and `mesh_scale` instead.
+    `shape` is "box", "sphere", "cylinder", "capsule", "ellipsoid" or "mesh"; `size` its edge lengths, radius, or
+    radius and length; a mesh has the file name `mesh` and `mesh_scale` instead.
     """
 
     shape: str
@@ -102,10 +102,12 @@ def _inertia_at(pose: Pose, parameters: Array) -> Array:
 
 
 def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
-    """What the core makes its model of, from (name, parent index or -1, joint's chain, placement, ten inertial parameters) rows.
+    """What the core makes its model of, from (name, parent index or -1, joint's chain, placement, ten inertial
+    parameters) rows.
 
-    Parents come first. Bodies on fixed joints are merged into those that carry them, and bodies are numbered depth first with the
-    children of each in order of their names, so that results do not depend on the order of the rows. All numbers may be complex.
+    Parents come first. Bodies on fixed joints are merged into those that carry them, and bodies are numbered depth
+    first with the children of each in order of their names, so that results do not depend on the order of the rows.
+    All numbers may be complex.
     """
     iq, iv, nq, nv = [], [], 0, 0
     children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
@@ -146,7 +148,7 @@ def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: A
         if core >= 0:
             inertias[core] = inertias[core] + _inertia_at(pose, parameters)
         frames[b] = (core, parent, _flat(pose), parameters.tolist(), _flat(placement))
-    rows = [tuple([*body, inertia.tolist()]) for body, inertia in zip(bodies, inertias, strict=True)]
+    rows = [(*body, inertia.tolist()) for body, inertia in zip(bodies, inertias, strict=True)]
     return nq, nv, gravity.tolist(), rows, frames, order, general
 
 
@@ -238,7 +240,8 @@ class ModelBuilder:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(parent, str) or (parent != WORLD and parent not in self._bodies):
             raise ModelError(
-                f"parent of {name!r} is {parent!r}, which is no body added so far; bodies are {listed([WORLD, *self._bodies])}"
+                f"parent of {name!r} is {parent!r}, which is no body added so far; "
+                f"bodies are {listed([WORLD, *self._bodies])}"
             )
         joint = Fixed() if joint is None else joint
         placement = SE3() if placement is None else placement
@@ -333,7 +336,8 @@ class Model:
 
     @cached_property
     def _index(self) -> dict[str, dict[str, int]]:
-        """Index of every body and joint by name; joints and bodies may share names, and then the kind asked for is meant."""
+        """Index of every body and joint by name; joints and bodies may share names, and then the kind asked for is
+        meant."""
         joints = {b.joint_name: i for i, b in enumerate(self.bodies)}
         bodies = {b.name: i for i, b in enumerate(self.bodies)}
         return {"joint": bodies | joints, "body": joints | bodies}
@@ -406,7 +410,8 @@ class Model:
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
     ) -> FloatArray:
-        """Random coordinates (nq,), or (*size, nq): each joint's own range, cut to its limits where these are finite."""
+        """Random coordinates (nq,), or (*size, nq): each joint's own range, cut to its limits where these are
+        finite."""
         rng = np.random.default_rng(rng)
         if size is not None:
             shape = (size,) if isinstance(size, int) else tuple(size)
@@ -449,8 +454,8 @@ class Model:
     def lock(self, positions: Mapping[str, ArrayLike]) -> Model:
         """A copy in which joints are welded at given coordinates: `lock({"finger": 0.02})`.
 
-        A locked body becomes part of the body that carries it: its inertia and visuals are merged there, its children hang
-        there, and its name is gone. A body locked to the world stays, on a fixed joint.
+        A locked body becomes part of the body that carries it: its inertia and visuals are merged there, its children
+        hang there, and its name is gone. A body locked to the world stays, on a fixed joint.
         """
         locked: dict[int, FloatArray] = {}
         for name, value in positions.items():

@@ -1,6 +1,7 @@
 """Derivatives of dynamics along one direction, in states, wrenches and the model itself. Kim 2012, Tables 5-7.
 
-The core's recursions run over dual numbers: one value and one tangent, at less than three times the cost of the function.
+The core's recursions run over dual numbers: one value and one tangent, at less than three times the cost of the
+function.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class ModelDirection:
     gravity : (3,), optional
         Rate of the gravity vector.
     joint : mapping from joint to mapping
-        Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n, 6) as twists of
-        the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of a Composite). Axes stay of unit
-        length: only the part of their rate across them counts.
+        Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
+        6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
+        a Composite). Axes stay of unit length: only the part of their rate across them counts.
     """
 
     inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
@@ -174,7 +175,8 @@ def forward_dynamics_tangent(
     out: ForwardDynamicsTangent | None = None,
     threads: int = 1,
 ) -> ForwardDynamicsTangent:
-    """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table 6."""
+    """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
+    6."""
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return ForwardDynamicsTangent(
         *_core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
@@ -200,7 +202,8 @@ def hybrid_dynamics_tangent(
     out: HybridDynamicsTangent | None = None,
     threads: int = 1,
 ) -> HybridDynamicsTangent:
-    """(a, tau) of hybrid dynamics and their derivatives along a direction; what is left out is zero. Kim 2012, Table 7."""
+    """(a, tau) of hybrid dynamics and their derivatives along a direction; what is left out is zero. Kim 2012, Table
+    7."""
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),

@@ -70,8 +70,8 @@ def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
 def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11) -> None:
     """Raises AssertionError unless T, S, dS, d2S, plus and minus of a joint agree with each other at a random q.
 
-    S against the complex step of T, dS of S, d2S of dS, Sdot and dSdot against them, and plus against minus; errors relative to
-    the largest entry, or 1. For a joint of the user's own the methods must take complex numbers.
+    S against the complex step of T, dS of S, d2S of dS, Sdot and dSdot against them, and plus against minus; errors
+    relative to the largest entry, or 1. For a joint of the user's own the methods must take complex numbers.
     """
     rng = np.random.default_rng(rng)
     q, n = joint.random(rng), joint.nv
@@ -151,8 +151,8 @@ def random_tree(
 ) -> Model:
     """A model of random shape: placements, inertias and gravity in general position.
 
-    `joints` are the joints to use, in order, or how many to draw from `example_joints`. Each body hangs on the one before it or,
-    with probability `branching`, on a random one.
+    `joints` are the joints to use, in order, or how many to draw from `example_joints`. Each body hangs on the one
+    before it or, with probability `branching`, on a random one.
     """
     rng = np.random.default_rng(rng)
     if isinstance(joints, int):

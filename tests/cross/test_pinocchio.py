@@ -57,9 +57,7 @@ class Pair:
             pose, inertia = testing.random_pose(rng), testing.random_inertia(rng)
             builder.add_body(f"b{k}", parent, ours, pose, inertia)
             joint = self.pin.addJoint(index, theirs, pin.SE3(pose.R, pose.p), f"b{k}")
-            self.pin.appendBodyToJoint(
-                joint, pin.Inertia(inertia.mass, inertia.com, inertia.I_com), pin.SE3.Identity()
-            )
+            self.pin.appendBodyToJoint(joint, pin.Inertia(inertia.mass, inertia.com, inertia.I_com), pin.SE3.Identity())
             path.append((f"b{k}", joint))
         self.ours = builder.build()
         self.data = self.pin.createData()

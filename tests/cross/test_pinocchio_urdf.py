@@ -13,11 +13,7 @@ from torsor.interop import from_pinocchio, to_pinocchio
 pin = pytest.importorskip("pinocchio")
 try:
     ROBOTS = Path(
-        str(
-            metadata.distribution("example-robot-data").locate_file(
-                "cmeel.prefix/share/example-robot-data/robots"
-            )
-        )
+        str(metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots"))
     )
 except metadata.PackageNotFoundError:
     pytest.skip("example-robot-data is not installed", allow_module_level=True)
@@ -52,9 +48,7 @@ WORKCELL = Path(__file__).parents[1] / "data" / "workcell.urdf"
 def load(path: Path, free: bool) -> tuple[ts.Model, Any]:
     model = ts.load_urdf(path, root=ts.Free() if free else None, mimic="ignore", unphysical="accept")
     reference = (
-        pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer())
-        if free
-        else pin.buildModelFromUrdf(str(path))
+        pin.buildModelFromUrdf(str(path), pin.JointModelFreeFlyer()) if free else pin.buildModelFromUrdf(str(path))
     )
     return model, reference
 
