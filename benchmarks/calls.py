@@ -96,6 +96,60 @@ def peer_calls(pair: Pair, states: States, threads: int = 1) -> dict[str, Call]:
     }
 
 
+def our_derivatives(model: ts.Model, states: States, threads: int = 1) -> dict[str, Call]:
+    """Our derivatives for these states: matrices, along a direction, in reverse; those of a batch write to arrays."""
+    q, v, a, tau = states.q, states.v, states.a, states.tau
+    inverse, forward = (
+        ts.inverse_dynamics_derivatives(model, q, v, a),
+        ts.forward_dynamics_derivatives(model, q, v, tau),
+    )
+    names = {
+        "ts": ts,
+        "model": model,
+        "inverse": inverse,
+        "forward": forward,
+        "inverse_tangent": ts.inverse_dynamics_tangent(model, q, v, a),
+        "forward_tangent": ts.forward_dynamics_tangent(model, q, v, tau),
+        "inverse_vjp": ts.inverse_dynamics_vjp(model, q, v, a, tau),
+        "forward_vjp": ts.forward_dynamics_vjp(model, q, v, tau, a),
+        **vars(states),
+    }
+
+    def call(name: str, arguments: str, out: str) -> Call:
+        options = "" if q.ndim == 1 else f", out={out}, threads={threads}"
+        return Call(f"ts.{name}(model, q, v, {arguments}{options})", names)
+
+    return {
+        "inverse": call("inverse_dynamics_derivatives", "a", "inverse"),
+        "forward": call("forward_dynamics_derivatives", "tau", "forward"),
+        "inverse tangent": call("inverse_dynamics_tangent", "a, dq=tau, dv=v, da=a", "inverse_tangent"),
+        "forward tangent": call("forward_dynamics_tangent", "tau, dq=tau, dv=v, dtau=a", "forward_tangent"),
+        "inverse vjp": call("inverse_dynamics_vjp", "a, tau", "inverse_vjp"),
+        "forward vjp": call("forward_dynamics_vjp", "tau, a", "forward_vjp"),
+    }
+
+
+def peer_derivatives(pair: Pair, states: States) -> dict[str, Call]:
+    """Pinocchio's derivatives for one state."""
+    names = {"pin": pin, "model": pair.peer, "data": pair.peer.createData(), **vars(peer_states(pair, states))}
+    return {
+        "inverse": Call("pin.computeRNEADerivatives(model, data, q, v, a)", names),
+        "forward": Call("pin.computeABADerivatives(model, data, q, v, tau)", names),
+    }
+
+
+def check_derivatives(pair: Pair, states: States, ours: Mapping[str, Call], theirs: Mapping[str, Call]) -> None:
+    """Check that our matrices and Pinocchio's are the same."""
+    order = to_pinocchio(pair.model, states.q, None, None, np.arange(pair.model.nv, dtype=float), order=pair.peer)[-1]
+    square = np.ix_(order.astype(int), order.astype(int))  # velocities differ by their order alone
+    for key, fields in (("inverse", ("dtau_dq", "dtau_dv")), ("forward", ("ddq_dq", "ddq_dv"))):
+        record = eval(ours[key].statement, dict(ours[key].names))
+        names = dict(theirs[key].names)
+        eval(theirs[key].statement, names)
+        for mine, field in zip(record, fields, strict=False):
+            agree(f"{pair.name}, {field}", mine[square], getattr(names["data"], field))
+
+
 def half_of_joints(model: ts.Model) -> NDArray[np.bool_]:
     """A mask (nv,) of every second joint that moves, beginning with the second."""
     mask = np.zeros(model.nv, np.bool_)

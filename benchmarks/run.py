@@ -24,10 +24,13 @@ from calls import (
     Call,
     Disagreement,
     agree,
+    check_derivatives,
     check_inverse,
     check_pair,
     our_calls,
+    our_derivatives,
     peer_calls,
+    peer_derivatives,
     random_states,
     result,
 )
@@ -203,6 +206,59 @@ def joints(plan: Plan) -> Iterator[Line]:
                 yield within(name, what, t["general"], t["parts"], 2.0)
 
 
+def derivatives(plan: Plan) -> Iterator[Line]:
+    """Lines of first derivatives: one state and batches, against Pinocchio's calls for one state after the other."""
+    for pair in robots():
+        progress(f"derivatives: {pair.name}")
+        states, many = random_states(pair.model), random_states(pair.model, plan.batch)
+        ours, theirs = our_derivatives(pair.model, states), peer_derivatives(pair, states)
+        check_derivatives(pair, states, ours, theirs)
+        matrices = {key: ours[key] for key in ("inverse", "forward")}
+        t = measure(_joined(ours=matrices, theirs=theirs), plan.effort)
+        for key, target in (("inverse", 2.4), ("forward", 2.5)):
+            what = f"derivatives of {key} dynamics, one state"
+            yield faster(pair.name, what, t[f"ours {key}"], t[f"theirs {key}"], target)
+        batch = our_derivatives(pair.model, many)
+        calls = {key: batch[key] for key in ("inverse", "forward")}
+        size = 3 * plan.batch * pair.model.nv**2
+        calls["write"] = Call("target.fill(1.0)", {"target": np.ones(size)})
+        b = measure(calls, plan.effort, plan.batch)
+        target = 10.0 if pair.name == "panda" else 3.3
+        yield faster(pair.name, "derivatives of inverse dynamics, batch", b["inverse"], t["theirs inverse"], target)
+        yield faster(pair.name, "derivatives of forward dynamics, batch", b["forward"], t["theirs forward"])
+        yield within(pair.name, "inverse, batch : writing as many bytes", b["inverse"], b["write"])
+
+
+def directions(plan: Plan) -> Iterator[Line]:
+    """Lines of derivatives along a direction and in reverse, in batches, against the function itself."""
+    for pair in robots():
+        progress(f"directions: {pair.name}")
+        states = random_states(pair.model, plan.batch)
+        functions, calls = our_calls(pair.model, states), our_derivatives(pair.model, states)
+        for key in ("inverse", "forward"):
+            group = {"function": functions[key], "tangent": calls[f"{key} tangent"], "vjp": calls[f"{key} vjp"]}
+            t = measure(group, plan.effort, plan.batch)
+            yield within(pair.name, f"{key} dynamics, along a direction", t["tangent"], t["function"], 3.0)
+            yield within(pair.name, f"{key} dynamics, in reverse", t["vjp"], t["function"], 5.0)
+
+
+def growth(plan: Plan) -> Iterator[Line]:
+    """Lines of how the time of derivatives grows with n d, velocities times depth: the exponent between two sizes."""
+    sizes = {
+        "chains": [ts.models.chain(n) for n in (20, 40, 80)],
+        "balanced trees": [ts.models.tree(d, 2) for d in (4, 5, 6)],
+    }
+    for name, group in sizes.items():
+        progress(f"growth: {name}")
+        calls = {m.name + str(m.nv): our_derivatives(m, random_states(m, 64))["inverse"] for m in group}
+        t = list(measure(calls, plan.effort, 64).values())
+        depth = [m.nv if name == "chains" else np.log2(m.nv + 1) for m in group]
+        product = [m.nv * d for m, d in zip(group, depth, strict=True)]
+        exponent = np.log(t[-1] / t[0]) / np.log(product[-1] / product[0])
+        what = f"derivatives of inverse dynamics, {group[0].nv} to {group[-1].nv}"
+        yield Line(name, what, t[-1], t[0], float(exponent), unit="")
+
+
 def importing(plan: Plan) -> Iterator[Line]:
     """The line of the import: how much longer it takes than that of NumPy."""
     progress("import")
@@ -248,6 +304,11 @@ SECTIONS = {
     "threads": Section("Batch of {batch}, two threads against one", ("two", "one", "speed-up"), threads),
     "length": Section("Time per link, chains of {lengths}", ("most", "least", "ratio"), length),
     "joints": Section("General joints, per state, trees of {links} links", ("general", "in parts", "ratio"), joints),
+    "derivatives": Section("First derivatives, per state", ("torsor", "Pinocchio", "speed-up"), derivatives),
+    "directions": Section(
+        "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
+    ),
+    "growth": Section("Growth with velocities times depth", ("largest", "smallest", "exponent"), growth),
     "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
     "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
 }

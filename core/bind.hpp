@@ -207,9 +207,10 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   if constexpr (K::outputs == 1) {
     return results[0];
   } else {
-    nb::list all;
-    for (auto& r : results) all.append(r.is_valid() ? r : nb::none());
-    return nb::tuple(all);
+    nb::object all = nb::steal(PyTuple_New(K::outputs));
+    for (int i = 0; i < K::outputs; ++i)
+      PyTuple_SET_ITEM(all.ptr(), i, results[i].is_valid() ? results[i].release().ptr() : nb::none().release().ptr());
+    return all;
   }
 }
 

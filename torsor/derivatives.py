@@ -128,7 +128,8 @@ def inverse_dynamics_derivatives(
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    return InverseDynamicsDerivatives(*_core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads))
+    record = _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
+    return tuple.__new__(InverseDynamicsDerivatives, record)  # without the detour through its constructor
 
 
 def forward_dynamics_derivatives(
@@ -147,9 +148,8 @@ def forward_dynamics_derivatives(
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(ForwardDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    return ForwardDynamicsDerivatives(
-        *_core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
-    )
+    record = _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
+    return tuple.__new__(ForwardDynamicsDerivatives, record)
 
 
 def hybrid_dynamics_derivatives(

@@ -98,15 +98,17 @@ def hybrid_dynamics(
         As for every function here; `out` is a pair of arrays.
     """
     given = prescribed_mask(model, prescribed)
-    rest = np.zeros(model.nv)
-    a = rest if a is None else a
-    tau = rest if tau is None else tau
+    if a is None or tau is None:
+        rest = np.zeros(model.nv)
+        a, tau = rest if a is None else a, rest if tau is None else tau
     options = {"prescribed": given, "axes": axes(f_ext_frame, "f_ext_frame")}
     return _core.hybrid_dynamics(model, q, v, a, tau, f_ext, options, out, threads)
 
 
 def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     """One byte for each velocity: 1 if its acceleration is prescribed."""
+    if type(prescribed) is np.ndarray and prescribed.dtype == np.bool_ and prescribed.shape == (model.nv,):
+        return prescribed.tobytes()
     require_model(model)
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")

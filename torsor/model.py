@@ -347,12 +347,12 @@ class Model:
         """Number of bodies, the world not counted."""
         return len(self.bodies)
 
-    @property
+    @cached_property
     def nq(self) -> int:
         """Number of coordinates: the length of q."""
         return self.joints[-1].q_slice.stop if self.bodies else 0
 
-    @property
+    @cached_property
     def nv(self) -> int:
         """Number of velocities: the length of v, a and tau."""
         return self.joints[-1].v_slice.stop if self.bodies else 0
