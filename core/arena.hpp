@@ -32,6 +32,14 @@ class Arena {
       used_ = 0;
     }
   }
+  // Gives back memory that one large call took.
+  void trim() {
+    constexpr std::size_t keep = std::size_t(1) << 25;
+    if (total_ <= keep) return;
+    blocks_.clear();
+    block_ = nullptr;
+    capacity_ = used_ = total_ = 0;
+  }
   int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
   int singular_lane = 0;
 

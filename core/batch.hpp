@@ -6,10 +6,12 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include "arena.hpp"
 #include "dual.hpp"
@@ -46,7 +48,10 @@ class Lease {
     arena_ = stack_.arenas[stack_.depth++].get();
     arena_->singular_joint = -1;
   }
-  ~Lease() { --stack_.depth; }
+  ~Lease() {
+    --stack_.depth;
+    arena_->trim();
+  }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   Arena& operator*() { return *arena_; }
@@ -109,8 +114,11 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }
 
+// `poll` is called by this thread every now and then, and may throw to end the batch.
 template <class K>
-void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads) {
+void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads,
+               void (*poll)()) {
+  const auto caller = std::this_thread::get_id();
   constexpr int64_t block = 16 * kLanes;  // states that a thread takes at a time
   std::atomic<int64_t> next{0};
   std::mutex mutex;
@@ -118,7 +126,12 @@ void run_batch(const Model& m, const Options& options, const Row* in, const Row*
   in_parallel(states <= block ? 1 : threads, [&] {
     try {
       Lease lease;
+      auto last = std::chrono::steady_clock::now();
       for (;;) {
+        if (const auto now = std::chrono::steady_clock::now(); now - last > std::chrono::milliseconds(50)) {
+          last = now;
+          if (std::this_thread::get_id() == caller) poll();
+        }
         const int64_t begin = next.fetch_add(block), end = std::min(begin + block, states);
         if (begin >= states) return;
         for (int64_t s = begin; s < end; s += kLanes)

@@ -111,6 +111,7 @@ constexpr int64_t kReleaseAbove = 64;
 nb::object core_model(nb::handle model);  // of a torsor.Model
 int thread_count(nb::handle threads);
 nb::object check_module();
+void check_signals();  // throws what a signal's handler raises
 
 // Whether a kernel takes complex numbers: all but those that run over dual ones (K::has_complex = false).
 template <class K, class = void>
@@ -127,7 +128,7 @@ void execute(const Model& m, const Options& options, const Call& call, const Row
     } else if (call.batch_ndim == 0) {
       run_one<K, double>(m, options, in, out, 0);
     } else {
-      run_batch<K>(m, options, in, out, call.states, threads);
+      run_batch<K>(m, options, in, out, call.states, threads, check_signals);
     }
   };
   if (call.states * m.n() > kReleaseAbove) {

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
+#include "inverse_dynamics.hpp"
 
 namespace torsor {
 
@@ -31,9 +32,11 @@ C number(nb::handle value) {
   }
 }
 template <class C>
-std::vector<C> numbers(nb::handle list) {
+std::vector<C> numbers(nb::handle list, std::size_t size = 0) {
   std::vector<C> out;
   for (nb::handle value : list) out.push_back(number<C>(value));
+  if (size != 0 && out.size() != size)
+    throw std::invalid_argument("torsor: a list of a model's numbers has the wrong length");
   return out;
 }
 template <class C>
@@ -87,6 +90,8 @@ class PythonJoint final : public CustomJoint {
   }
   nb::object joint_;
   int n_;
+  friend int traverse(PyObject*, visitproc, void*);
+  friend int clear(PyObject*);
 };
 
 template <class C>
@@ -126,7 +131,7 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
   m->nq = nq;
   m->nv = nv;
   m->order = order;
-  m->gravity = read3(numbers<C>(gravity).data());
+  m->gravity = read3(numbers<C>(gravity, 3).data());
   for (nb::handle g : general) m->general.push_back(read_general<C>(nb::cast<nb::tuple>(g)));
   for (nb::handle item : bodies) {
     nb::tuple t = nb::cast<nb::tuple>(item);
@@ -139,16 +144,15 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.joint = nb::cast<int>(t[5]);
     b.general = nb::cast<int>(t[6]);
     b.pitch = number<C>(t[7]);
-    b.M = read_pose(numbers<C>(t[8]).data());
-    b.I = read_inertia(numbers<C>(t[9]).data());
+    b.M = read_pose(numbers<C>(t[8], 12).data());
+    b.I = read_inertia(numbers<C>(t[9], 10).data());
     const Sym3<C>& J = b.I.J;
-    const C half = 0.5 * (J.xx + J.yy + J.zz);
-    b.Sigma = {half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
+    b.Sigma = pseudo_inertia(J);
+    b.subtree_mass = b.I.m;
     b.massless =
         equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
-    if (b.parent >= 0 && m->bodies[b.parent].joint == b.joint) m->bodies[b.parent].inner = true;
     m->bodies.push_back(b);
     m->links.push_back({b.parent, b.iv, b.nv, b.kind == Kind::revolute});
   }
@@ -157,17 +161,20 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     auto& b = m->bodies[i];
     b.leaf = !seen[i];
     b.last_child = b.parent >= 0 && !seen[b.parent];
-    if (b.parent >= 0) seen[b.parent] = true;
+    if (b.parent >= 0) {
+      seen[b.parent] = true;
+      m->bodies[b.parent].subtree_mass += b.subtree_mass;
+    }
   }
   for (nb::handle item : frames) {
     nb::tuple t = nb::cast<nb::tuple>(item);
     typename ModelT<C>::Frame f{};
     f.body = nb::cast<int>(t[0]);
     f.parent = nb::cast<int>(t[1]);
-    f.pose = read_pose(numbers<C>(t[2]).data());
+    f.pose = read_pose(numbers<C>(t[2], 12).data());
     f.same = is_identity(f.pose);
-    f.I = read_inertia(numbers<C>(t[3]).data());
-    f.placement = read_pose(numbers<C>(t[4]).data());
+    f.I = read_inertia(numbers<C>(t[3], 10).data());
+    f.placement = read_pose(numbers<C>(t[4], 12).data());
     m->frames.push_back(f);
   }
 }
@@ -176,6 +183,22 @@ void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list g
   tangent_step = step;
   build(m, nq, nv, gravity, bodies, frames, order, general);
 }
+
+// For the garbage collector: a joint written in Python may refer back to a model that it is in.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const auto& general : nb::inst_ptr<Model>(self)->general)
+    if (general.custom) Py_VISIT(static_cast<PythonJoint*>(general.custom.get())->joint_.ptr());
+  return 0;
+}
+int clear(PyObject* self) {
+  for (auto& general : nb::inst_ptr<Model>(self)->general)
+    if (general.custom) static_cast<PythonJoint*>(general.custom.get())->joint_ = nb::none();
+  return 0;
+}
+PyType_Slot model_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 PyObject* core_name = nullptr;  // "_core", interned
 PyTypeObject* core_type = nullptr;
@@ -196,7 +219,7 @@ nb::object core_model(nb::handle model) {
 
 int thread_count(nb::handle threads) {
   long n = -1;
-  if (PyLong_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
+  if (PyIndex_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
     n = PyLong_AsLong(threads.ptr());
     if (PyErr_Occurred()) PyErr_Clear();
   }
@@ -232,6 +255,11 @@ Options read_options(nb::handle value) {
   return options;
 }
 
+void check_signals() {
+  nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 nb::object check_module() { return nb::module_::import_("torsor._check"); }
 
 }  // namespace torsor
@@ -246,7 +274,8 @@ NB_MODULE(_core, module) {
   if (import_numpy() < 0) throw nb::python_error();
   core_name = PyUnicode_InternFromString("_core");
   module.attr("lanes") = kLanes;
-  nb::class_<Model> model(module, "Model");
+  nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
+  nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
   model.def("__init__", build<double>);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   core_type = reinterpret_cast<PyTypeObject*>(model.ptr());

@@ -11,16 +11,13 @@
 
 namespace torsor {
 
-// Whether a pivot D = S.I S is nothing but rounding: below 1e-14 of what the column could have given before the columns after
-// it were eliminated. Not a number is not singular: it came in and goes out.
+// Whether a pivot D = S.I S is nothing but rounding: below 1e-14 of what it would be if the joints beyond were rigid, for the
+// largest column of the joint. Not a number is not singular: it came in and goes out.
 template <class S>
-struct Scale {  // traces of the blocks A and M of the articulated inertia before its joint's columns are eliminated
+struct
+    Scale {  // of a subtree as if it were rigid: trace of its inertia about the body's origin, and three times its mass
   S angular, linear;
 };
-template <class S>
-TORSOR_INLINE Scale<S> scale_of(const ArticulatedInertia<S>& I) {
-  return {I.A.xx + I.A.yy + I.A.zz, I.M.xx + I.M.yy + I.M.zz};
-}
 template <class Joint, class S>
 TORSOR_INLINE auto is_singular(const S& D, const Scale<S>& scale, const Motion<S>& column) {
   S limit(1e-150);  // its square is still a number: a massless body is singular too
@@ -30,6 +27,15 @@ TORSOR_INLINE auto is_singular(const S& D, const Scale<S>& scale, const Motion<S
   if constexpr (Joint::linear)
     limit = mul_add(Joint::unit ? share : share * dot(column.v, column.v), scale.linear, limit);
   return less(D * D, limit * limit);
+}
+// Of two columns the longer one, part by part: what the columns of one joint are measured by.
+template <class S>
+TORSOR_INLINE Motion<S> longer(const Motion<S>& a, const Motion<S>& b) {
+  const auto pick = [](const Vec3<S>& x, const Vec3<S>& y) -> Vec3<S> {
+    const auto second = less(dot(x, x), dot(y, y));
+    return {select(second, y.x, x.x), select(second, y.y, x.y), select(second, y.z, x.z)};
+  };
+  return {pick(a.w, b.w), pick(a.v, b.v)};
 }
 template <class Mask>
 TORSOR_INLINE void note_singular(Arena& arena, const Mask& mask, int joint) {
@@ -48,7 +54,8 @@ struct ForwardDynamicsBody {
   ArticulatedInertia<S> I;  // articulated-body inertia: from the children, then with the body's own
   Force<S> B;               // its bias, likewise: the force at acceleration zeta
   Motion<S> A;              // acceleration beyond zeta
-  Scale<S> scale;
+  Vec3<S> h;  // of the subtree as if it were rigid: first moment, and trace of the inertia, about the origin
+  S trace;
 };
 template <class S>
 struct ForwardDynamicsColumn {
@@ -78,7 +85,8 @@ TORSOR_INLINE S pair(const Motion<S>& column, const Force<S>& F) {
 
 // x with I x = F, by L D L^T.
 template <class S>
-inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, const Force<S>& F) {
+inline Motion<S> solve(Arena& arena, int joint, const Scale<S>& size, const ArticulatedInertia<S>& I,
+                       const Force<S>& F) {
   const Sym3<S>&A = I.A, &M = I.M;
   const Mat3<S>& H = I.H;
   S L[6][6] = {{A.xx},
@@ -88,7 +96,7 @@ inline Motion<S> solve(Arena& arena, int joint, const ArticulatedInertia<S>& I, 
                {H.y.x, H.y.y, H.y.z, M.xy, M.yy},
                {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}};
   S x[6] = {F.n.x, F.n.y, F.n.z, F.f.x, F.f.y, F.f.z}, inverse[6];
-  const S trace[2] = {A.xx + A.yy + A.zz, M.xx + M.yy + M.zz};
+  const S trace[2] = {size.angular, size.linear};
 #pragma GCC unroll 6
   for (int j = 0; j < 6; ++j) {
     S d[6];
@@ -178,6 +186,8 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
     if (body.leaf || f_ext != nullptr) {
       b.I = zero_articulated<S>();
       b.B = zero_force<S>();
+      b.h = zero3<S>();
+      b.trace = S(0.0);
     }
   }
   if (f_ext != nullptr)
@@ -200,6 +210,15 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       Pi += I;
       beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
                        cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
+      b.h += I.h;
+      b.trace += S(body.I.J.xx + body.I.J.yy + body.I.J.zz);
+    }
+    const Scale<S> scale{b.trace, S(3.0 * body.subtree_mass)};
+    if (p != nullptr) {
+      const Vec3<S> h = mul_add(body.subtree_mass, b.r, b.h);
+      const S trace = mul_add(S(2.0), dot(b.r, b.h + h), b.trace);
+      p->h = start ? h : p->h + h;
+      p->trace = start ? trace : p->trace + trace;
     }
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
@@ -215,11 +234,11 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       }
       continue;
     }
-    Scale<S> scale = scale_of(Pi);
-    if (body.inner) scale = {scale.angular + bodies[i + 1].scale.angular, scale.linear + bodies[i + 1].scale.linear};
-    b.scale = scale;
     visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
+      Motion<S> largest = joint.column(b.R, 0);
+      if constexpr (!Joint::constant)
+        for (int k = 1; k < joint.nv; ++k) largest = longer(largest, joint.column(b.R, k));
       for (int k = joint.nv - 1; k >= 0; --k) {
         const int d = body.iv + k;
         auto& c = columns[d];
@@ -230,7 +249,7 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
           beta = mul_add(a[d], c.U, beta);
         } else {
           const S D = pair<Joint>(column, c.U);
-          note_singular(arena, is_singular<Joint>(D, scale, column), body.joint);
+          note_singular(arena, is_singular<Joint>(D, scale, Joint::constant ? column : largest), body.joint);
           c.Psi = S(1.0) / D;
           c.u = (tau[d] - pair<Joint>(column, beta)) * c.Psi;
           Pi.subtract(c.Psi, c.U);
@@ -267,7 +286,7 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
       const Force<S> F{b.R * read3(t) - b.B.n, b.R * read3(t + 3) - b.B.f};
-      const Motion<S> A = solve(arena, body.joint, b.I, F);
+      const Motion<S> A = solve(arena, body.joint, Scale<S>{b.trace, S(3.0 * body.subtree_mass)}, b.I, F);
       write3(transposed(b.R, A.w - b.A.w), a + body.iv);
       write3(transposed(b.R, A.v - b.A.v), a + body.iv + 3);
       b.A = A;

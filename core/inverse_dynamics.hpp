@@ -18,6 +18,13 @@ struct InverseDynamicsBody {
   Force<S> F;
 };
 
+// Integral of x x^T dm: tr(J)/2 1 - J, written so that what is equal in two moments cancels exactly.
+template <class C>
+inline Sym3<C> pseudo_inertia(const Sym3<C>& J) {
+  return {
+      0.5 * ((J.yy - J.xx) + J.zz), 0.5 * ((J.zz - J.yy) + J.xx), 0.5 * ((J.xx - J.zz) + J.yy), -J.xy, -J.xz, -J.yz};
+}
+
 // [wdot] + w w^T - (w.w) 1
 template <class S>
 TORSOR_INLINE Mat3<S> acceleration_matrix(const Vec3<S>& w, const Vec3<S>& wdot) {

@@ -2,6 +2,7 @@
 // first loop (factor) depends on q alone, the other two (solve) run once for each right-hand side.
 #pragma once
 #include "forward_dynamics.hpp"
+#include "mass_matrix.hpp"
 
 namespace torsor {
 
@@ -53,7 +54,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   f.B = arena.get<Force<S>>(n);
   f.A = arena.get<Motion<S>>(n);
   auto* I = arena.get<ArticulatedInertia<S>>(n);
-  auto* scale = arena.get<Scale<S>>(n);
+  const auto* rigid = composite_inertias(m, arena, f.bodies);
   for (int i = 0; i < n; ++i)
     I[i] = m.bodies[i].massless ? zero_articulated<S>() : articulated(rotate(f.bodies[i].X.R, m.bodies[i].I));
   if (body_terms != nullptr)
@@ -62,14 +63,17 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     ArticulatedInertia<S> Pi = I[i];
-    scale[i] = scale_of(Pi);
-    if (body.inner) scale[i] = {scale[i].angular + scale[i + 1].angular, scale[i].linear + scale[i + 1].linear};
+    const Sym3<S>& J = rigid[i].J;
+    const Scale<S> scale{J.xx + J.yy + J.zz, S(3.0) * rigid[i].m};
+    Motion<S> largest = f.columns[body.iv];
+    for (int k = body.iv + 1; k < body.iv + body.nv; ++k) largest = longer(largest, f.columns[k]);
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
       f.U[k] = Pi * f.columns[k];
       if (f.held(k)) continue;
       S D = dot(f.columns[k], f.U[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
-      note_singular(arena, is_singular<Screw<double>>(D, scale[i], f.columns[k]), body.joint);
+      note_singular(arena, is_singular<Screw<double>>(D, scale, body.general >= 0 ? largest : f.columns[k]),
+                    body.joint);
       f.Psi[k] = S(1.0) / D;
       Pi.subtract(f.Psi[k], f.U[k]);
     }

@@ -52,7 +52,6 @@ struct ModelT {
     Kind kind;
     int iq, iv, nv;
     bool massless;    // and nothing merged into it
-    bool inner;       // not the last of its joint's chain: the next body is its only child
     bool offset;      // the joint's frame may stand away from the parent's origin
     bool leaf;        // no body hangs on it
     bool last_child;  // no sibling comes after it
@@ -61,7 +60,8 @@ struct ModelT {
     C pitch;
     SE3<C> M;  // from the parent's frame to the joint's, at q = 0 of a z joint
     RigidInertia<C> I;
-    Sym3<C> Sigma;  // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
+    C subtree_mass;  // its own and of all bodies beyond
+    Sym3<C> Sigma;   // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
   };
   struct Frame {        // a body of the user's
     int body;           // that carries it, or -1

@@ -48,9 +48,7 @@ void joint_reactions(const Model& m, Arena& arena, const S* q, const S* v, const
       wdot = transposed(C, b.wdot);
       acc = transposed(C, mul_add(acceleration_matrix(b.w, b.wdot), frame.pose.p, b.acc));
     }
-    const Sym3<double>& J = frame.I.J;
-    const double half = 0.5 * (J.xx + J.yy + J.zz);
-    const Sym3<double> Sigma{half - J.xx, half - J.yy, half - J.zz, -J.xy, -J.xz, -J.yz};
+    const Sym3<double> Sigma = pseudo_inertia(frame.I.J);
     Force<S> own = inertial_force(frame.I, Sigma, acceleration_matrix(w, wdot), acc);
     if (f_ext != nullptr) {
       own.n -= read3(f_ext + 6 * f);

@@ -455,8 +455,23 @@ template <class S>
 TORSOR_INLINE Quaternion<S> read_quaternion(const S* q) {
   return {read3(q), q[3]};
 }
+// q scaled so that its square is a number, where it is so long or short that it would not be.
 template <class S>
-TORSOR_INLINE Quaternion<S> normalized(const Quaternion<S>& q) {
+TORSOR_INLINE Quaternion<S> tamed(const Quaternion<S>& q) {
+  const S square = dot_add(q.v, q.v, q.w * q.w), least(1e-200), most(1e200);
+  const auto tiny = less(square, least), huge = less(most, square);
+  if (__builtin_expect(any(tiny) || any(huge), 0)) {
+    const S k = select(tiny, S(1e150), select(huge, S(1e-150), S(1.0)));
+    const Quaternion<S> once{k * q.v, k * q.w};
+    const S again = dot_add(once.v, once.v, once.w * once.w);  // once more brings in all numbers there are
+    const S l = select(less(again, least), S(1e150), select(less(most, again), S(1e-150), S(1.0)));
+    return {l * once.v, l * once.w};
+  }
+  return q;
+}
+template <class S>
+TORSOR_INLINE Quaternion<S> normalized(const Quaternion<S>& given) {
+  const Quaternion<S> q = tamed(given);
   const S s = S(1.0) / square_root(dot_add(q.v, q.v, q.w * q.w));
   return {s * q.v, s * q.w};
 }
@@ -466,7 +481,8 @@ TORSOR_INLINE Quaternion<S> operator*(const Quaternion<S>& a, const Quaternion<S
 }
 // The rotation matrix of a quaternion of any length but 0.
 template <class S>
-TORSOR_INLINE Mat3<S> matrix(const Quaternion<S>& q) {
+TORSOR_INLINE Mat3<S> matrix(const Quaternion<S>& given) {
+  const Quaternion<S> q = tamed(given);
   const S s = S(2.0) / dot_add(q.v, q.v, q.w * q.w);
   const Vec3<S> d = s * q.v;
   const S xx = q.v.x * d.x, yy = q.v.y * d.y, zz = q.v.z * d.z, xy = q.v.x * d.y, xz = q.v.x * d.z, yz = q.v.y * d.z;

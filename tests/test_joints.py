@@ -2,6 +2,8 @@
 
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
 from itertools import combinations, permutations
 
@@ -700,6 +702,27 @@ def test_custom_joints_and_their_models_are_freed():
     del joint, model
     gc.collect()
     assert [x() for x in gone] == [None, None]
+
+
+SCRIPT = """
+import numpy as np, torsor as ts
+class Slide(ts.CustomJoint):
+    dofs = 1
+    def T(self, q): return ts.Prismatic((1, 0, 0)).T(q)
+    def S(self, q): return ts.Prismatic((1, 0, 0)).S(q)
+    def dS(self, q): return np.zeros((6, 1, 1))
+    def d2S(self, q): return np.zeros((6, 1, 1, 1))
+joint = Slide()
+model = ts.ModelBuilder().add_body("a", "world", joint).build()
+print(ts.body_poses(model, joint.plus([0.5], [0.5]))[0, 0, 3])
+"""
+
+
+def test_a_script_with_a_custom_joint_ends_in_silence(tmp_path):
+    # its class, model and module hold each other; started elsewhere, it finds the package where this process did
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("1.0\n", "")
 
 
 def test_custom_joints_may_call_the_library():

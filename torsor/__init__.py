@@ -119,6 +119,10 @@ def __getattr__(name: str) -> Any:
     return getattr(module, name, module)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 __all__ = [
     "Body",
     "Composite",

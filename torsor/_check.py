@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ _AXES = {"body": 0, "world": 1, "local_world_aligned": 2}
 
 def axes(frame: str, name: str = "frame") -> int:
     """The core's number of a frame of expression."""
-    if frame not in _AXES:
+    if not isinstance(frame, str) or frame not in _AXES:
         raise ValueError(f"{name} is {frame!r}, expected 'body', 'world' or 'local_world_aligned'")
     return _AXES[frame]
 
@@ -45,7 +46,7 @@ def listed(names: Sequence[str]) -> str:
 def _reason(model: Any, shape: tuple[int, ...]) -> str:
     """Why an array of this kind has the length that it has."""
     joints = getattr(model, "joints", None)
-    if joints is None or not shape:
+    if not hasattr(model, "nbodies") or joints is None or not shape:
         return ""
     nq, nv, nbodies = model.nq, model.nv, model.nbodies
     longer = [j for j in joints if j.nq != j.nv]
@@ -117,6 +118,8 @@ def prepare(
     for i, ((_, shape, _), a) in enumerate(zip(in_slots, arrays, strict=True)):
         if a is None:
             continue
+        if a.ndim > len(shape) and prod(a.shape[: a.ndim - len(shape)]) == 1 != prod(batch):
+            a = a.reshape(shape)  # one for all states: the core repeats it
         if a.ndim > len(shape) and a.shape != batch + shape:
             a = np.broadcast_to(a, batch + shape)
         arrays[i] = np.require(a, dtype, _LAYOUT)
@@ -155,7 +158,7 @@ def prepare(
 def raise_singular(model: Any, joint: int, state: int | None) -> None:
     """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
     only one."""
-    where = "" if state is None else f" in state {state} of the batch"
+    where = "" if state is None else f" in state {state} of the batch (counted flat)"
     name = model.joints[joint].name if hasattr(model, "joints") else "?"
     raise SingularMassMatrixError(
         f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "

@@ -10,7 +10,7 @@ cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -104,7 +104,7 @@ def _wanted(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
     """One bit for each field that is asked for."""
     if outputs is None:
         return (1 << len(fields)) - 1
-    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
     for name in names:
         if name not in fields:
             raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
@@ -230,14 +230,13 @@ def forward_dynamics_vjp(
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "wanted": sum(1 << core for k, core in enumerate(keep) if wanted >> k & 1),
     }
+    slots: object = None
     if out is not None:
-        slots: list[FloatArray | None] = [None] * len(HybridDynamicsGradient._fields)
-        for core, array in zip(keep, out, strict=True):
-            slots[core] = array
-        full: object = tuple(slots)
-    else:
-        full = None
-    result = _core.hybrid_dynamics_vjp(model, q, v, None, tau, w, None, f_ext, options, full, threads)
+        if not isinstance(out, (tuple, list)) or len(out) != len(fields):
+            raise TypeError(f"out must be a tuple of {len(fields)} arrays, got {type(out).__name__}")
+        given = dict(zip(fields, out, strict=True))
+        slots = tuple(given.get(name) for name in HybridDynamicsGradient._fields)
+    result = _core.hybrid_dynamics_vjp(model, q, v, None, tau, w, None, f_ext, options, slots, threads)
     return ForwardDynamicsGradient(*(result[core] for core in keep))
 
 

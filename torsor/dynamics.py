@@ -3,8 +3,7 @@
 Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
 whose batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among
 threads: 1 by default, 0 for one per core. Results for one state are the same to the last bit whatever batch, lane,
-thread or order of bodies it is computed in. A state that holds NaN or infinity gives NaN in its own results and in no
-other's.
+thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's.
 
 `f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with
 `f_ext_frame="world"` in the world's frame (moment about the world's origin), with "local_world_aligned" in the
@@ -107,13 +106,13 @@ def hybrid_dynamics(
 
 def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     """One byte for each velocity: 1 if its acceleration is prescribed."""
+    require_model(model)
     if type(prescribed) is np.ndarray and prescribed.dtype == np.bool_ and prescribed.shape == (model.nv,):
         return prescribed.tobytes()
-    require_model(model)
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
-    array = np.asarray(prescribed)
-    if array.dtype.kind == "U" or array.size == 0:
+    array = np.asarray(list(prescribed) if isinstance(prescribed, (set, frozenset, dict)) else prescribed)
+    if array.dtype.kind == "U" or (array.size == 0 and array.dtype != np.bool_):
         mask = np.zeros(model.nv, np.bool_)
         for name in array.ravel().tolist():
             mask[model.joint(name).v_slice] = True

@@ -411,7 +411,7 @@ def _convert(
     def tangent(x: Array, v_ours: Array | None) -> Array:
         """X x, or X^T x; with v_ours also the drift, for accelerations."""
         batch = np.broadcast_shapes(*(y.shape[:-1] for y in (q_ours, x, v_ours) if y is not None))
-        out = np.empty((*batch, model.nv), np.result_type(q_ours, x))
+        out = np.empty((*batch, model.nv), np.result_type(*(y for y in (q_ours, x, v_ours) if y is not None)))
         for part in parts:
             q_part = q_ours[..., part.q_ours]
             drift = 0.0 if v_ours is None else part.rule.drift(q_part, v_ours[..., part.v_ours])

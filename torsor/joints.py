@@ -62,8 +62,10 @@ def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
     largest = float(np.abs(a).max())
     if largest == 0:
         raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
-    a = a / largest
-    x, y, z = (a / np.sqrt(a @ a)).tolist()
+    if abs(a @ a - 1.0) > 4e-16:  # else it is one already, and stays as it is
+        a = a / largest
+        a = a / np.sqrt(a @ a)
+    x, y, z = a.tolist()
     return (x, y, z)
 
 
@@ -94,6 +96,15 @@ def _concatenate(chains: Sequence[Chain]) -> Chain:
     return tuple(factors), after
 
 
+class _Alone:
+    """A joint by itself, as the core takes it: the model of one massless body on it."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: CoreModel) -> None:
+        self._core = core
+
+
 class Joint(ABC):
     """What every joint offers. `nq` coordinates, `nv` velocities; all methods take any leading batch shape."""
 
@@ -106,17 +117,16 @@ class Joint(ABC):
         return self._chain()
 
     @cached_property
-    def _core(self) -> CoreModel:
-        """The core's model of one massless body on this joint."""
+    def _alone(self) -> _Alone:
         return self._compile()
 
-    def _compile(self) -> CoreModel:
+    def _compile(self) -> _Alone:
         from torsor.model import compile_tree
 
-        return CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3)))
+        return _Alone(CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3))))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_core", "_factors")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_alone", "_factors")}
 
     @property
     def nq(self) -> int:
@@ -148,19 +158,19 @@ class Joint(ABC):
 
     def T(self, q: ArrayLike) -> FloatArray:
         """The pose (..., 4, 4) of the child's frame in the joint's frame."""
-        return _core.joint_pose(self, q, None, 1)
+        return _core.joint_pose(self._alone, q, None, 1)
 
     def S(self, q: ArrayLike) -> FloatArray:
         """The joint's Jacobian (..., 6, nv), in the child's frame: T^-1 dT/dt = hat(S v)."""
-        return _core.joint_jacobians(self, q, None, 1)[0]
+        return _core.joint_jacobians(self._alone, q, None, 1)[0]
 
     def dS(self, q: ArrayLike) -> FloatArray:
         """dS[..., :, j, k], the derivative of column j of S along velocity k: (..., 6, nv, nv)."""
-        return _core.joint_jacobians(self, q, None, 1)[1]
+        return _core.joint_jacobians(self._alone, q, None, 1)[1]
 
     def d2S(self, q: ArrayLike) -> FloatArray:
         """d2S[..., :, j, k, l], the derivative of dS[..., :, j, k] along velocity l: (..., 6, nv, nv, nv)."""
-        return _core.joint_jacobians(self, q, None, 1)[2]
+        return _core.joint_jacobians(self._alone, q, None, 1)[2]
 
     def Sdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
         """The time derivative (..., 6, nv) of S when the joint moves with velocity v."""
@@ -172,15 +182,15 @@ class Joint(ABC):
 
     def plus(self, q: ArrayLike, dv: ArrayLike) -> FloatArray:
         """The coordinates (..., nq) reached from q by the displacement dv (..., nv)."""
-        return _core.plus(self, q, dv, None, 1)
+        return _core.plus(self._alone, q, dv, None, 1)
 
     def minus(self, q1: ArrayLike, q0: ArrayLike) -> FloatArray:
         """The displacement dv (..., nv) with plus(q0, dv) = q1; rotations take the shorter way."""
-        return _core.minus(self, q1, q0, None, 1)
+        return _core.minus(self._alone, q1, q0, None, 1)
 
     def normalize(self, q: ArrayLike) -> FloatArray:
         """q with quaternions of unit length and exponential coordinates of length pi at most."""
-        return _core.normalize(self, q, None, 1)
+        return _core.normalize(self._alone, q, None, 1)
 
 
 def _neutral(factor: Factor) -> FloatArray:
@@ -223,16 +233,16 @@ class Fixed(Joint):
         return (), IDENTITY
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class _Axial(Joint):
-    axis: Vector = (0.0, 0.0, 1.0)
+    axis: Vector
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axis", _unit(self.axis))
+    def __init__(self, axis: ArrayLike = (0.0, 0.0, 1.0)) -> None:
+        object.__setattr__(self, "axis", _unit(axis))
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Revolute(_Axial):
     """Rotation by the angle q about `axis` (normalised). Sueda 2021, 2.5.7."""
 
@@ -241,7 +251,7 @@ class Revolute(_Axial):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Prismatic(_Axial):
     """Translation by q along `axis` (normalised). Sueda 2021, 2.5.2."""
 
@@ -250,22 +260,22 @@ class Prismatic(_Axial):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Screw(_Axial):
     """Rotation by q about `axis` (normalised) with a translation of `pitch` q along it: `pitch` is per radian."""
 
-    pitch: float = 0.0
+    pitch: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "pitch", float(spatial.frozen_array(self.pitch, (), "pitch")))
+    def __init__(self, axis: ArrayLike = (0.0, 0.0, 1.0), pitch: float = 0.0) -> None:
+        super().__init__(axis)
+        object.__setattr__(self, "pitch", float(spatial.frozen_array(pitch, (), "pitch")))
 
     def _chain(self, axis: ArrayLike | None = None, pitch: complex | None = None) -> Chain:
         return _about(_SCREW, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Cylindrical(_Axial):
     """Rotation by q[0] about `axis` (normalised) and translation by q[1] along it."""
 
@@ -274,19 +284,24 @@ class Cylindrical(_Axial):
         return _concatenate([_about(_REVOLUTE, axis), _about(_PRISMATIC, axis)])
 
 
+def _two(pair: ArrayLike, name: str) -> tuple[Vector, Vector]:
+    """Two unit vectors that are not parallel."""
+    both = spatial.frozen_array(pair, (2, 3), name)
+    a, b = _unit(both[0], f"{name}[0]"), _unit(both[1], f"{name}[1]")
+    if np.abs(np.cross(a, b)).max() < 1e-9:
+        raise ValueError(f"{name} {a} and {b} are parallel, expected two that span a plane")
+    return a, b
+
+
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Planar(Joint):
     """Translation by q[0] and q[1] along two directions (normalised, not parallel). Sueda 2021, 2.5.3."""
 
-    directions: tuple[Vector, Vector] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    directions: tuple[Vector, Vector]
 
-    def __post_init__(self) -> None:
-        pair = spatial.frozen_array(self.directions, (2, 3), "directions")
-        a, b = _unit(pair[0], "directions[0]"), _unit(pair[1], "directions[1]")
-        if np.abs(np.cross(a, b)).max() < 1e-9:
-            raise ValueError(f"directions {a} and {b} are parallel, expected two that span a plane")
-        object.__setattr__(self, "directions", (a, b))
+    def __init__(self, directions: ArrayLike = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))) -> None:
+        object.__setattr__(self, "directions", _two(directions, "directions"))
 
     def _chain(self, directions: Sequence[ArrayLike] | None = None) -> Chain:
         return _concatenate([_about(_PRISMATIC, d) for d in (self.directions if directions is None else directions)])
@@ -305,19 +320,15 @@ class Translational(Joint):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Universal(Joint):
     """Rotation by q[0] about the first axis, then by q[1] about the second. Sueda 2021, 2.5.6, for the default axes x
     and y."""
 
-    axes: tuple[Vector, Vector] = (_AXES["X"], _AXES["Y"])
+    axes: tuple[Vector, Vector]
 
-    def __post_init__(self) -> None:
-        pair = spatial.frozen_array(self.axes, (2, 3), "axes")
-        a, b = _unit(pair[0], "axes[0]"), _unit(pair[1], "axes[1]")
-        if np.abs(np.cross(a, b)).max() < 1e-9:
-            raise ValueError(f"axes {a} and {b} are parallel, expected two different ones")
-        object.__setattr__(self, "axes", (a, b))
+    def __init__(self, axes: ArrayLike = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))) -> None:
+        object.__setattr__(self, "axes", _two(axes, "axes"))
 
     def _chain(self, axes: Sequence[ArrayLike] | None = None) -> Chain:
         return _concatenate([_about(_REVOLUTE, a) for a in (self.axes if axes is None else axes)])
@@ -409,6 +420,8 @@ class SphericalEuler(Joint):
     ) -> tuple[FloatArray, ...]:
         """The same motion in another chart: (q,), (q, v) or (q, v, a), as many as are given. Sueda 2021, (2.40)."""
         new = to if isinstance(to, SphericalEuler) else SphericalEuler(to)
+        if v is None and a is not None:
+            raise TypeError("switch needs v to carry a over")
         return _rechart(self, new, q, new.from_rotation(self.T(q)[..., :3, :3]), v, a)
 
 
@@ -418,6 +431,8 @@ def _rechart(
     """q_new, and v and a in its coordinates, for the motion that old has at q. Sueda 2021, (2.40)."""
     if v is None:
         return (q_new,)
+    if np.any(np.abs(np.linalg.det(new.S(q_new)[..., :3, :])) < 1e-12):
+        raise ValueError(f"{new!r} is singular at this rotation, so it cannot carry velocities; choose another chart")
     solve = np.asarray(np.linalg.inv(new.S(q_new)[..., :3, :]), dtype=np.float64)
 
     def times(A: FloatArray, x: ArrayLike) -> FloatArray:
@@ -591,7 +606,7 @@ class CustomJoint(Joint):
         """d2S[:, j, k, l] = d dS[:, j, k] / dq_l, (6, n, n, n)."""
 
     @property
-    def _core(self) -> CoreModel:  # not kept: it holds the joint, and the two would never be freed
+    def _alone(self) -> _Alone:  # not kept: it holds the joint, and the two would never be freed
         return self._compile()
 
     def _chain(self) -> Chain:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -158,7 +160,10 @@ _FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model.hpp
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
     if value is None:
         return (default,) * size
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} is not a number or a list of {size}: got {value!r}") from None
     if array.ndim == 0:
         array = np.full(size, float(array))
     if array.shape != (size,):
@@ -229,6 +234,39 @@ class ModelBuilder:
             The builder itself, so that calls can be chained.
         """
         joint_name = name if joint_name is None else joint_name
+        joint = Fixed() if joint is None else joint
+        if not isinstance(joint, Joint):
+            hint = f"; did you mean {joint.__name__}()?" if isinstance(joint, type) and issubclass(joint, Joint) else ""
+            raise TypeError(f"joint of {name!r} must be a Joint, got {joint!r}{hint}")
+        lower: Any
+        upper: Any
+        lower, upper = joint.range
+        if position_limits is not None:
+            try:
+                lower, upper = position_limits
+            except (TypeError, ValueError):
+                raise ModelError(
+                    f"position_limits of {name!r} must be (lower, upper), got {position_limits!r}"
+                ) from None
+        body = Body(
+            name,
+            parent,
+            joint,
+            SE3() if placement is None else placement,
+            Inertia.zero() if inertia is None else inertia,
+            joint_name,
+            _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
+            _limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"),
+            _limits(velocity_limit, joint.nv, np.inf, f"velocity_limit of {name!r}"),
+            _limits(effort_limit, joint.nv, np.inf, f"effort_limit of {name!r}"),
+            tuple(visuals),
+        )
+        self._add(body)
+        return self
+
+    def _add(self, body: Body) -> None:
+        """Checks a body against those before it and takes it in."""
+        name, joint_name = body.name, body.joint_name
         for label, text in (("body", name), ("joint", joint_name)):
             if not isinstance(text, str) or not text:
                 raise ModelError(f"a {label}'s name must be a non-empty string, got {text!r}")
@@ -238,52 +276,31 @@ class ModelBuilder:
             raise ModelError(f"there is already a body named {name!r}; names must differ")
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
-        if not isinstance(parent, str) or (parent != WORLD and parent not in self._bodies):
+        if not isinstance(body.parent, str) or (body.parent != WORLD and body.parent not in self._bodies):
             raise ModelError(
-                f"parent of {name!r} is {parent!r}, which is no body added so far; "
+                f"parent of {name!r} is {body.parent!r}, which is no body added so far; "
                 f"bodies are {listed([WORLD, *self._bodies])}"
             )
-        joint = Fixed() if joint is None else joint
-        placement = SE3() if placement is None else placement
-        inertia = Inertia.zero() if inertia is None else inertia
-        for label, value, kind in (
-            ("joint", joint, Joint),
-            ("placement", placement, SE3),
-            ("inertia", inertia, Inertia),
-        ):
+        for part, kind in (("joint", Joint), ("placement", SE3), ("inertia", Inertia)):
+            value = getattr(body, part)
             if not isinstance(value, kind):
-                hint = (
-                    f"; did you mean {value.__name__}()?" if isinstance(value, type) and issubclass(value, kind) else ""
-                )
-                raise TypeError(f"{label} of {name!r} must be a {kind.__name__}, got {value!r}{hint}")
-        low, high = joint.range
-        if position_limits is not None:
-            try:
-                lower, upper = position_limits
-            except (TypeError, ValueError):
-                raise ModelError(
-                    f"position_limits of {name!r} must be (lower, upper), got {position_limits!r}"
-                ) from None
-            low = np.array(_limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"))
-            high = np.array(_limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"))
-            if (low > high).any():
-                raise ModelError(f"position_limits of {name!r} have lower {low.tolist()} above upper {high.tolist()}")
-        body = Body(
-            name,
-            parent,
-            joint,
-            placement,
-            inertia,
-            joint_name,
-            tuple(low.tolist()),
-            tuple(high.tolist()),
-            _limits(velocity_limit, joint.nv, np.inf, f"velocity_limit of {name!r}"),
-            _limits(effort_limit, joint.nv, np.inf, f"effort_limit of {name!r}"),
-            tuple(visuals),
-        )
+                raise TypeError(f"{part} of {name!r} must be a {kind.__name__}, got {value!r}")
+        for visual in body.visuals:
+            if not isinstance(visual, Visual):
+                raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
+        nq, nv = body.joint.nq, body.joint.nv
+        for limit, size in (("lower", nq), ("upper", nq), ("velocity_limit", nv), ("effort_limit", nv)):
+            if len(getattr(body, limit)) != size:
+                raise ModelError(f"{limit} of {name!r} has {len(getattr(body, limit))} numbers, expected {size}")
+        if any(low > high for low, high in zip(body.lower, body.upper, strict=True)):
+            raise ModelError(
+                f"position_limits of {name!r} have lower {list(body.lower)} above upper {list(body.upper)}"
+            )
+        for limit in ("velocity_limit", "effort_limit"):
+            if any(x < 0 for x in getattr(body, limit)):
+                raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
-        return self
 
     def build(self) -> Model:
         """The model. The builder can go on to build others."""
@@ -307,15 +324,24 @@ class Model:
     gravity: tuple[float, float, float]
     bodies: tuple[Body, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gravity", _gravity(self.gravity))
+        object.__setattr__(self, "bodies", tuple(self.bodies))
+        builder = ModelBuilder()  # which checks every body
+        for b in self.bodies:
+            if not isinstance(b, Body):
+                raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
+            builder._add(b)
+
     @cached_property
     def _core(self) -> _core.Model:
         return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
 
     def _tree(self) -> list[tuple[str, int, Chain, Pose, FloatArray]]:
         """The rows of `compile_tree`."""
-        index = {b.name: i for i, b in enumerate(self.bodies)}
+        at = {b.name: i for i, b in enumerate(self.bodies)}
         return [
-            (b.name, index.get(b.parent, -1), b.joint._factors, (b.placement.R, b.placement.p), b.inertia.parameters)
+            (b.name, at.get(b.parent, -1), b.joint._factors, (b.placement.R, b.placement.p), b.inertia.parameters)
             for b in self.bodies
         ]
 
@@ -410,17 +436,26 @@ class Model:
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
     ) -> FloatArray:
-        """Random coordinates (nq,), or (*size, nq): each joint's own range, cut to its limits where these are
-        finite."""
+        """Random coordinates (nq,), or (*size, nq): over each joint's own range, within its limits where it has any.
+
+        A coordinate with limits on both sides is uniform between them; with one limit, it is beyond that by as much as
+        the joint's own range gives. Limits on quaternions do not count.
+        """
         rng = np.random.default_rng(rng)
-        if size is not None:
-            shape = (size,) if isinstance(size, int) else tuple(size)
-            rows = [self.random(rng) for _ in range(int(np.prod(shape)))]
-            return np.array(rows).reshape(*shape, self.nq)
-        q = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+        shape = () if size is None else tuple(map(index, size if isinstance(size, Sequence) else (size,)))
+        if any(n < 0 for n in shape):
+            raise ValueError(f"size is {size!r}, expected numbers of at least 0")
+        rows = [np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies]) for _ in range(prod(shape))]
+        q = np.array(rows).reshape(*shape, self.nq)
         low, high = self.q_lower, self.q_upper
-        bounded = np.isfinite(low) & np.isfinite(high)
-        q[bounded] = rng.uniform(low[bounded], high[bounded])
+        plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
+        with np.errstate(over="ignore", invalid="ignore"):
+            width = high - low
+        both = plain & np.isfinite(width)
+        q[..., both] = rng.uniform(low[both], low[both] + width[both], q[..., both].shape)
+        above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
+        q[..., above] = low[above] + np.abs(q[..., above])
+        q[..., below] = high[below] - np.abs(q[..., below])
         return self.normalize(q)
 
     def plus(self, q: ArrayLike, dv: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
@@ -458,8 +493,12 @@ class Model:
         hang there, and its name is gone. A body locked to the world stays, on a fixed joint.
         """
         locked: dict[int, FloatArray] = {}
+        if not isinstance(positions, Mapping):
+            raise TypeError(f"lock takes a mapping from joints to positions, got {type(positions).__name__}")
         for name, value in positions.items():
             i = self._find(name, "joint")
+            if i in locked:
+                raise ValueError(f"joint {name!r} is named twice, by its own name and by its body's")
             q = np.atleast_1d(np.asarray(value, dtype=np.float64))
             joint = self.bodies[i].joint
             if q.shape != (joint.nq,):
@@ -467,6 +506,8 @@ class Model:
             if not np.isfinite(q).all():
                 raise ValueError(f"position of {name!r} is not finite: got {q.tolist()}")
             locked[i] = joint.normalize(q)
+            if not np.isfinite(locked[i]).all():
+                raise ValueError(f"position of {name!r} has a zero quaternion: got {q.tolist()}")
         moved: dict[str, tuple[str, SE3]] = {}  # welded body -> the body it is now part of, and its pose there
         kept: dict[str, Body] = {}
         for i, b in enumerate(self.bodies):
@@ -505,6 +546,8 @@ class Model:
             )
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
+            if len(inner) > 3 * _DEEPEST:  # deeper ones stand below each other
+                inner = f"{'   ' * _DEEPEST}… "
             stack.extend([(c, inner, k == len(below) - 1) for k, c in enumerate(below)][::-1])
         head = f"{self.name}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}, mass {self.mass:.6g}"
         table = [("world", "joint", "q", "v", "mass"), *rows]
@@ -521,6 +564,9 @@ def require_model(model: object) -> Model:
     if not isinstance(model, Model):
         raise TypeError(f"model must be a torsor.Model, got {type(model).__name__}; ModelBuilder.build() makes one")
     return model
+
+
+_DEEPEST = 40  # levels that a printed tree shows by indenting
 
 
 def _joint_text(body: Body) -> str:

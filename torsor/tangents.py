@@ -15,8 +15,8 @@ import numpy as np
 from torsor import _core, spatial
 from torsor._check import axes, listed
 from torsor.dynamics import prescribed_mask
-from torsor.joints import Chain, Composite, Joint, SplineCurve
-from torsor.model import Model, compile_tree
+from torsor.joints import Chain, Composite, CustomJoint, Joint, SplineCurve
+from torsor.model import Model, compile_tree, require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -50,29 +50,42 @@ class ModelDirection:
     gravity: ArrayLike | None = None
     joint: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("inertia", "placement", "joint"):
+            _require_mapping(getattr(self, name), name, "names")
+
+
+def _require_mapping(value: object, name: str, keys: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"direction of {name} must be a mapping from {keys} to rates, got {type(value).__name__}")
+
 
 _UNIT = ("axis", "directions", "axes")
+_CONSTANTS = (*_UNIT, "pitch", "frames", "values", "joints")
 
 
 def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     """The joint's chain with its constants moved by a complex step."""
+    _require_mapping(rates, f"the joint {name!r}", "constants")
     constants: dict[str, Any] = {}
     for key, rate in rates.items():
-        if key == "joints" and isinstance(joint, Composite):
-            parts = list(rate)
-            if len(parts) != len(joint.joints):
-                raise ValueError(f"direction of {name!r} has {len(parts)} joints, expected {len(joint.joints)}")
-            constants[key] = [_varied(j, r or {}, name) for j, r in zip(joint.joints, parts, strict=True)]
-            continue
-        known = [k for k in (*_UNIT, "pitch", "frames", "values") if hasattr(joint, k)]
+        known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
         if key not in known:
             raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+        if isinstance(joint, Composite):
+            if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
+                raise ValueError(
+                    f"direction of joints of {name!r} must be a sequence of {len(joint.joints)} mappings or None"
+                )
+            constants[key] = [_varied(j, {} if r is None else r, name) for j, r in zip(joint.joints, rate, strict=True)]
+            continue
         if isinstance(joint, SplineCurve):
             T = np.stack([f.matrix for f in joint.frames])
-            constants[key] = T + 1j * _STEP * (T @ spatial.hat6(_rate(rate, (len(T), 6), name, key)))
+            twists = _rate(rate, (len(T), 6), f"{key} of {name!r}")
+            constants[key] = T + 1j * _STEP * (T @ spatial.hat6(twists))
             continue
         value = np.array(getattr(joint, key), dtype=np.float64)
-        d = _rate(rate, value.shape, name, key)
+        d = _rate(rate, value.shape, f"{key} of {name!r}")
         if key in _UNIT:
             d = d - (d * value).sum(-1, keepdims=True) * value
         moved = value + 1j * _STEP * d
@@ -80,8 +93,8 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     return joint._chain(**constants)
 
 
-def _rate(value: Any, shape: tuple[int, ...], name: str, key: str) -> FloatArray:
-    return spatial.frozen_array(value, shape, f"direction of {key} of {name!r}")
+def _rate(value: Any, shape: tuple[int, ...], name: str) -> FloatArray:
+    return spatial.frozen_array(value, shape, f"direction of {name}")
 
 
 def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualModel | None:
@@ -90,15 +103,15 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
         return None
     if not isinstance(direction, ModelDirection):
         raise TypeError(f"model_direction must be a ModelDirection, got {type(direction).__name__}")
-    tree: list[Any] = list(model._tree())
+    tree: list[Any] = list(require_model(model)._tree())
     for name, rate in direction.inertia.items():
         i = model._find(name, "body")
         n, p, chain, placement, pi = tree[i]
-        tree[i] = (n, p, chain, placement, pi + 1j * _STEP * _rate(rate, (10,), name, "inertia"))
+        tree[i] = (n, p, chain, placement, pi + 1j * _STEP * _rate(rate, (10,), f"inertia of {name!r}"))
     for name, rate in direction.placement.items():
         i = model._find(name, "body")
         n, p, chain, (R, x), pi = tree[i]
-        twist = _rate(rate, (6,), name, "placement")
+        twist = _rate(rate, (6,), f"placement of {name!r}")
         tree[i] = (n, p, chain, (R + 1j * _STEP * R @ spatial.hat(twist[:3]), x + 1j * _STEP * R @ twist[3:]), pi)
     for name, rates in direction.joint.items():
         i = model._find(name, "joint")
@@ -106,7 +119,7 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
         tree[i] = (n, p, _varied(model.bodies[i].joint, rates, name), placement, pi)
     gravity = np.array(model.gravity) + 0j
     if direction.gravity is not None:
-        gravity = gravity + 1j * _STEP * _rate(direction.gravity, (3,), "the model", "gravity")
+        gravity = gravity + 1j * _STEP * _rate(direction.gravity, (3,), "gravity")
     return _core.DualModel(_STEP, *compile_tree(tree, gravity))
 
 
