@@ -39,6 +39,9 @@ MODELS = {  # in order, without repetitions
     "threads": MACHINES if measure.cores() > 1 else [],
     "length": ["one state", "batch"],
     "joints": ["Universal", "SphericalEuler", "Free2D"],
+    "derivatives": ["panda", "HyQ", "Talos"],
+    "directions": ["panda", "HyQ", "Talos"],
+    "growth": ["chains", "balanced trees"],
     "import": [""],
     "memory": ["panda", "HyQ", "Talos", ""],
 }
@@ -49,6 +52,9 @@ TARGETS = {
     "threads": {1.7, None},
     "length": {1.5},
     "joints": {2.0},
+    "derivatives": {2.4, 2.5, 10.0, 3.3, None},
+    "directions": {3.0, 5.0},
+    "growth": {None},
     "import": {30.0},
     "memory": {None},
 }

@@ -190,3 +190,24 @@ def test_reference_values(name):
     close(ts.mass_matrix_inverse(model, q), data["dqdd_dtau"], tol)
     C = ts.coriolis_matrix(model, q, v)
     close(C + C.T, data["Hdot"], tol)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_reference_derivatives(name):
+    data, model, q, v, a = read(name)
+    tol = 1e-11  # as above
+    d = ts.inverse_dynamics_derivatives(model, q, v, a)
+    close(d.dtau_dq, data["dtau_dq"], tol)
+    close(d.dtau_dv, data["dtau_dqd"], tol)
+    close(d.dtau_da, data["H"], tol)
+    d = ts.forward_dynamics_derivatives(model, q, v, data["tau"])
+    close(d.da_dq, data["dqdd_dq"], tol)
+    close(d.da_dv, data["dqdd_dqd"], tol)
+    close(d.da_dtau, data["dqdd_dtau"], tol)
+    # a gradient in reverse and a direction, from the same numbers
+    w, dq, dv = np.random.default_rng(0).standard_normal((3, model.nv))
+    g = ts.forward_dynamics_vjp(model, q, v, data["tau"], w)
+    close(g.q, w @ data["dqdd_dq"], tol)
+    close(g.v, w @ data["dqdd_dqd"], tol)
+    t = ts.inverse_dynamics_tangent(model, q, v, a, dq=dq, dv=dv)
+    close(t.dtau, data["dtau_dq"] @ dq + data["dtau_dqd"] @ dv, tol)

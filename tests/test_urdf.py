@@ -440,7 +440,5 @@ def test_wrong_arguments() -> None:
 
 def test_parsers_are_imported_when_used(tmp_path: Path) -> None:
     code = "import sys, torsor; print(sorted({'xml.parsers', 'mujoco'} & {*sys.modules}))"
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert out.strip() == "[]"

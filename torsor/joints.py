@@ -62,7 +62,7 @@ def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
     largest = float(np.abs(a).max())
     if largest == 0:
         raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
-    if abs(a @ a - 1.0) > 4e-16:  # else it is one already, and stays as it is
+    if largest > 1 or abs(a @ a - 1.0) > 4e-16:  # else it is one already, and stays as it is
         a = a / largest
         a = a / np.sqrt(a @ a)
     x, y, z = a.tolist()

@@ -445,17 +445,17 @@ class Model:
         shape = () if size is None else tuple(map(index, size if isinstance(size, Sequence) else (size,)))
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
-        rows = [np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies]) for _ in range(prod(shape))]
-        q = np.array(rows).reshape(*shape, self.nq)
         low, high = self.q_lower, self.q_upper
         plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
         with np.errstate(over="ignore", invalid="ignore"):
-            width = high - low
-        both = plain & np.isfinite(width)
-        q[..., both] = rng.uniform(low[both], low[both] + width[both], q[..., both].shape)
+            both = plain & np.isfinite(high - low)
         above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
-        q[..., above] = low[above] + np.abs(q[..., above])
-        q[..., below] = high[below] - np.abs(q[..., below])
+        q = np.empty((*shape, self.nq))
+        for row in q.reshape(prod(shape), self.nq):
+            row[:] = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            row[both] = rng.uniform(low[both], high[both])
+            row[above] = low[above] + np.abs(row[above])
+            row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
 
     def plus(self, q: ArrayLike, dv: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
