@@ -2,9 +2,11 @@
 
 import inspect
 import multiprocessing
+import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -714,3 +716,70 @@ def test_memory_of_a_million_states_is_that_of_the_results(tmp_path):
     command = [sys.executable, "-c", MEMORY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+# ---- singular mass matrices whose parts are all regular ----------------------------------------------------
+
+REDUNDANT = {
+    "rotations": (ts.Revolute((1, 2, 3)), ts.Spherical()),
+    "rotations in a chart": (ts.Revolute((1, 2, 3)), ts.SphericalEuler("XYZ")),
+    "exponential coordinates": (ts.Revolute((1, 2, 3)), ts.SphericalExp()),
+    "translations": (ts.Prismatic((1, 2, 3)), ts.Translational()),
+    "two balls": (ts.Spherical(), ts.Spherical()),
+    "free": (ts.Spherical(), ts.Free()),
+    "composites": (ts.Composite(ts.Translational(), ts.SphericalEuler("XYZ")), ts.Free()),
+}
+
+
+@pytest.mark.parametrize("joints", REDUNDANT.values(), ids=REDUNDANT)
+def test_freedoms_that_repeat_each_other_through_a_massless_body_are_singular(joints):
+    builder = ts.ModelBuilder().add_body("frame", joint=joints[0])
+    builder.add_body("ball", "frame", joints[1], inertia=ts.Inertia.box((1, 2, 3), mass=1, com=(0.1, 0.2, 0.3)))
+    builder.add_body("tail", "ball", ts.Revolute(), ts.SE3.translation(0, 1, 0), ts.Inertia.sphere(0.3, mass=2))
+    model = builder.build()
+    q = model.random(np.random.default_rng(0))
+    v = np.ones(model.nv)
+    for call in (
+        lambda: ts.forward_dynamics(model, q, v, v),
+        lambda: ts.forward_dynamics(model, np.stack([q] * 5), v, v),
+        lambda: ts.mass_matrix_inverse(model, q),
+        lambda: ts.mass_matrix_solve(model, q, v),
+    ):
+        with pytest.raises(ts.SingularMassMatrixError):
+            call()
+    # Held, the first joint repeats nothing: the others are as regular as ever.
+    a, _ = ts.hybrid_dynamics(model, q, v, prescribed=["frame"], tau=v)
+    assert np.isfinite(a).all()
+
+
+def test_light_bodies_beside_heavy_ones_are_not_singular():
+    builder = ts.ModelBuilder().add_body("heavy", joint=ts.Revolute(), inertia=ts.Inertia.box((1, 1, 1), mass=1e3))
+    light = ts.Inertia.sphere(1e-6, mass=1e-3)  # 4e-16 kg m^2
+    builder.add_body("light", "heavy", ts.Revolute((0, 1, 0)), ts.SE3.translation(0, 0, 1), light)
+    model = builder.build()
+    a = np.array([0.3, -0.7])
+    tau = ts.inverse_dynamics(model, [0.1, 0.2], [0.0, 0.0], a)
+    # 1e-10: torques of 1e-16 stand beside gravity's moment of 1e-9 on the light ball's axis
+    np.testing.assert_allclose(ts.forward_dynamics(model, [0.1, 0.2], [0.0, 0.0], tau), a, rtol=1e-10)
+
+
+def test_a_long_batch_can_be_interrupted():
+    model = ts.models.humanoid()
+    q = np.tile(model.neutral, (200_000, 1))
+    timer = threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        ts.mass_matrix_inverse(model, q, threads=2)
+    assert time.perf_counter() - start < 3.0  # alone it takes ten seconds or so
+    timer.join()
+
+
+def test_one_row_for_all_states_is_not_repeated_in_memory():
+    model = ts.models.pendulum()
+    q = np.zeros((1000, 1))
+    f_ext = np.ones((1, 1, model.nbodies, 6))
+    expected = ts.inverse_dynamics(model, q, [0.0], [0.0], f_ext=f_ext[0, 0])
+    assert np.array_equal(ts.inverse_dynamics(model, q, [[0.0]], [[0.0]], f_ext=f_ext[0]), expected)
+    assert ts.inverse_dynamics(model, q, [[0.0]], [[0.0]], f_ext=f_ext).shape == (1, 1000, 1)
+    assert ts.inverse_dynamics(model, [[0.0]], [[0.0]], [[0.0]]).shape == (1, 1)

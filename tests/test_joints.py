@@ -813,3 +813,35 @@ def test_check_joint_finds_mistakes():
     ):
         with pytest.raises(AssertionError, match=name):
             testing.check_joint(Wrong(method), 0)
+
+
+@pytest.mark.parametrize("length", [1e-310, 1e-300, 1e-160, 1e-20, 1e20, 1e160, 1e300])
+@pytest.mark.parametrize("joint", [ts.Spherical(), ts.Free()], ids=["Spherical", "Free"])
+def test_quaternions_of_any_length_mean_their_direction(joint, length):
+    q = joint.random(np.random.default_rng(1))
+    scaled = q.copy()
+    scaled[-4:] *= length
+    # 1e-5 where the components are denormal numbers, which have few digits
+    tolerance = 1e-5 if length < 1e-307 else 1e-14
+    np.testing.assert_allclose(joint.T(scaled), joint.T(q), atol=tolerance)
+    np.testing.assert_allclose(joint.normalize(scaled), q, atol=tolerance)
+
+
+def test_joints_are_not_models():
+    with pytest.raises(TypeError, match=r"model must be a torsor\.Model, got Revolute"):
+        ts.inverse_dynamics(ts.Revolute(), [0.0], [0.0], [0.0])
+    with pytest.raises(ValueError, match=r"q has shape \(99,\), expected \(\.\.\., 5\)"):
+        ts.Composite(ts.Revolute(), ts.Spherical()).T(np.zeros(99))
+
+
+def test_axes_survive_their_own_text():
+    for joint in (ts.Revolute((0.3, -0.5, 0.8)), ts.Screw((1, 2, 3), 0.1), ts.Universal(((1, 1, 0), (0, 1, 1)))):
+        assert eval(repr(joint), vars(ts)) == joint
+
+
+def test_switching_into_a_singular_chart_names_it():
+    old = ts.SphericalEuler("ZYX")
+    with pytest.raises(ValueError, match=r"ZXZ.* is singular at this rotation"):
+        old.switch("ZXZ", [0.4, 0.0, 0.0], [1.0, 0.0, 0.0])
+    with pytest.raises(TypeError, match="switch needs v"):
+        old.switch("XYZ", [0.4, 0.1, 0.0], a=[1.0, 0.0, 0.0])

@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -443,3 +444,49 @@ def test_worker_processes(method):
             result = pool.apply_async(ts.forward_dynamics, (TREE, q, v, tau), {"threads": threads}).get(timeout=60)
             assert np.array_equal(result, expected)
         assert pool.apply_async(copy.copy, (MODEL,)).get(timeout=60) == MODEL  # there and back
+
+
+def test_models_made_by_hand_are_checked_as_built_ones():
+    arm = ts.models.arm7()
+    with pytest.raises(ValueError, match=r"gravity has shape \(0,\), expected \(3,\)"):
+        replace(arm, gravity=())
+    with pytest.raises(ts.ModelError, match="no body added so far"):
+        replace(arm, bodies=arm.bodies[::-1])
+    with pytest.raises(ts.ModelError, match="already a body named"):
+        replace(arm, bodies=(*arm.bodies, arm.bodies[-1]))
+    with pytest.raises(TypeError, match="must be Body records"):
+        replace(arm, bodies=(*arm.bodies, "hand"))
+    with pytest.raises(ts.ModelError, match="velocity_limit of 'a' is negative"):
+        ts.ModelBuilder().add_body("a", joint=ts.Revolute(), velocity_limit=-1)
+    with pytest.raises(TypeError, match="visuals of 'a' must be Visual records"):
+        ts.ModelBuilder().add_body("a", visuals=[1])
+
+
+def test_random_keeps_to_limits_on_one_side():
+    builder = ts.ModelBuilder().add_body("a", joint=ts.Prismatic(), position_limits=(5, np.inf))
+    builder.add_body("b", "a", ts.Revolute(), position_limits=(-np.inf, -2))
+    builder.add_body("c", "b", ts.Prismatic(), position_limits=(-1e308, 1e308))
+    q = builder.build().random(0, size=np.int64(50))
+    assert q.shape == (50, 3)
+    assert (q[:, 0] >= 5).all()
+    assert (q[:, 1] <= -2).all()
+    assert np.isfinite(q).all()
+    with pytest.raises(ValueError, match="size is -1"):
+        builder.build().random(0, size=-1)
+
+
+def test_lock_says_what_is_wrong():
+    arm = ts.models.arm7()
+    name = arm.joints[1].name
+    with pytest.raises(ValueError, match="is named twice"):
+        arm.lock({name: 0.1, arm.joints[1].body: 0.7})
+    with pytest.raises(TypeError, match="lock takes a mapping"):
+        arm.lock([name])
+    with pytest.raises(ValueError, match="has a zero quaternion"):
+        ts.models.quadruped().lock({ts.models.quadruped().joints[0].name: np.zeros(7)})
+
+
+def test_deep_trees_print_in_little_space():
+    text = str(ts.models.chain(3000))
+    assert len(text.splitlines()) == 3002
+    assert len(text) < 1e6  # 27 MB if each level were indented
