@@ -156,6 +156,13 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     m->bodies.push_back(b);
     m->links.push_back({b.parent, b.iv, b.nv, b.kind == Kind::revolute});
   }
+  std::vector<int> depth(m->n());
+  for (int i = 0; i < m->n(); ++i) {
+    const auto& b = m->bodies[i];
+    depth[i] = b.nv + (b.parent >= 0 ? depth[b.parent] : 0);
+    m->depth = std::max(m->depth, depth[i]);
+    m->has_massless = m->has_massless || b.massless;
+  }
   std::vector<bool> seen(m->n(), false);
   for (int i = m->n() - 1; i >= 0; --i) {
     auto& b = m->bodies[i];

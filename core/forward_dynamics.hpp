@@ -56,6 +56,7 @@ struct ForwardDynamicsBody {
   Motion<S> A;              // acceleration beyond zeta
   Vec3<S> h;  // of the subtree as if it were rigid: first moment, and trace of the inertia, about the origin
   S trace;
+  Scale<S> scale;  // of a joint that transmits its tau
 };
 template <class S>
 struct ForwardDynamicsColumn {
@@ -210,20 +211,27 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       Pi += I;
       beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
                        cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
-      b.h += I.h;
-      b.trace += S(body.I.J.xx + body.I.J.yy + body.I.J.zz);
+      if (m.has_massless) {
+        b.h += I.h;
+        b.trace += S(body.I.J.xx + body.I.J.yy + body.I.J.zz);
+      }
     }
-    const Scale<S> scale{b.trace, S(3.0 * body.subtree_mass)};
-    if (p != nullptr) {
-      const Vec3<S> h = mul_add(body.subtree_mass, b.r, b.h);
-      const S trace = mul_add(S(2.0), dot(b.r, b.h + h), b.trace);
-      p->h = start ? h : p->h + h;
-      p->trace = start ? trace : p->trace + trace;
+    // Without massless bodies a pivot's own inertia tells; with them, the inertia that it carries.
+    Scale<S> scale{Pi.A.xx + Pi.A.yy + Pi.A.zz, Pi.M.xx + Pi.M.yy + Pi.M.zz};
+    if (m.has_massless) {
+      scale = {b.trace, S(3.0 * body.subtree_mass)};
+      if (p != nullptr) {
+        const Vec3<S> h = mul_add(body.subtree_mass, b.r, b.h);
+        const S trace = mul_add(S(2.0), dot(b.r, b.h + h), b.trace);
+        p->h = start ? h : p->h + h;
+        p->trace = start ? trace : p->trace + trace;
+      }
     }
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
       b.I = Pi;
       b.B = beta;
+      b.scale = scale;
       if (p == nullptr) continue;
       const Force<S> given_tau = shift_back(Force<S>{b.R * read3(t), b.R * read3(t + 3)}, b.r);
       if (start) {
@@ -286,7 +294,7 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
     if (transmits_tau(body)) {
       const S* t = tau + body.iv;
       const Force<S> F{b.R * read3(t) - b.B.n, b.R * read3(t + 3) - b.B.f};
-      const Motion<S> A = solve(arena, body.joint, Scale<S>{b.trace, S(3.0 * body.subtree_mass)}, b.I, F);
+      const Motion<S> A = solve(arena, body.joint, b.scale, b.I, F);
       write3(transposed(b.R, A.w - b.A.w), a + body.iv);
       write3(transposed(b.R, A.v - b.A.v), a + body.iv + 3);
       b.A = A;

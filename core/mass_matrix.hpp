@@ -49,6 +49,28 @@ struct Path {
   }
 };
 
+// The entries of M on and between the paths from the root to each body.
+template <class S>
+void pair_along_paths(const Model& m, Arena& arena, const WorldBody<S>* bodies, const Motion<S>* columns,
+                      const RigidInertia<S>* I, S* M) {
+  const int nv = m.nv;
+  Path<S> path(m, arena);
+  int* depth = arena.get<int>(m.n());  // velocities from the root to each body, its own included
+  S* entries = arena.get<S>(nv);
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Link& own = m.links[i];
+    const Vec3<S> p = bodies[i].X.p;
+    const int above = own.parent >= 0 ? depth[own.parent] : 0;
+    depth[i] = above + own.nv;
+    for (int k = 0; k < own.nv; ++k) path.put(above + k, own.iv + k, columns[own.iv + k], p);
+    for (int k = 0; k < own.nv; ++k) {
+      const int row = own.iv + k, count = above + k + 1;
+      path.template pair<Pack<kLanes>>(count, p, I[i] * columns[row], entries);
+      for (int t = 0; t < count; ++t) M[row * nv + path.velocity[t]] = M[path.velocity[t] * nv + row] = entries[t];
+    }
+  }
+}
+
 // M, nv x nv, row-major.
 template <class S>
 void mass_matrix(const Model& m, Arena& arena, const S* q, S* M) {
@@ -57,26 +79,24 @@ void mass_matrix(const Model& m, Arena& arena, const S* q, S* M) {
   const auto* columns = world_columns(m, arena, general, bodies);
   const auto* I = composite_inertias(m, arena, bodies);
   const int nv = m.nv;
-  Path<S> path(m, arena);
-  int* depth = arena.get<int>(m.n());  // velocities from the root to each body, its own included
-  S* entries = arena.get<S>(nv);
   for (int k = 0; k < nv * nv; ++k) M[k] = S(0.0);
-  for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
-    const Vec3<S> p = bodies[i].X.p;
-    const int above = body.parent >= 0 ? depth[body.parent] : 0;
-    depth[i] = above + body.nv;
-    for (int k = 0; k < body.nv; ++k) path.put(above + k, body.iv + k, columns[body.iv + k], p);
-    for (int k = 0; k < body.nv; ++k) {
-      const Force<S> F = I[i] * columns[body.iv + k];
-      const int row = body.iv + k, count = above + k + 1;
-      if (std::is_same_v<S, double> && count > 16)
-        path.template pair<Pack<kLanes>>(count, p, F, entries);
-      else
-        path.template pair<S>(count, p, F, entries);
-      for (int t = 0; t < count; ++t) M[row * nv + path.velocity[t]] = M[path.velocity[t] * nv + row] = entries[t];
+  // One state on long paths: several columns at a time. Otherwise one after the other.
+  if (std::is_same_v<S, double> && m.depth > 24)
+    pair_along_paths(m, arena, bodies, columns, I, M);
+  else
+    for (int i = 0; i < m.n(); ++i) {
+      const Model::Link& own = m.links[i];
+      for (int k = own.iv; k < own.iv + own.nv; ++k) {
+        const Force<S> F = I[i] * columns[k];
+        for (int l = own.iv; l <= k; ++l) M[k * nv + l] = M[l * nv + k] = dot(columns[l], F);
+        for (int j = own.parent; j >= 0; j = m.links[j].parent) {
+          const Model::Link& link = m.links[j];
+          const Vec3<S> n = cross_add(bodies[i].X.p - bodies[j].X.p, F.f, F.n);  // about the origin of body j
+          for (int l = link.iv; l < link.iv + link.nv; ++l)
+            M[k * nv + l] = M[l * nv + k] = dot_add(columns[l].v, F.f, dot(columns[l].w, n));
+        }
+      }
     }
-  }
 }
 
 }  // namespace torsor

@@ -1,4 +1,4 @@
-"""First derivatives, exact: of forward dynamics, checked by a difference and by an identity."""
+"""First derivatives, exact: as matrices, along one direction and in reverse, of forward dynamics."""
 
 import numpy as np
 
@@ -24,3 +24,16 @@ assert error < 1e-6
 a = ts.forward_dynamics(model, q, v, tau)
 i = ts.inverse_dynamics_derivatives(model, q, v, a)
 assert np.allclose(d.da_dq, -np.linalg.solve(i.dtau_da, i.dtau_dq))
+
+# Along one direction, without the matrices; here in the state, and in the length of a leg.
+leg = ts.ModelDirection(placement={"front_left_calf": [0, 0, 0, 0, 0, -1]})
+t = ts.forward_dynamics_tangent(model, q, v, tau, dq=e, model_direction=leg)
+print(f"turning, with one leg growing, changes the trunk's acceleration by {np.round(t.da[:6], 2)}")
+
+# In reverse: what every parameter of the model does to one number, at once.
+w = np.eye(model.nv)[5]  # the trunk's acceleration along its own z axis
+g = ts.forward_dynamics_vjp(model, q, v, tau, w)
+assert np.isclose(
+    w @ t.da, g.q @ e + g.placement[model.bodies.index(model.body("front_left_calf"))] @ [0, 0, 0, 0, 0, -1]
+)
+print("gradients with respect to masses", np.round(g.inertia[:4, 0], 3), "...")
