@@ -209,11 +209,16 @@ PyType_Slot model_slots[] = {
 
 PyObject* core_name = nullptr;  // "_core", interned
 PyTypeObject* core_type = nullptr;
+PyObject* body_name = nullptr;  // "body", interned
 
 }  // namespace
 
 nb::object core_model(nb::handle model) {
-  nb::object core = nb::steal(PyObject_GetAttr(model.ptr(), core_name));
+  // A model keeps it in its dictionary once it was used; the look-up through the type takes three times as long.
+  nb::object core;
+  if (PyObject** dict = _PyObject_GetDictPtr(model.ptr()); dict != nullptr && *dict != nullptr)
+    core = nb::borrow(PyDict_GetItemWithError(*dict, core_name));
+  if (!core.is_valid()) core = nb::steal(PyObject_GetAttr(model.ptr(), core_name));
   if (!core.is_valid() || Py_TYPE(core.ptr()) != core_type) {
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
     PyErr_Clear();
@@ -240,8 +245,10 @@ int thread_count(nb::handle threads) {
 
 Options read_options(nb::handle value) {
   Options options;
-  if (PyLong_Check(value.ptr())) {
-    options.axes = nb::cast<int>(value);
+  if (value.is(body_name)) return options;
+  if (!PyDict_Check(value.ptr())) {
+    const bool number = PyLong_CheckExact(value.ptr());
+    options.axes = nb::cast<int>(number ? nb::borrow(value) : check_module().attr("axes")(value, "f_ext_frame"));
     return options;
   }
   for (auto [key, item] : nb::cast<nb::dict>(value)) {
@@ -280,6 +287,7 @@ NB_MODULE(_core, module) {
   using namespace torsor;
   if (import_numpy() < 0) throw nb::python_error();
   core_name = PyUnicode_InternFromString("_core");
+  body_name = PyUnicode_InternFromString("body");
   module.attr("lanes") = kLanes;
   nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
   nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));

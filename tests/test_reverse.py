@@ -377,6 +377,7 @@ def test_near_the_singular_places(joint, place):
 def test_deep_trees():
     model = testing.random_tree(5, [*JOINTS, ts.Fixed(), JOINTS[3]], branching=0.04)
     s = State(model)
+    s.mask &= np.arange(model.nv) % 3 == 0  # more than 48 free velocities on one path: the matrices' other way
     d, g = ts.hybrid_dynamics_derivatives(model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask), hybrid(model, s)
     for x, y, z in zip((g.q, g.v, g.a, g.tau), d[:4], d[4:], strict=True):
         close(x, s.w @ y + s.w_tau @ z, conditioned(model, s.q))

@@ -41,9 +41,7 @@ def inverse_dynamics(
     f_ext_frame: str = "body",
 ) -> FloatArray:
     """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
-    return _inverse_dynamics(
-        model, q, v, a, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads
-    )
+    return _inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
 
 
 def forward_dynamics(
@@ -63,9 +61,7 @@ def forward_dynamics(
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
     """
-    return _forward_dynamics(
-        model, q, v, tau, f_ext, 0 if f_ext_frame == "body" else axes(f_ext_frame, "f_ext_frame"), out, threads
-    )
+    return _forward_dynamics(model, q, v, tau, f_ext, f_ext_frame, out, threads)
 
 
 def hybrid_dynamics(

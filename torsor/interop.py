@@ -4,18 +4,19 @@ Neither library is imported. Each function takes q and, as far as they are given
 leading batch shape, and returns those that it was given. With w and u the angular and linear velocity of a
 free body in its own frame and R its rotation:
 
-========== ========================== =========================== ============================== joint      torsor
-Pinocchio                   MuJoCo ========== ========================== ===========================
-============================== Free       q = p, quaternion xyzw;    q the same;                 q = p, quaternion
-wxyz;
+========== ========================== =========================== ==============================
+joint      torsor                     Pinocchio                   MuJoCo
+========== ========================== =========================== ==============================
+Free       q = p, quaternion xyzw;    q the same;                 q = p, quaternion wxyz;
            v = w, u                   v = u, w                    v = R u, w
 Spherical  q = quaternion xyzw; v = w the same                    q = quaternion wxyz; v the same
 Revolute   q = angle                  the same; for JointModelRUB the same
                                       q = cos, sin
 planar     q = x, y, angle            for JointModelPlanar        the same
-                                      q = x, y, cos, sin and v in the frame of the child
-the rest   as they are                the same                    the same ========== ==========================
-=========================== ==============================
+                                      q = x, y, cos, sin and v in
+                                      the frame of the child
+the rest   as they are                the same                    the same
+========== ========================== =========================== ==============================
 
 A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
 that `load_urdf` makes of planar joints. Accelerations are time derivatives of v, and tau . v is power, so

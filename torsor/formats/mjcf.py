@@ -39,12 +39,16 @@ def load_mjcf(
     the third has no name). `q` and `v` have the layout of `qpos` and `qvel`, `ref` included, up to the order
     of quaternions and the frames of free joints, which `torsor.interop` converts.
 
-    ============== ==================================================================================== MuJoCo
-    becomes ============== ==================================================================================== no
-    joint       `Fixed()` hinge          `Revolute(axis)`, with its range slide          `Prismatic(axis)`, with its
-    range ball           `Spherical()`; its range, of one angle, is dropped free           `Free()` several joints
-    `Composite(...)` of these, named as the body ==============
-    ====================================================================================
+    ============== ====================================================================================
+    MuJoCo         becomes
+    ============== ====================================================================================
+    no joint       `Fixed()`
+    hinge          `Revolute(axis)`, with its range
+    slide          `Prismatic(axis)`, with its range
+    ball           `Spherical()`; its range, of one angle, is dropped
+    free           `Free()`
+    several joints `Composite(...)` of these, named as the body
+    ============== ====================================================================================
 
     A hinge or ball that is not at the origin of its body (`pos`) sits on a massless body of its own
     (`'thigh/joint'`), to which the MuJoCo body is fixed; and so does each of several joints of one body that

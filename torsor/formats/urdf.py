@@ -49,11 +49,15 @@ def load_urdf(
     link that is itself called `'world'` is the world, and `root` must be None. Bodies are in depth-first
     order, children of one link in the order of the file.
 
-    ========== ======================================================================================== URDF joint
-    becomes ========== ======================================================================================== fixed
-    `Fixed()` revolute   `Revolute(axis)`, with limits continuous `Revolute(axis)`, with velocity and effort limits
-    only prismatic  `Prismatic(axis)`, with limits floating   `Free()` planar     `Composite(Planar(directions),
-    Revolute(axis))`: translation along two directions normal to
+    ========== ========================================================================================
+    URDF joint becomes
+    ========== ========================================================================================
+    fixed      `Fixed()`
+    revolute   `Revolute(axis)`, with limits
+    continuous `Revolute(axis)`, with velocity and effort limits only
+    prismatic  `Prismatic(axis)`, with limits
+    floating   `Free()`
+    planar     `Composite(Planar(directions), Revolute(axis))`: translation along two directions normal to
                the axis (x and y for axis z, and so on cyclically), then rotation about it
     ========== ========================================================================================
 
