@@ -11,8 +11,13 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SANITIZE_ADDRESS__)  // instrumented and inlined throughout, it would take half an hour to compile
+#define TORSOR_INLINE inline
+#define TORSOR_INLINE_LAMBDA
+#else
 #define TORSOR_INLINE inline __attribute__((always_inline))
 #define TORSOR_INLINE_LAMBDA __attribute__((always_inline))
+#endif
 
 #if defined(__FMA__) || defined(__aarch64__)
 #define TORSOR_FMA 1
