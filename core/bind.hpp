@@ -215,7 +215,7 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   }
 }
 
-// Options from Python: a dict of what differs from the defaults, just the axes (int), or the frame of f_ext (str).
+// Options from Python: a dict of what differs from the defaults, or just the frame of f_ext (str).
 Options read_options(nb::handle value);
 
 // The Python function of kernel K, in the interpreter's own calling convention: a call costs a third of a bound one's.

@@ -247,8 +247,7 @@ Options read_options(nb::handle value) {
   Options options;
   if (value.is(body_name)) return options;
   if (!PyDict_Check(value.ptr())) {
-    const bool number = PyLong_CheckExact(value.ptr());
-    options.axes = nb::cast<int>(number ? nb::borrow(value) : check_module().attr("axes")(value, "f_ext_frame"));
+    options.axes = nb::cast<int>(check_module().attr("axes")(value, "f_ext_frame"));
     return options;
   }
   for (auto [key, item] : nb::cast<nb::dict>(value)) {

@@ -120,8 +120,7 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
         S sum(0.0);
         if (given(k)) {
           if (X0 != nullptr) sum = X0[k * nv + c];
-          for (int j = 0; j < nv; ++j)
-            if (!given(j)) sum = mul_add(M[k * nv + j], Z[j * nv + c], sum);
+          for (int o = 0; o < t.count; ++o) sum = mul_add(M[k * nv + t.order[o]], Z[t.order[o] * nv + c], sum);
         }
         Y[k * nv + c] = sum;
       }

@@ -124,7 +124,7 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """dtau_dq, dtau_dv and dtau_da (the mass matrix) of inverse dynamics. Singh 2022, eqs. (7)-(10), for every
     joint."""
-    options: object = 0
+    options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
@@ -144,7 +144,7 @@ def forward_dynamics_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsDerivatives:
     """da_dq, da_dv and da_dtau (the inverse mass matrix) of forward dynamics."""
-    options: object = 0
+    options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(ForwardDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}

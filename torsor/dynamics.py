@@ -177,12 +177,12 @@ def bias_forces(
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external
     ones."""
-    return _inverse_dynamics(model, q, v, None, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)
+    return _inverse_dynamics(model, q, v, None, f_ext, f_ext_frame, out, threads)
 
 
 def gravity_forces(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
-    return _inverse_dynamics(model, q, None, None, None, 0, out, threads)
+    return _inverse_dynamics(model, q, None, None, None, "body", out, threads)
 
 
 def coriolis_matrix(
@@ -229,14 +229,14 @@ def momentum(
 
     In the world's axes, in O(n); bodies fixed to the world do not count.
     """
-    return _core.momentum(model, q, v, _about(about), out, threads)
+    return _core.momentum(model, q, v, {"axes": _about(about)}, out, threads)
 
 
 def centroidal_momentum_matrix(
     model: Model, q: ArrayLike, about: str = "com", out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
-    return _core.momentum_matrix(model, q, _about(about), out, threads)
+    return _core.momentum_matrix(model, q, {"axes": _about(about)}, out, threads)
 
 
 def center_of_mass(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
@@ -264,4 +264,4 @@ def joint_reactions(
 
     Moment first, about the origin of the body's frame, for fixed joints too. S^T of it is tau. Kim 2012, (41).
     """
-    return _core.joint_reactions(model, q, v, a, f_ext, axes(f_ext_frame, "f_ext_frame"), out, threads)
+    return _core.joint_reactions(model, q, v, a, f_ext, f_ext_frame, out, threads)

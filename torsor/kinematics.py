@@ -84,7 +84,7 @@ def body_velocities(
     threads: int = 1,
 ) -> FloatArray:
     """Twists (..., nbodies, 6) of the bodies. Kim 2012, (36)."""
-    return _core.body_velocities(model, q, v, axes(frame), out, threads)
+    return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
 
 
 def body_accelerations(
@@ -98,7 +98,7 @@ def body_accelerations(
 ) -> FloatArray:
     """Accelerations (..., nbodies, 6) of the bodies: in "body", the derivative of the components of the twist. Kim
     2012, (40)."""
-    return _core.body_accelerations(model, q, v, a, axes(frame), out, threads)
+    return _core.body_accelerations(model, q, v, a, {"axes": axes(frame)}, out, threads)
 
 
 def jacobian(
@@ -152,7 +152,7 @@ def jacobian_product(
     model: Model, q: ArrayLike, x: ArrayLike, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """J x (..., nbodies, 6) in O(n), J the maximal-reduced Jacobian and x (..., nv). Sueda 2021, Alg. 5."""
-    return _core.body_velocities(model, q, x, 0, out, threads)
+    return _core.body_velocities(model, q, x, "body", out, threads)
 
 
 def jacobian_dot_product(

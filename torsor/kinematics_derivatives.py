@@ -82,9 +82,7 @@ def body_velocities_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyVelocitiesDerivatives:
     """dV_dq and dV_dv (the Jacobians of all bodies) of `body_velocities`."""
-    options: object = axes(frame)
-    if outputs is not None:
-        options = {"axes": options, "wanted": _wanted(BodyVelocitiesDerivatives._fields, outputs)}
+    options = {"axes": axes(frame), "wanted": _wanted(BodyVelocitiesDerivatives._fields, outputs)}
     return BodyVelocitiesDerivatives(*_core.body_velocities_derivatives(model, q, v, options, out, threads))
 
 
@@ -99,9 +97,7 @@ def body_accelerations_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyAccelerationsDerivatives:
     """dA_dq, dA_dv and dA_da (the Jacobians of all bodies) of `body_accelerations`."""
-    options: object = axes(frame)
-    if outputs is not None:
-        options = {"axes": options, "wanted": _wanted(BodyAccelerationsDerivatives._fields, outputs)}
+    options = {"axes": axes(frame), "wanted": _wanted(BodyAccelerationsDerivatives._fields, outputs)}
     return BodyAccelerationsDerivatives(*_core.body_accelerations_derivatives(model, q, v, a, options, out, threads))
 
 
