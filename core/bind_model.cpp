@@ -154,7 +154,7 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     m->bodies.push_back(b);
-    m->links.push_back({b.parent, b.iv, b.nv, b.kind == Kind::revolute});
+    m->links.push_back({b.parent, b.iv, b.nv});
   }
   std::vector<int> depth(m->n());
   for (int i = 0; i < m->n(); ++i) {

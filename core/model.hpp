@@ -73,7 +73,6 @@ struct ModelT {
   };
   struct Link {  // what walks towards the root need of a body
     int parent, iv, nv;
-    bool revolute;
   };
   int nq = 0, nv = 0;
   Vec3<C> gravity;

@@ -23,7 +23,7 @@ void kinetic_energy(const Model& m, Arena& arena, const S* q, const S* v, S* ene
   *energy = S(0.5) * sum;
 }
 
-// Total mass, first moment about the world's origin and, unless null, momentum (moment about the world's origin, then force).
+// Total mass, and the first moment h about the world's origin.
 template <class S>
 S first_moment(const Model& m, const WorldBody<S>* bodies, Vec3<S>& h) {
   double mass = 0.0;

@@ -513,8 +513,8 @@ inline Vec3<S> quaternion_logarithm(const Quaternion<S>& q) {
 // v with exponential((w, v)) = (exp w, p).
 template <class S>
 inline Vec3<S> translation_logarithm(const Vec3<S>& w, const Vec3<S>& p) {
-  // V^-1 = 1 - [w]/2 + e [w]^2,  e = (1 - c1 / (2 c2)) / x = (2 c2 - c1) / (2 x c2) = (2 c4 - c3 ... ) without cancellation:
-  // 2 c2 - c1 = x (c3 - 2 c4) because c1 = 1 - x c3 and 2 c2 = 1 - 2 x c4.
+  // V^-1 = 1 - [w]/2 + e [w]^2 with e = (2 c2 - c1) / (2 x c2), where 2 c2 - c1 = x (c3 - 2 c4) without cancellation,
+  // because c1 = 1 - x c3 and 2 c2 = 1 - 2 x c4.
   S c[6];
   stumpff<6>(dot(w, w), c);
   const S e = (c[3] - S(2.0) * c[4]) / (S(2.0) * c[2]);
