@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
+
 #include "bind.hpp"
 #include "inverse_dynamics.hpp"
 
@@ -270,6 +272,20 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+std::map<std::string, PyTypeObject**>& record_types() {
+  static std::map<std::string, PyTypeObject**> types;
+  return types;
+}
+void list_record_type(const char* name, PyTypeObject*& type) { record_types()[name] = &type; }
+
+// Results of the core's function `name` come as a `type`, a kind of tuple.
+void set_record_type(const std::string& name, nb::type_object type) {
+  auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (record_types().count(name) == 0 || !PyType_IsSubtype(kind, &PyTuple_Type))
+    throw std::invalid_argument("torsor: not a kind of tuple, or no function of several results: " + name);
+  *record_types()[name] = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
 nb::object check_module() { return nb::module_::import_("torsor._check"); }
 
 }  // namespace torsor
@@ -290,6 +306,7 @@ NB_MODULE(_core, module) {
   model.def("__init__", build<double>);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
+  module.def("set_record_type", set_record_type);
   bind_configuration(module);
   bind_derivatives(module);
   bind_dynamics(module);

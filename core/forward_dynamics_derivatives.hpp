@@ -27,6 +27,7 @@ template <class S>
 void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                                  const unsigned char* prescribed, S* a, S* tau, const HybridBlocks<S>& d) {
   const int nv = m.nv;
+  if (nv == 0) return;
   const bool deep = m.depth > kDeep;
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
   bool some_given = false;
@@ -66,6 +67,7 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
     } else {
       start[i] = -1;
     }
+  if (stride == 0) return;
   S* X = arena.get<S>(nv * stride);
   S* M = some_given ? arena.get<S>(nv * stride) : nullptr;
   for (int k = 0; k < nv * stride; ++k) X[k] = S(0.0);

@@ -88,10 +88,10 @@ class TreeInverse {
   }
   // Y = D^-1 W^T of unit columns. Y is zero before.
   void reduced_identity(S* Y, int stride) const {
-    each_body(stride, [&](const Model::Link& link, int, int) {
+    each_body(1, [&](const Model::Link& link, int, int) {
       for (int j = 0; j < link.nv; ++j)
         for (int t = 0; t <= link.above + j; ++t)
-          Y[path_[t] + link.iv + j] = Dinv_[path_[t] / stride] * weight(link.iv + j, t);
+          Y[path_[t] * stride + link.iv + j] = Dinv_[path_[t]] * weight(link.iv + j, t);
     });
   }
   // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
@@ -101,6 +101,8 @@ class TreeInverse {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + k * stride_;
+        int matrix = 0, at = 0;
+        const V present(held(k) ? 0.0 : 1.0);
         in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
@@ -109,14 +111,8 @@ class TreeInverse {
             const S* from = Y + path_[t] + c;
             for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
           }
-          int matrix = c / each, at = c % each;
           for (int b = 0; b < size; ++b) {
-            S* out = outs[matrix] + k * nv + at;
-            const V value = held(k) ? V(0.0) : sum[b];
-            if (at + width <= nv)
-              store(value, out);
-            else if constexpr (width > 1)
-              for (int l = 0; at + l < nv; ++l) out[l] = value.lane(l);
+            store_part(present * sum[b], nv - at, outs[matrix] + k * nv + at);
             at += width;
             if (at == each) {
               at = 0;
@@ -142,20 +138,43 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant, from column c on.
+  // f(size, c) for blocks of `size` vectors, a constant up to 6 and as even as can be, from column c on.
   template <class F>
   static TORSOR_INLINE void in_blocks(int columns, F f) {
-    int c = 0;
-    for (; c + 8 * width <= columns; c += 8 * width) f(std::integral_constant<int, 8>(), c);
-    if (c + 4 * width <= columns) {
-      f(std::integral_constant<int, 4>(), c);
-      c += 4 * width;
+    const int vectors = columns / width, blocks = (vectors + 5) / 6;
+    for (int b = 0, done = 0; b < blocks; ++b) {
+      const int size = (vectors - done + blocks - b - 1) / (blocks - b), c = done * width;
+      switch (size) {
+        case 1:
+          f(std::integral_constant<int, 1>(), c);
+          break;
+        case 2:
+          f(std::integral_constant<int, 2>(), c);
+          break;
+        case 3:
+          f(std::integral_constant<int, 3>(), c);
+          break;
+        case 4:
+          f(std::integral_constant<int, 4>(), c);
+          break;
+        case 5:
+          f(std::integral_constant<int, 5>(), c);
+          break;
+        default:
+          f(std::integral_constant<int, 6>(), c);
+      }
+      done += size;
     }
-    if (c + 2 * width <= columns) {
-      f(std::integral_constant<int, 2>(), c);
-      c += 2 * width;
+  }
+  // The first `count` numbers of x, or all.
+  static TORSOR_INLINE void store_part(const V& x, int count, S* to) {
+    if (width == 1 || count >= width) {
+      store(x, to);
+    } else {
+      S all[width];
+      store(x, all);
+      for (int l = 0; l < count; ++l) to[l] = all[l];
     }
-    if (c < columns) f(std::integral_constant<int, 1>(), c);
   }
 
   // Rows of M along the paths.

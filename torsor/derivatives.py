@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, listed
+from torsor._check import axes, listed, record_of
 from torsor.dynamics import prescribed_mask
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("inverse_dynamics_derivatives")
 class InverseDynamicsDerivatives(NamedTuple):
     """Derivatives of tau = inverse_dynamics(q, v, a), each (..., nv, nv)."""
 
@@ -35,6 +36,7 @@ class InverseDynamicsDerivatives(NamedTuple):
     dtau_da: FloatArray
 
 
+@record_of("forward_dynamics_derivatives")
 class ForwardDynamicsDerivatives(NamedTuple):
     """Derivatives of a = forward_dynamics(q, v, tau), each (..., nv, nv)."""
 
@@ -43,6 +45,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
     da_dtau: FloatArray
 
 
+@record_of("hybrid_dynamics_derivatives")
 class HybridDynamicsDerivatives(NamedTuple):
     """Derivatives of (a, tau) = hybrid_dynamics(q, v, a, tau), each (..., nv, nv).
 
@@ -60,6 +63,7 @@ class HybridDynamicsDerivatives(NamedTuple):
     dtau_dtau: FloatArray
 
 
+@record_of("inverse_dynamics_vjp")
 class InverseDynamicsGradient(NamedTuple):
     """Gradients of w . inverse_dynamics(q, v, a), shaped as what they belong to (q as v)."""
 
@@ -72,6 +76,7 @@ class InverseDynamicsGradient(NamedTuple):
     gravity: FloatArray
 
 
+@record_of("forward_dynamics_vjp")
 class ForwardDynamicsGradient(NamedTuple):
     """Gradients of w . forward_dynamics(q, v, tau), shaped as what they belong to (q as v)."""
 
@@ -84,6 +89,7 @@ class ForwardDynamicsGradient(NamedTuple):
     gravity: FloatArray
 
 
+@record_of("hybrid_dynamics_vjp")
 class HybridDynamicsGradient(NamedTuple):
     """Gradients of w_a . a + w_tau . tau over the results of hybrid dynamics, shaped as what they belong to (q as v).
 
@@ -128,8 +134,7 @@ def inverse_dynamics_derivatives(
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    record = _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
-    return tuple.__new__(InverseDynamicsDerivatives, record)  # without the detour through its constructor
+    return _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
 
 
 def forward_dynamics_derivatives(
@@ -148,8 +153,7 @@ def forward_dynamics_derivatives(
     if outputs is not None or f_ext_frame != "body":
         wanted = _wanted(ForwardDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    record = _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
-    return tuple.__new__(ForwardDynamicsDerivatives, record)
+    return _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
 
 
 def hybrid_dynamics_derivatives(
@@ -175,9 +179,7 @@ def hybrid_dynamics_derivatives(
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return HybridDynamicsDerivatives(
-        *_core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
 
 
 def inverse_dynamics_vjp(
@@ -204,7 +206,7 @@ def inverse_dynamics_vjp(
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "wanted": _wanted(InverseDynamicsGradient._fields, outputs),
     }
-    return InverseDynamicsGradient(*_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads))
+    return _core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
 
 
 def forward_dynamics_vjp(
@@ -223,21 +225,11 @@ def forward_dynamics_vjp(
 
     Results as those of `inverse_dynamics_vjp`, with tau in place of a.
     """
-    fields = ForwardDynamicsGradient._fields
-    keep = [HybridDynamicsGradient._fields.index(name) for name in fields]
-    wanted = _wanted(fields, outputs)
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": sum(1 << core for k, core in enumerate(keep) if wanted >> k & 1),
+        "wanted": _wanted(ForwardDynamicsGradient._fields, outputs),
     }
-    slots: object = None
-    if out is not None:
-        if not isinstance(out, (tuple, list)) or len(out) != len(fields):
-            raise TypeError(f"out must be a tuple of {len(fields)} arrays, got {type(out).__name__}")
-        given = dict(zip(fields, out, strict=True))
-        slots = tuple(given.get(name) for name in HybridDynamicsGradient._fields)
-    result = _core.hybrid_dynamics_vjp(model, q, v, None, tau, w, None, f_ext, options, slots, threads)
-    return ForwardDynamicsGradient(*(result[core] for core in keep))
+    return _core.forward_dynamics_vjp(model, q, v, tau, w, f_ext, options, out, threads)
 
 
 def hybrid_dynamics_vjp(
@@ -265,9 +257,7 @@ def hybrid_dynamics_vjp(
     }
     rest = np.zeros(model.nv)
     a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))
-    return HybridDynamicsGradient(
-        *_core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
 
 
 def inertial_regressor(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes
+from torsor._check import axes, record_of
 from torsor.derivatives import _wanted
 from torsor.dynamics import _about
 from torsor.kinematics import _indices, _of_list
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("body_velocities_derivatives")
 class BodyVelocitiesDerivatives(NamedTuple):
     """Derivatives of V = body_velocities(q, v), each (..., nbodies, 6, nv)."""
 
@@ -38,6 +39,7 @@ class BodyVelocitiesDerivatives(NamedTuple):
     dV_dv: FloatArray
 
 
+@record_of("body_accelerations_derivatives")
 class BodyAccelerationsDerivatives(NamedTuple):
     """Derivatives of A = body_accelerations(q, v, a), each (..., nbodies, 6, nv)."""
 
@@ -46,6 +48,7 @@ class BodyAccelerationsDerivatives(NamedTuple):
     dA_da: FloatArray
 
 
+@record_of("maximal_jacobian_derivatives")
 class MaximalJacobianDerivatives(NamedTuple):
     """Derivatives of J = maximal_jacobian(q) and of its rate Jdot (..., 6 nbodies, nv).
 
@@ -59,6 +62,7 @@ class MaximalJacobianDerivatives(NamedTuple):
     dJdot_dq: FloatArray
 
 
+@record_of("momentum_derivatives")
 class CentroidalMomentumDerivatives(NamedTuple):
     """Derivatives of h = momentum(q, v) and of its rate hdot(q, v, a), each (..., 6, nv).
 
@@ -83,7 +87,7 @@ def body_velocities_derivatives(
 ) -> BodyVelocitiesDerivatives:
     """dV_dq and dV_dv (the Jacobians of all bodies) of `body_velocities`."""
     options = {"axes": axes(frame), "wanted": _wanted(BodyVelocitiesDerivatives._fields, outputs)}
-    return BodyVelocitiesDerivatives(*_core.body_velocities_derivatives(model, q, v, options, out, threads))
+    return _core.body_velocities_derivatives(model, q, v, options, out, threads)
 
 
 def body_accelerations_derivatives(
@@ -98,7 +102,7 @@ def body_accelerations_derivatives(
 ) -> BodyAccelerationsDerivatives:
     """dA_dq, dA_dv and dA_da (the Jacobians of all bodies) of `body_accelerations`."""
     options = {"axes": axes(frame), "wanted": _wanted(BodyAccelerationsDerivatives._fields, outputs)}
-    return BodyAccelerationsDerivatives(*_core.body_accelerations_derivatives(model, q, v, a, options, out, threads))
+    return _core.body_accelerations_derivatives(model, q, v, a, options, out, threads)
 
 
 def maximal_jacobian_derivatives(
@@ -113,9 +117,7 @@ def maximal_jacobian_derivatives(
     if outputs is None and v is None:
         outputs = ("dJ_dq",)
     wanted = _wanted(MaximalJacobianDerivatives._fields, outputs)
-    return MaximalJacobianDerivatives(
-        *_core.maximal_jacobian_derivatives(model, q, v, {"wanted": wanted}, out, threads)
-    )
+    return _core.maximal_jacobian_derivatives(model, q, v, {"wanted": wanted}, out, threads)
 
 
 def point_hessian(
@@ -156,4 +158,4 @@ def centroidal_momentum_derivatives(
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")
     options = {"axes": _about(about), "wanted": _wanted(CentroidalMomentumDerivatives._fields, outputs)}
-    return CentroidalMomentumDerivatives(*_core.momentum_derivatives(model, q, v, a, options, out, threads))
+    return _core.momentum_derivatives(model, q, v, a, options, out, threads)

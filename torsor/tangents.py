@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core, spatial
-from torsor._check import axes, listed
+from torsor._check import axes, listed, record_of
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Chain, Composite, CustomJoint, Joint, SplineCurve
 from torsor.model import Model, compile_tree, require_model
@@ -123,6 +123,7 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     return _core.DualModel(_STEP, *compile_tree(tree, gravity))
 
 
+@record_of("inverse_dynamics_tangent")
 class InverseDynamicsTangent(NamedTuple):
     """tau and its derivative along the direction, each (..., nv)."""
 
@@ -130,6 +131,7 @@ class InverseDynamicsTangent(NamedTuple):
     dtau: FloatArray
 
 
+@record_of("forward_dynamics_tangent")
 class ForwardDynamicsTangent(NamedTuple):
     """a and its derivative along the direction, each (..., nv)."""
 
@@ -137,6 +139,7 @@ class ForwardDynamicsTangent(NamedTuple):
     da: FloatArray
 
 
+@record_of("hybrid_dynamics_tangent")
 class HybridDynamicsTangent(NamedTuple):
     """a, tau and their derivatives along the direction, each (..., nv)."""
 
@@ -167,9 +170,7 @@ def inverse_dynamics_tangent(
     dq (..., nv) is in the tangent space at q, as everywhere.
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return InverseDynamicsTangent(
-        *_core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
-    )
+    return _core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
 def forward_dynamics_tangent(
@@ -191,9 +192,7 @@ def forward_dynamics_tangent(
     """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
     6."""
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return ForwardDynamicsTangent(
-        *_core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
-    )
+    return _core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
 
 
 def hybrid_dynamics_tangent(
@@ -225,6 +224,4 @@ def hybrid_dynamics_tangent(
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return HybridDynamicsTangent(
-        *_core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
