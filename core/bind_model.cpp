@@ -56,6 +56,11 @@ bool is_zero(const Vec3<C>& v) {
   return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
 }
 template <class C>
+bool is_zero(const RigidInertia<C>& I) {
+  const Sym3<C>& J = I.J;
+  return equals(I.m, 0) && is_zero(I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
+}
+template <class C>
 bool is_identity(const SE3<C>& T) {
   const Mat3<C>& R = T.R;
   return is_zero(T.p) && equals(R.x.x, 1) && equals(R.y.y, 1) && equals(R.z.z, 1) && equals(R.y.x, 0) &&
@@ -148,11 +153,9 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.pitch = number<C>(t[7]);
     b.M = read_pose(numbers<C>(t[8], 12).data());
     b.I = read_inertia(numbers<C>(t[9], 10).data());
-    const Sym3<C>& J = b.I.J;
-    b.Sigma = pseudo_inertia(J);
+    b.Sigma = pseudo_inertia(b.I.J);
     b.subtree_mass = b.I.m;
-    b.massless =
-        equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
+    b.massless = is_zero(b.I);
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     m->bodies.push_back(b);
@@ -180,6 +183,7 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     f.pose = read_pose(numbers<C>(t[2], 12).data());
     f.same = is_identity(f.pose);
     f.I = read_inertia(numbers<C>(t[3], 10).data());
+    f.massless = is_zero(f.I);
     f.placement = read_pose(numbers<C>(t[4], 12).data());
     m->frames.push_back(f);
   }

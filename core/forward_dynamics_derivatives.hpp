@@ -82,13 +82,12 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
   for (int k = 0; some_given && k < nv * stride; ++k) torques[k] = X[k];
 
   // Free accelerations, those of prescribed velocities being zero.
+  for (int k = 0; start[3] >= 0 && k < nv; ++k) part(3)[k * stride + k] = S(-1.0);
   if (!deep) {
-    inverse->reduce_negated(X, start[3] >= 0 ? start[3] : stride, stride);
-    if (start[3] >= 0) inverse->reduced_identity(part(3), stride);
-    inverse->expand(X, stride, outs);
+    inverse->reduce_negated(X, stride);
+    inverse->expand(arena, X, stride, outs);
   } else {
     const auto articulated = factor_mass<S>(m, arena, q, nullptr, nullptr, prescribed);
-    for (int k = 0; start[3] >= 0 && k < nv; ++k) part(3)[k * stride + k] = S(-1.0);
     for (int at = 0; at < stride; at += each)
       for (int c = 0; c < nv; ++c) {
         S* out = outs[at / each] + c;

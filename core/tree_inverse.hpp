@@ -66,14 +66,14 @@ class TreeInverse {
       }
     });
   }
-  // X <- -D^-1 W^T X for `columns` columns, of rows `stride` apart.
-  void reduce_negated(S* X, int columns, int stride) const {
+  // X <- -D^-1 W^T X, rows of `stride` numbers.
+  void reduce_negated(S* X, int stride) const {
     each_body(stride, [&](const Model::Link& link, int first, int end) {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + link.above + j;
         const V scale(-Dinv_[k]);
-        in_blocks(columns, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+        in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
           for (int o = first + j + 1; o < end; ++o) {
@@ -86,23 +86,19 @@ class TreeInverse {
       }
     });
   }
-  // Y = D^-1 W^T of unit columns. Y is zero before.
-  void reduced_identity(S* Y, int stride) const {
-    each_body(1, [&](const Model::Link& link, int, int) {
-      for (int j = 0; j < link.nv; ++j)
-        for (int t = 0; t <= link.above + j; ++t)
-          Y[path_[t] * stride + link.iv + j] = Dinv_[path_[t]] * weight(link.iv + j, t);
-    });
-  }
   // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
-  void expand(const S* Y, int stride, S* const* outs) const {
+  void expand(Arena& arena, const S* Y, int stride, S* const* outs) const {
     const int nv = m_.nv, each = padded<S>(nv);
+    struct Target {  // of a vector of Y's first row
+      S* to;
+      int count;
+    };
+    auto* targets = arena.get<Target>(stride / width);
+    for (int c = 0; c < stride; c += width) targets[c / width] = {outs[c / each] + c % each, nv - c % each};
     each_body(stride, [&](const Model::Link& link, int, int) {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + k * stride_;
-        int matrix = 0, at = 0;
-        const V present(held(k) ? 0.0 : 1.0);
         in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
@@ -111,15 +107,11 @@ class TreeInverse {
             const S* from = Y + path_[t] + c;
             for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
           }
-          for (int b = 0; b < size; ++b) {
-            store_part(present * sum[b], nv - at, outs[matrix] + k * nv + at);
-            at += width;
-            if (at == each) {
-              at = 0;
-              ++matrix;
-            }
-          }
+          const Target* target = targets + c / width;
+          for (int b = 0; b < size; ++b) store_part(sum[b], target[b].count, target[b].to + k * nv);
         });
+        for (int c = 0; held(k) && c < stride; c += width)
+          store_part(V(0.0), targets[c / width].count, targets[c / width].to + k * nv);
       }
     });
   }
@@ -171,22 +163,19 @@ class TreeInverse {
     if (width == 1 || count >= width) {
       store(x, to);
     } else {
-      S all[width];
-      store(x, all);
-      for (int l = 0; l < count; ++l) to[l] = all[l];
+      for (int l = 0; l < count; ++l) to[l] = reinterpret_cast<const S*>(&x)[l];
     }
   }
 
   // Rows of M along the paths.
   void pair_mass(const Motions<S>& all, Arena& arena, S* rows) const {
-    Path<DerivativeColumn, S> path(m_, arena, all.columns);
+    Path<Motion, S> path(m_, arena, &all.columns->S_, sizeof(DerivativeColumn<S>));
     for (int i = m_.n() - 1; i >= 0; --i) {
       path.enter(i);
       const Model::Link& link = m_.links[i];
       for (int j = 0; j < link.nv; ++j) {
         const Force<V> IS = lift<V>(all.bodies[i].I * all.columns[link.iv + j].S_);
-        for (int t = 0; t <= link.above + j; t += width)
-          store(dot(path.at(t).S_, IS), rows + (link.iv + j) * stride_ + t);
+        for (int t = 0; t <= link.above + j; t += width) store(dot(path.at(t), IS), rows + (link.iv + j) * stride_ + t);
       }
     }
   }
