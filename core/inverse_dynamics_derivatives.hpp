@@ -253,7 +253,7 @@ void pair_columns(const Model& m, Arena& arena, const Motions<S>& all, const Wor
       const auto Fv = lift<V>(b.B * d.S_ + b.I * d.Vdot);
       // This row against the columns of the body and of those above it; and the other way round.
       for (int t = 0; t < count; t += path.width) {
-        const auto e = path.at(t);
+        const auto& e = path.at(t);
         if (dq != nullptr) {
           V row = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS));
           if (wrenches != nullptr) row += dot(e.S_, lift<V>(back));

@@ -44,7 +44,7 @@ class Path {
         if constexpr (width > 1) {
           const S* from = reinterpret_cast<const S*>(&column(link.iv + k));
 #pragma GCC unroll 64
-          for (int c = 0; c < numbers; ++c) parts_[c * stride_ + first + k] = from[c];
+          for (int c = 0; c < numbers; ++c) part(first + k)[c * width] = from[c];
         }
       }
     }
@@ -55,14 +55,14 @@ class Path {
     }
   }
   // Columns t, t + 1, ... of the path, t a multiple of the width.
-  TORSOR_INLINE Column<V> at(int t) const {
+  TORSOR_INLINE std::conditional_t<width == 1, const Column<V>&, Column<V>> at(int t) const {
     if constexpr (width == 1) {
       return column(velocity_[t]);
     } else {
       Column<V> e;
       V* to = reinterpret_cast<V*>(&e);
 #pragma GCC unroll 64
-      for (int c = 0; c < numbers; ++c) to[c] = load<V>(parts_ + c * stride_ + t);
+      for (int c = 0; c < numbers; ++c) to[c] = load<V>(part(t) + c * width);
       return e;
     }
   }
@@ -89,6 +89,8 @@ class Path {
 
  private:
   static constexpr int numbers = sizeof(Column<S>) / sizeof(S);
+  // The first number of column t; the next ones follow in steps of the width.
+  TORSOR_INLINE S* part(int t) const { return parts_ + t / width * (width * numbers) + t % width; }
   TORSOR_INLINE const Column<S>& column(int k) const {
     return *reinterpret_cast<const Column<S>*>(reinterpret_cast<const char*>(columns_) + k * step_);
   }
@@ -99,7 +101,7 @@ class Path {
   int stride_;
   int* velocity_;       // along the path
   bool* consecutive_;   // whether those of a group are
-  S* parts_ = nullptr;  // the columns along the path, part by part
+  S* parts_ = nullptr;  // the columns along the path, group by group, number by number
 };
 
 }  // namespace torsor

@@ -68,12 +68,13 @@ class TreeInverse {
   }
   // X <- -D^-1 W^T X, rows of `stride` numbers.
   void reduce_negated(S* X, int stride) const {
+    const Blocks blocks(stride);
     each_body(stride, [&](const Model::Link& link, int first, int end) {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + link.above + j;
         const V scale(-Dinv_[k]);
-        in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
           for (int o = first + j + 1; o < end; ++o) {
@@ -89,6 +90,7 @@ class TreeInverse {
   // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
   void expand(Arena& arena, const S* Y, int stride, S* const* outs) const {
     const int nv = m_.nv, each = padded<S>(nv);
+    const Blocks blocks(stride);
     struct Target {  // of a vector of Y's first row
       S* to;
       int count;
@@ -99,7 +101,7 @@ class TreeInverse {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + k * stride_;
-        in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
           for (int t = 0; t < link.above + j; ++t) {
@@ -130,41 +132,51 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant up to 6 and as even as can be, from column c on.
-  template <class F>
-  static TORSOR_INLINE void in_blocks(int columns, F f) {
-    const int vectors = columns / width, blocks = (vectors + 5) / 6;
-    for (int b = 0, done = 0; b < blocks; ++b) {
-      const int size = (vectors - done + blocks - b - 1) / (blocks - b), c = done * width;
-      switch (size) {
-        case 1:
-          f(std::integral_constant<int, 1>(), c);
-          break;
-        case 2:
-          f(std::integral_constant<int, 2>(), c);
-          break;
-        case 3:
-          f(std::integral_constant<int, 3>(), c);
-          break;
-        case 4:
-          f(std::integral_constant<int, 4>(), c);
-          break;
-        case 5:
-          f(std::integral_constant<int, 5>(), c);
-          break;
-        default:
-          f(std::integral_constant<int, 6>(), c);
+  // Columns in blocks of at most 8 vectors, as even as can be.
+  struct Blocks {
+    int count, size, larger;  // the first `larger` ones have one vector more than `size`
+    explicit Blocks(int columns)
+        : count((columns / width + 7) / 8), size(columns / width / count), larger(columns / width % count) {}
+    // f(size, c) for all blocks, size a constant, from column c on.
+    template <class F>
+    TORSOR_INLINE void each(F f) const {
+      for (int b = 0, c = 0; b < count; ++b) {
+        const int vectors = size + (b < larger);
+        switch (vectors) {
+          case 1:
+            f(std::integral_constant<int, 1>(), c);
+            break;
+          case 2:
+            f(std::integral_constant<int, 2>(), c);
+            break;
+          case 3:
+            f(std::integral_constant<int, 3>(), c);
+            break;
+          case 4:
+            f(std::integral_constant<int, 4>(), c);
+            break;
+          case 5:
+            f(std::integral_constant<int, 5>(), c);
+            break;
+          case 6:
+            f(std::integral_constant<int, 6>(), c);
+            break;
+          case 7:
+            f(std::integral_constant<int, 7>(), c);
+            break;
+          default:
+            f(std::integral_constant<int, 8>(), c);
+        }
+        c += vectors * width;
       }
-      done += size;
     }
-  }
+  };
   // The first `count` numbers of x, or all.
   static TORSOR_INLINE void store_part(const V& x, int count, S* to) {
-    if (width == 1 || count >= width) {
+    if (width == 1 || count >= width)
       store(x, to);
-    } else {
+    else
       for (int l = 0; l < count; ++l) to[l] = reinterpret_cast<const S*>(&x)[l];
-    }
   }
 
   // Rows of M along the paths.
