@@ -84,8 +84,7 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
   // Free accelerations, those of prescribed velocities being zero.
   for (int k = 0; start[3] >= 0 && k < nv; ++k) part(3)[k * stride + k] = S(-1.0);
   if (!deep) {
-    inverse->reduce_negated(X, stride);
-    inverse->expand(arena, X, stride, outs);
+    inverse->multiply_negated(arena, X, stride, outs);
   } else {
     const auto articulated = factor_mass<S>(m, arena, q, nullptr, nullptr, prescribed);
     for (int at = 0; at < stride; at += each)

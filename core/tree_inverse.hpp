@@ -66,55 +66,49 @@ class TreeInverse {
       }
     });
   }
-  // X <- -D^-1 W^T X, rows of `stride` numbers.
-  void reduce_negated(S* X, int stride) const {
-    const Blocks blocks(stride);
-    each_body(stride, [&](const Model::Link& link, int first, int end) {
-      for (int j = 0; j < link.nv; ++j) {
-        const int k = link.iv + j;
-        const S* w = W_ + link.above + j;
-        const V scale(-Dinv_[k]);
-        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
-          V sum[size];
-          for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
-          for (int o = first + j + 1; o < end; ++o) {
-            const V s(w[order_[o] * stride_]);
-            const S* from = X + order_[o] * stride + c;
-            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
-          }
-          for (int b = 0; b < size; ++b) store(scale * sum[b], X + k * stride + c + b * width);
-        });
-      }
-    });
-  }
-  // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
-  void expand(Arena& arena, const S* Y, int stride, S* const* outs) const {
+  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of nv columns, side by side in X with their rows padded,
+  // `stride` numbers altogether. X is overwritten.
+  void multiply_negated(Arena& arena, S* X, int stride, S* const* outs) const {
     const int nv = m_.nv, each = padded<S>(nv);
-    const Blocks blocks(stride);
-    struct Target {  // of a vector of Y's first row
+    struct Target {  // of a vector of X's first row
       S* to;
       int count;
     };
     auto* targets = arena.get<Target>(stride / width);
     for (int c = 0; c < stride; c += width) targets[c / width] = {outs[c / each] + c % each, nv - c % each};
-    each_body(stride, [&](const Model::Link& link, int, int) {
-      for (int j = 0; j < link.nv; ++j) {
-        const int k = link.iv + j;
-        const S* w = W_ + k * stride_;
-        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
+    in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+      // -D^-1 W^T X, in place
+      each_body(stride, [&](const Model::Link& link, int first, int end) TORSOR_INLINE_LAMBDA {
+        for (int j = 0; j < link.nv; ++j) {
+          S* own = X + (link.iv + j) * stride + c;
+          const S* w = W_ + link.above + j;
           V sum[size];
-          for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
-          for (int t = 0; t < link.above + j; ++t) {
-            const V s(w[t]);
-            const S* from = Y + path_[t] + c;
+          for (int b = 0; b < size; ++b) sum[b] = load<V>(own + b * width);
+          for (int o = first + j + 1; o < end; ++o) {
+            const V s(w[order_[o] * stride_]);
+            const S* from = X + order_[o] * stride + c;
             for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
           }
-          const Target* target = targets + c / width;
-          for (int b = 0; b < size; ++b) store_part(sum[b], target[b].count, target[b].to + k * nv);
-        });
-        for (int c = 0; held(k) && c < stride; c += width)
-          store_part(V(0.0), targets[c / width].count, targets[c / width].to + k * nv);
-      }
+          const V scale(-Dinv_[link.iv + j]);
+          for (int b = 0; b < size; ++b) store(scale * sum[b], own + b * width);
+        }
+      });
+      // W times that
+      const Target* target = targets + c / width;
+      each_body(stride, [&](const Model::Link& link, int, int) TORSOR_INLINE_LAMBDA {
+        for (int j = 0; j < link.nv; ++j) {
+          const int k = link.iv + j;
+          const S* w = W_ + k * stride_;
+          V sum[size];
+          for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
+          for (int t = 0; t < link.above + j; ++t) {
+            const V s(w[t]);
+            const S* from = X + path_[t] + c;
+            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
+          }
+          for (int b = 0; b < size; ++b) store_part(held(k) ? V(0.0) : sum[b], target[b].count, target[b].to + k * nv);
+        }
+      });
     });
   }
 
@@ -132,45 +126,40 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // Columns in blocks of at most 8 vectors, as even as can be.
-  struct Blocks {
-    int count, size, larger;  // the first `larger` ones have one vector more than `size`
-    explicit Blocks(int columns)
-        : count((columns / width + 7) / 8), size(columns / width / count), larger(columns / width % count) {}
-    // f(size, c) for all blocks, size a constant, from column c on.
-    template <class F>
-    TORSOR_INLINE void each(F f) const {
-      for (int b = 0, c = 0; b < count; ++b) {
-        const int vectors = size + (b < larger);
-        switch (vectors) {
-          case 1:
-            f(std::integral_constant<int, 1>(), c);
-            break;
-          case 2:
-            f(std::integral_constant<int, 2>(), c);
-            break;
-          case 3:
-            f(std::integral_constant<int, 3>(), c);
-            break;
-          case 4:
-            f(std::integral_constant<int, 4>(), c);
-            break;
-          case 5:
-            f(std::integral_constant<int, 5>(), c);
-            break;
-          case 6:
-            f(std::integral_constant<int, 6>(), c);
-            break;
-          case 7:
-            f(std::integral_constant<int, 7>(), c);
-            break;
-          default:
-            f(std::integral_constant<int, 8>(), c);
-        }
-        c += vectors * width;
+  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on.
+  template <class F>
+  static TORSOR_INLINE void in_blocks(int columns, F f) {
+    const int vectors = columns / width, blocks = (vectors + 7) / 8, size = vectors / blocks, larger = vectors % blocks;
+    for (int b = 0, c = 0; b < blocks; ++b) {
+      const int own = size + (b < larger);
+      switch (own) {
+        case 1:
+          f(std::integral_constant<int, 1>(), c);
+          break;
+        case 2:
+          f(std::integral_constant<int, 2>(), c);
+          break;
+        case 3:
+          f(std::integral_constant<int, 3>(), c);
+          break;
+        case 4:
+          f(std::integral_constant<int, 4>(), c);
+          break;
+        case 5:
+          f(std::integral_constant<int, 5>(), c);
+          break;
+        case 6:
+          f(std::integral_constant<int, 6>(), c);
+          break;
+        case 7:
+          f(std::integral_constant<int, 7>(), c);
+          break;
+        default:
+          f(std::integral_constant<int, 8>(), c);
       }
+      c += own * width;
     }
-  };
+  }
   // The first `count` numbers of x, or all.
   static TORSOR_INLINE void store_part(const V& x, int count, S* to) {
     if (width == 1 || count >= width)
