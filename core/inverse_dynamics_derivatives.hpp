@@ -167,13 +167,10 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
   return {bodies, columns, general};
 }
 
-// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2).
+// Sets I, 2 B and f of each body, less the wrenches on it. Returns the wrenches of bodies that do not turn with them, or null.
 template <class S>
-void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
-                                  int axes, S* dq, S* dv, S* M) {
-  const int n = m.n(), nv = m.nv;
-  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
+WorldWrench<S>* body_forces(const Model& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+  const int n = m.n();
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
@@ -187,7 +184,7 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
       b.f = b.I * b.a + cross(b.v, Force<S>{b.B.n, b.B.f});
     }
   }
-  WorldWrench<S>* wrenches = nullptr;  // of subtrees, if not fixed in the bodies
+  WorldWrench<S>* wrenches = nullptr;
   if (f_ext != nullptr && axes == 0)
     for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
       const Vec3<S> f = bodies[i].R * F.f;
@@ -209,6 +206,17 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
       bodies[i].f.f -= wrenches[i].F.f;
     }
   }
+  return wrenches;
+}
+
+// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2).
+template <class S>
+void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
+                                  int axes, S* dq, S* dv, S* M) {
+  const int n = m.n(), nv = m.nv;
+  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
+  WorldWrench<S>* wrenches = body_forces(m, arena, bodies, f_ext, axes);  // of subtrees, from the backward pass on
   for (int k = 0; k < nv * nv; ++k) {
     if (dq != nullptr) dq[k] = S(0.0);
     if (dv != nullptr) dv[k] = S(0.0);
