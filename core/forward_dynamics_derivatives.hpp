@@ -5,6 +5,8 @@
 // of which forward dynamics is the case without p (Kim 2012, Table 7, in matrices). M_ff is factored as L^T D L, which keeps the
 // zeros between branches (Featherstone 2008), or, for deep trees, by articulated bodies (mass_solve.hpp): O(n) for each column.
 #pragma once
+#include <cstddef>
+
 #include "inverse_dynamics_derivatives.hpp"
 #include "mass_solve.hpp"
 
@@ -53,10 +55,10 @@ void factor_tree(const FreeVelocities& t, int nv, S* H) {
 }
 // X = H^-1 X for `columns` columns; rows of free velocities only, `stride` apart.
 template <class S>
-void solve_tree(const FreeVelocities& t, int nv, const S* H, S* X, int columns, int stride) {
+void solve_tree(const FreeVelocities& t, int nv, const S* H, S* X, std::ptrdiff_t columns, std::ptrdiff_t stride) {
   const auto subtract = [&](const S& l, const S* from, S* to) {
     const S minus = -l;
-    for (int c = 0; c < columns; ++c) to[c] = mul_add(minus, from[c], to[c]);
+    for (std::ptrdiff_t c = 0; c < columns; ++c) to[c] = mul_add(minus, from[c], to[c]);
   };
   for (int o = t.count - 1; o >= 0; --o) {
     const int k = t.order[o];
@@ -65,9 +67,39 @@ void solve_tree(const FreeVelocities& t, int nv, const S* H, S* X, int columns, 
   for (int o = 0; o < t.count; ++o) {
     const int k = t.order[o];
     const S inverse = S(1.0) / H[k * nv + k];
-    for (int c = 0; c < columns; ++c) X[k * stride + c] = X[k * stride + c] * inverse;
+    for (std::ptrdiff_t c = 0; c < columns; ++c) X[k * stride + c] = X[k * stride + c] * inverse;
     for (int i = t.above[k]; i >= 0; i = t.above[i]) subtract(H[k * nv + i], X + i * stride, X + k * stride);
   }
+}
+
+// The mass matrix of the free velocities, factored.
+template <class S>
+struct FreeMass {
+  FreeVelocities t;
+  bool deep;
+  S* H;                       // L^T D L
+  MassFactor<S> articulated;  // of deep trees, instead
+  // X = M_ff^-1 X for `columns` columns; rows of free velocities only, `stride` apart.
+  void solve(const Model& m, S* X, std::ptrdiff_t columns, std::ptrdiff_t stride) const {
+    if (!deep)
+      solve_tree(t, m.nv, H, X, columns, stride);
+    else
+      for (std::ptrdiff_t c = 0; c < columns; ++c) solve_mass(m, articulated, X + c, X + c, stride);
+  }
+};
+template <class S>
+FreeMass<S> factor_free_mass(const Model& m, Arena& arena, const S* q, const S* M, const unsigned char* prescribed) {
+  FreeMass<S> f{free_velocities(m, arena, prescribed), false, nullptr, {}};
+  f.deep = f.t.depth > kDeep;
+  if (f.deep) {
+    f.articulated = factor_mass<S>(m, arena, q, nullptr, nullptr, prescribed);
+  } else {
+    const int size = m.nv * m.nv;
+    f.H = arena.get<S>(size);
+    for (int k = 0; k < size; ++k) f.H[k] = M[k];
+    factor_tree(f.t, m.nv, f.H);
+  }
+  return f;
 }
 
 // The blocks of hybrid dynamics' derivatives, each nv x nv, row-major; any may be null.
@@ -90,28 +122,15 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
   S* M = arena.get<S>(size);
   inverse_dynamics_derivatives(m, arena, q, v, a, f_ext, axes, Dq, Dv, M);
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
-  const FreeVelocities t = free_velocities(m, arena, prescribed);
+  const FreeMass<S> mass = factor_free_mass(m, arena, q, M, prescribed);
+  const FreeVelocities& t = mass.t;
   bool some_given = false;
   for (int k = 0; k < nv; ++k) some_given = some_given || given(k);
-
-  const bool deep = t.depth > kDeep;
-  S* H = nullptr;
-  MassFactor<S> articulated{};
-  if (deep) {
-    articulated = factor_mass<S>(m, arena, q, nullptr, nullptr, prescribed);
-  } else {
-    H = arena.get<S>(size);
-    for (int k = 0; k < size; ++k) H[k] = M[k];
-    factor_tree(t, nv, H);
-  }
   // X <- -M_ff^-1 X_f, rows of prescribed velocities cleared
   const auto solve_negated = [&](S* X) {
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < nv; ++c) X[k * nv + c] = given(k) ? S(0.0) : -X[k * nv + c];
-    if (!deep)
-      solve_tree(t, nv, H, X, nv, nv);
-    else
-      for (int c = 0; c < nv; ++c) solve_mass(m, articulated, X + c, X + c, nv);
+    mass.solve(m, X, nv, nv);
   };
   // Y_p = X0_p + M_pf Z_f: torques of prescribed velocities from a derivative Z of the free accelerations
   const auto torques = [&](const S* X0, const S* Z, S* Y) {
