@@ -37,8 +37,8 @@ TORSOR_INLINE Vec3<S> transposed(const CoriolisInertia<S>& B, const Motion<S>& a
 }
 
 // Columns and their rates for a joint with constant S.
-template <class S, class Joint>
-TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body, const DerivativeBody<S>* p, const S* v,
+template <class S, class Joint, class Body>
+TORSOR_INLINE void constant_columns(const Joint& joint, const Body& body, const DerivativeBody<S>* p, const S* v,
                                     const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>();
   for (int k = 0; k < joint.nv; ++k) {
@@ -58,9 +58,9 @@ TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body,
 }
 
 // The same for a joint with S(q), whose ds and d2s are known.
-template <class S>
-void general_columns(const DerivativeGeneral<S>& g, int n, const Model::Body& body, const DerivativeBody<S>* p,
-                     const S* v, const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
+template <class S, class Body>
+void general_columns(const DerivativeGeneral<S>& g, int n, const Body& body, const DerivativeBody<S>* p, const S* v,
+                     const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   const S *vj = v + body.iv, *aj = a + body.iv;
   const auto world = [&](const Motion<S>& m) { return shift(Motion<S>{b.R * m.w, b.R * m.v}, -b.p); };
   Motion<S> s1[6], s2[6];  // first and second rate in the child's frame
@@ -133,8 +133,8 @@ struct Motions {
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
 };
-template <class S>
-Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
+template <class S, class C>
+Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
   const int n = m.n();
   auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;
   auto* columns = arena.get<DerivativeColumn<S>>(m.nv);
@@ -143,7 +143,7 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
   bodies[-1].v = bodies[-1].a = zero_motion<S>();
   if (gravity) bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = bodies + body.parent;
     const Mat3<S>* axes = body.parent >= 0 ? &p->R : nullptr;
@@ -168,11 +168,11 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
 }
 
 // Sets I, 2 B and f of each body, less the wrenches on it. Returns the wrenches of bodies that do not turn with them, or null.
-template <class S>
-WorldWrench<S>* body_forces(const Model& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+template <class S, class C>
+WorldWrench<S>* body_forces(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
   const int n = m.n();
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.massless) {
       b.I = zero_inertia<S>();
@@ -211,8 +211,8 @@ WorldWrench<S>* body_forces(const Model& m, Arena& arena, DerivativeBody<S>* bod
 
 // dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
 // world's frame (1) or in the world's axes at the bodies' origins (2).
-template <class S>
-void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
+template <class S, class C>
+void inverse_dynamics_derivatives(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
                                   int axes, S* dq, S* dv, S* M) {
   const int n = m.n(), nv = m.nv;
   const auto [bodies, columns, general] = motions(m, arena, q, v, a);
@@ -223,7 +223,7 @@ void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, cons
     if (M != nullptr) M[k] = S(0.0);
   }
   for (int i = n - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     for (int r = body.iv; r < body.iv + body.nv; ++r) {
       const auto& d = columns[r];

@@ -7,7 +7,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +41,17 @@ def listed(names: Sequence[str]) -> str:
     """'a', 'b', 'c', cut short when there are many."""
     shown = ", ".join(repr(n) for n in names[:12])
     return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
+
+
+def wanted_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
+    """One bit for each field that is asked for."""
+    if outputs is None:
+        return (1 << len(fields)) - 1
+    names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
+    for name in names:
+        if name not in fields:
+            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
+    return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 
 def _reason(model: Any, shape: tuple[int, ...]) -> str:

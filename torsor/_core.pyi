@@ -146,6 +146,36 @@ def hybrid_dynamics_tangent(
     threads: Any,
     /,
 ) -> tuple[Any, ...]: ...
+def inverse_dynamics_derivatives_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def forward_dynamics_derivatives_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
 def body_velocities_derivatives(
     model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[Any, ...]: ...
@@ -158,4 +188,16 @@ def maximal_jacobian_derivatives(
 def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def inverse_dynamics_hessians(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def inverse_dynamics_hessians_contracted(
+    model: Any, q: Any, v: Any, a: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def forward_dynamics_hessians(
+    model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[Any, ...]: ...
+def forward_dynamics_hessians_contracted(
+    model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[Any, ...]: ...

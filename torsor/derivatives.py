@@ -10,13 +10,13 @@ cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, listed
+from torsor._check import axes, wanted_bits
 from torsor.dynamics import prescribed_mask
 
 if TYPE_CHECKING:
@@ -100,17 +100,6 @@ class HybridDynamicsGradient(NamedTuple):
     gravity: FloatArray
 
 
-def _wanted(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
-    """One bit for each field that is asked for."""
-    if outputs is None:
-        return (1 << len(fields)) - 1
-    names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
-    for name in names:
-        if name not in fields:
-            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
-    return sum(1 << k for k, field in enumerate(fields) if field in names)
-
-
 def inverse_dynamics_derivatives(
     model: Model,
     q: ArrayLike,
@@ -126,7 +115,7 @@ def inverse_dynamics_derivatives(
     joint."""
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
-        wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
+        wanted = wanted_bits(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
     record = _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
     return tuple.__new__(InverseDynamicsDerivatives, record)  # without the detour through its constructor
@@ -146,7 +135,7 @@ def forward_dynamics_derivatives(
     """da_dq, da_dv and da_dtau (the inverse mass matrix) of forward dynamics."""
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
-        wanted = _wanted(ForwardDynamicsDerivatives._fields, outputs)
+        wanted = wanted_bits(ForwardDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
     record = _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
     return tuple.__new__(ForwardDynamicsDerivatives, record)
@@ -170,7 +159,7 @@ def hybrid_dynamics_derivatives(
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": _wanted(HybridDynamicsDerivatives._fields, outputs),
+        "wanted": wanted_bits(HybridDynamicsDerivatives._fields, outputs),
     }
     rest = np.zeros(model.nv)
     a = rest if a is None else a
@@ -202,7 +191,7 @@ def inverse_dynamics_vjp(
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": _wanted(InverseDynamicsGradient._fields, outputs),
+        "wanted": wanted_bits(InverseDynamicsGradient._fields, outputs),
     }
     return InverseDynamicsGradient(*_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads))
 
@@ -225,7 +214,7 @@ def forward_dynamics_vjp(
     """
     fields = ForwardDynamicsGradient._fields
     keep = [HybridDynamicsGradient._fields.index(name) for name in fields]
-    wanted = _wanted(fields, outputs)
+    wanted = wanted_bits(fields, outputs)
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "wanted": sum(1 << core for k, core in enumerate(keep) if wanted >> k & 1),
@@ -261,7 +250,7 @@ def hybrid_dynamics_vjp(
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": _wanted(HybridDynamicsGradient._fields, outputs),
+        "wanted": wanted_bits(HybridDynamicsGradient._fields, outputs),
     }
     rest = np.zeros(model.nv)
     a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))

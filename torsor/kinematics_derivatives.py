@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes
-from torsor.derivatives import _wanted
+from torsor._check import axes, wanted_bits
 from torsor.dynamics import _about
 from torsor.kinematics import _indices, _of_list
 
@@ -82,7 +81,7 @@ def body_velocities_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyVelocitiesDerivatives:
     """dV_dq and dV_dv (the Jacobians of all bodies) of `body_velocities`."""
-    options = {"axes": axes(frame), "wanted": _wanted(BodyVelocitiesDerivatives._fields, outputs)}
+    options = {"axes": axes(frame), "wanted": wanted_bits(BodyVelocitiesDerivatives._fields, outputs)}
     return BodyVelocitiesDerivatives(*_core.body_velocities_derivatives(model, q, v, options, out, threads))
 
 
@@ -97,7 +96,7 @@ def body_accelerations_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyAccelerationsDerivatives:
     """dA_dq, dA_dv and dA_da (the Jacobians of all bodies) of `body_accelerations`."""
-    options = {"axes": axes(frame), "wanted": _wanted(BodyAccelerationsDerivatives._fields, outputs)}
+    options = {"axes": axes(frame), "wanted": wanted_bits(BodyAccelerationsDerivatives._fields, outputs)}
     return BodyAccelerationsDerivatives(*_core.body_accelerations_derivatives(model, q, v, a, options, out, threads))
 
 
@@ -112,7 +111,7 @@ def maximal_jacobian_derivatives(
     """dJ_dq of `maximal_jacobian` and, if v is given, Jdot and dJdot_dq. Sueda 2021, Alg. 11."""
     if outputs is None and v is None:
         outputs = ("dJ_dq",)
-    wanted = _wanted(MaximalJacobianDerivatives._fields, outputs)
+    wanted = wanted_bits(MaximalJacobianDerivatives._fields, outputs)
     return MaximalJacobianDerivatives(
         *_core.maximal_jacobian_derivatives(model, q, v, {"wanted": wanted}, out, threads)
     )
@@ -155,5 +154,5 @@ def centroidal_momentum_derivatives(
     """
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")
-    options = {"axes": _about(about), "wanted": _wanted(CentroidalMomentumDerivatives._fields, outputs)}
+    options = {"axes": _about(about), "wanted": wanted_bits(CentroidalMomentumDerivatives._fields, outputs)}
     return CentroidalMomentumDerivatives(*_core.momentum_derivatives(model, q, v, a, options, out, threads))
