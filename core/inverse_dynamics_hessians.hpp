@@ -188,7 +188,8 @@ TORSOR_INLINE void fill(const Model& m, int i, const HessianRow<S>* rows, const 
         if (turns) x += dot(Theta[column], r.V);
         H.qv[kj] = x;
       }
-      if (H.vv != nullptr) H.vv[jk] = S(0.5) * dot_add(columns[row].S_.w, rows[k].D, dot(c.S_.w, r.D));
+      if (H.vv != nullptr && k <= j)
+        H.vv[jk] = H.vv[kj] = S(0.5) * dot_add(columns[row].S_.w, rows[k].D, dot(c.S_.w, r.D));
       if (H.aq != nullptr && turns) H.aq[jk] = dot(Theta[column], r.U);
     }
     for (int b = own.parent; b >= 0; b = m.links[b].parent) {
