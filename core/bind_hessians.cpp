@@ -25,7 +25,8 @@ struct InverseDynamicsHessians {
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out,
                   Next&& next) {
     Hessians<S> H{out[0], out[1], out[2], out[3]};
-    inverse_dynamics_hessians(m, arena, in[0], in[1], in[2], in[3], options.axes, H, [&](Hessians<S>& H) {
+    const auto s = second_order(m, arena, in[0], in[1], in[2], in[3], options.axes, H.qq != nullptr);
+    dense_hessians(m, arena, s, H, [&](Hessians<S>& H) {
       next();
       H = {out[0], out[1], out[2], out[3]};
     });
@@ -49,8 +50,9 @@ struct InverseDynamicsHessiansContracted {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    contracted_hessians(m, arena, in[0], in[1], in[2], in[3], in[4], options.axes,
-                        Hessians<S>{out[0], out[1], out[2], out[3]}, out[4], out[5], out[6]);
+    const Hessians<S> H{out[0], out[1], out[2], out[3]};
+    const auto s = second_order(m, arena, in[0], in[1], in[2], in[4], options.axes, H.qq != nullptr);
+    contracted_hessians(m, arena, s, in[3], H, out[4], out[5], out[6]);
   }
 };
 

@@ -155,13 +155,9 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     m->bodies.push_back(b);
-    m->links.push_back({b.parent, b.iv, b.nv});
-  }
-  std::vector<int> depth(m->n());
-  for (int i = 0; i < m->n(); ++i) {
-    const auto& b = m->bodies[i];
-    depth[i] = b.nv + (b.parent >= 0 ? depth[b.parent] : 0);
-    m->depth = std::max(m->depth, depth[i]);
+    const int above = b.parent >= 0 ? m->links[b.parent].above + m->links[b.parent].nv : 0;
+    m->links.push_back({b.parent, b.iv, b.nv, above, b.nv});
+    m->depth = std::max(m->depth, above + b.nv);
     m->has_massless = m->has_massless || b.massless;
   }
   std::vector<bool> seen(m->n(), false);
@@ -172,6 +168,7 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     if (b.parent >= 0) {
       seen[b.parent] = true;
       m->bodies[b.parent].subtree_mass += b.subtree_mass;
+      m->links[b.parent].below += m->links[i].below;
     }
   }
   for (nb::handle item : frames) {

@@ -1,5 +1,6 @@
 #include "bind.hpp"
-#include "forward_dynamics_derivatives.hpp"
+#include "inverse_dynamics_derivatives.hpp"
+#include "mass_solve.hpp"
 #include "tangents.hpp"
 
 namespace torsor {
@@ -122,9 +123,15 @@ struct HybridDynamicsTangent {
 template <class S>
 void derivatives_tangent(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
                          const Dual<S>* a, const Dual<S>* f_ext, Dual<S>* dq, Dual<S>* dv, Dual<S>* M) {
+  Motions<Dual<S>> all;
+  WorldWrench<Dual<S>>* wrenches = nullptr;
   on_model(m, options, [&](const auto& model) {
-    inverse_dynamics_derivatives(model, arena, q, v, a, f_ext, options.axes, dq, dv, M);
+    all = motions(model, arena, q, v, a);
+    wrenches = sum_subtrees(model, arena, all.bodies, f_ext, options.axes);
   });
+  for (Dual<S>* matrix : {dq, dv, M})
+    for (int k = 0; matrix != nullptr && k < m.nv * m.nv; ++k) matrix[k] = Dual<S>(0.0);
+  pair_columns(m, arena, all, wrenches, options.axes, dq, dv, M, m.nv);
 }
 
 struct InverseDynamicsDerivativesTangent {
@@ -170,25 +177,26 @@ struct ForwardDynamicsDerivativesTangent {
     for (int k = 0; k < 3; ++k) D[k] = k == 2 || out[k] || out[3 + k] ? arena.get<Dual<S>>(size) : nullptr;
     derivatives_tangent<S>(m, arena, options, moving(m, arena, in[0], in[4]), with_tangent(arena, in[1], in[5], nv),
                            with_tangent(arena, a, da, nv), dual_wrenches(m, arena, in[3], in[7]), D[0], D[1], D[2]);
-    S *M = arena.get<S>(size), *dM = arena.get<S>(size);
-    split(D[2], size, M, dM);
-    const FreeMass<S> mass = factor_free_mass<S>(m, arena, in[0], M, nullptr);
+    S* dM = arena.get<S>(size);
+    split<S>(D[2], size, nullptr, dM);
+    const auto factors = factor_mass<S>(m, arena, in[0], nullptr, nullptr);
+    const auto solve = [&](S* X) {
+      for (int c = 0; c < nv; ++c) solve_mass(m, factors, X + c, X + c, nv);
+    };
     for (int k = 0; k < 3; ++k) {
       if (!out[k] && !out[3 + k]) continue;
       S *X = out[k] ? out[k] : arena.get<S>(size), *dX = out[3 + k];
       for (int c = 0; c < size; ++c) X[c] = k < 2 ? -D[k][c].v : S(c % (nv + 1) == 0 ? 1.0 : 0.0);
-      mass.solve(m, X, nv, nv);
+      solve(X);
       if (dX == nullptr) continue;
       for (int i = 0; i < nv; ++i)
         for (int c = 0; c < nv; ++c) {
           S sum = k < 2 ? -D[k][i * nv + c].d : S(0.0);
-          for (int o = 0; o < nv; ++o) {
-            const int l = mass.t.order[o];
-            sum = mul_add(-dM[i * nv + l], X[l * nv + c], sum);
-          }
+          for (const Model::Link& link : m.links)
+            for (int l = link.iv; l < link.iv + link.nv; ++l) sum = mul_add(-dM[i * nv + l], X[l * nv + c], sum);
           dX[i * nv + c] = sum;
         }
-      mass.solve(m, dX, nv, nv);
+      solve(dX);
     }
   }
 };

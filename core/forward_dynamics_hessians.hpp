@@ -11,33 +11,82 @@
 
 namespace torsor {
 
-// Accelerations, the mass matrix factored, and derivatives of accelerations along q and v, if wanted.
+// Second derivatives of inverse dynamics at the accelerations that tau gives, and the first derivatives of those. Matrices are nv x
+// nv, row-major.
 template <class S>
-struct ForwardDynamicsLinear {
-  S *a, *aq, *av;
-  FreeMass<S> mass;
-};
-template <class S>
-ForwardDynamicsLinear<S> forward_dynamics_linear(const Model& m, Arena& arena, const S* q, const S* v, const S* tau,
-                                                 const S* f_ext, int axes, bool wants_q, bool wants_v) {
-  const int nv = m.nv, size = nv * nv;
-  S *a = arena.get<S>(nv), *given = arena.get<S>(nv), *M = arena.get<S>(size);
-  for (int k = 0; k < nv; ++k) given[k] = tau[k];
-  hybrid_dynamics<S>(m, arena, q, v, body_wrenches(m, arena, q, axes, f_ext), nullptr, a, given);
-  S *aq = wants_q ? arena.get<S>(size) : nullptr, *av = wants_v ? arena.get<S>(size) : nullptr;
-  inverse_dynamics_derivatives(m, arena, q, v, a, f_ext, axes, aq, av, M);
-  ForwardDynamicsLinear<S> d{a, aq, av, factor_free_mass<S>(m, arena, q, M, nullptr)};
-  for (S* X : {aq, av}) {
-    if (X == nullptr) continue;
-    for (int k = 0; k < size; ++k) X[k] = -X[k];
-    d.mass.solve(m, X, nv, nv);
+class ForwardSecondOrder {
+ public:
+  // The derivatives aq and av of accelerations may be null: not wanted.
+  ForwardSecondOrder(const Model& m, Arena& arena, const S* q, const S* v, const S* tau, const S* f_ext, int axes,
+                     bool wants_qq, S* aq, S* av)
+      : m_(m), in_(arena.get<S>(m.nv * padded<S>(m.nv))), out_(arena.get<S>(m.nv * m.nv)) {
+    const int nv = m.nv;
+    S* a = arena.get<S>(nv);
+    const bool deep = m.depth > kDeep;
+    for (int k = 0; k < nv; ++k) a[k] = S(0.0);
+    if (deep) {
+      S* given = arena.get<S>(nv);
+      for (int k = 0; k < nv; ++k) given[k] = tau[k];
+      hybrid_dynamics<S>(m, arena, q, v, body_wrenches(m, arena, q, axes, f_ext), nullptr, a, given);
+    }
+    const Motions<S> all = motions(m, arena, q, v, a);
+    const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
+    if (deep) {
+      articulated_.emplace(factor_mass<S>(m, arena, q, nullptr, nullptr));
+    } else {
+      inverse_.emplace(m, arena, all, nullptr);
+      for (int i = 0; i < m.n(); ++i)
+        for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
+          a[k] = tau[k] - dot(all.columns[k].S_, all.bodies[i].f);
+      inverse_->multiply(a, a);
+      accelerate(m, arena, all, a);
+    }
+    for (S* matrix : {aq, av})
+      for (int k = 0; matrix != nullptr && k < nv * nv; ++k) matrix[k] = S(0.0);
+    pair_columns<S>(m, arena, all, wrenches, axes, aq, av, nullptr, nv);
+    if (aq != nullptr) solve_negated(aq, nv);
+    if (av != nullptr) solve_negated(av, nv);
+    inverse_dynamics = second_order(m, arena, all, wrenches, axes, q, v, a, wants_qq);
   }
-  return d;
-}
+  // y = M^-1 x
+  void solve(const S* x, S* y) const {
+    if (inverse_)
+      inverse_->multiply(x, y);
+    else
+      solve_mass(m_, *articulated_, x, y);
+  }
+  // X = -M^-1 X, rows `stride` apart
+  void solve_negated(S* X, std::size_t stride) const {
+    const int nv = m_.nv, each = padded<S>(nv);
+    if (articulated_) {
+      for (int c = 0; c < nv; ++c) {
+        for (int k = 0; k < nv; ++k) out_[k] = -X[k * stride + c];
+        solve_mass(m_, *articulated_, out_, out_);
+        for (int k = 0; k < nv; ++k) X[k * stride + c] = out_[k];
+      }
+      return;
+    }
+    for (int k = 0; k < nv; ++k)
+      for (int c = 0; c < each; ++c) in_[k * each + c] = c < nv ? X[k * stride + c] : S(0.0);
+    inverse_->reduce_negated(in_, each, each);
+    inverse_->expand(in_, each, &out_);
+    for (int k = 0; k < nv; ++k)
+      for (int c = 0; c < nv; ++c) X[k * stride + c] = out_[k * nv + c];
+  }
+
+  SecondOrder<S> inverse_dynamics;
+
+ private:
+  const Model& m_;
+  S *in_, *out_;  // working memory
+  std::optional<TreeInverse<S>> inverse_;
+  std::optional<MassFactor<S>> articulated_;  // of deep trees, instead
+};
 
 // The velocities in whose joints a velocity's column is not on another branch: `begin` to `end` of `list`, in the order of bodies.
 struct Related {
   int *list, *begin, *end;  // the last two by velocity
+  int* order;               // all velocities
 };
 inline Related related_velocities(const Model& m, Arena& arena) {
   const int n = m.n();
@@ -45,13 +94,14 @@ inline Related related_velocities(const Model& m, Arena& arena) {
   for (int k = 0; k < n * n; ++k) related[k] = 0;
   for (int i = 0; i < n; ++i)
     for (int j = i; j >= 0; j = m.links[j].parent) related[i * n + j] = related[j * n + i] = 1;
-  Related r{arena.get<int>(std::size_t(m.nv) * m.nv), arena.get<int>(m.nv), arena.get<int>(m.nv)};
-  int count = 0;
+  Related r{arena.get<int>(std::size_t(m.nv) * m.nv), arena.get<int>(m.nv), arena.get<int>(m.nv), arena.get<int>(m.nv)};
+  int count = 0, all = 0;
   for (int i = 0; i < n; ++i) {
     const int begin = count;
     for (int j = 0; j < n; ++j)
       for (int k = 0; related[i * n + j] && k < m.links[j].nv; ++k) r.list[count++] = m.links[j].iv + k;
     for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+      r.order[all++] = k;
       r.begin[k] = begin;
       r.end[k] = count;
     }
@@ -72,21 +122,19 @@ void multiply_transposed(int nv, const Related& related, const int* begin, const
     }
 }
 
-// H of one weight on the torques or of one torque, to which the terms with M are added; all negated. Y: working memory.
+// To H of a weight on the torques, or of one torque, the terms with M are added. Y: working memory.
 template <class S>
 void add_mass_terms(int nv, const Related& related, const int* begin, const int* end, const S* Mq, const S* aq,
                     const S* av, const Hessians<S>& H, S* Y) {
   if (H.qq != nullptr) {
     multiply_transposed(nv, related, begin, end, Mq, aq, Y);
     for (int j = 0; j < nv; ++j)
-      for (int k = 0; k < nv; ++k) H.qq[j * nv + k] = -(H.qq[j * nv + k] + (Y[j * nv + k] + Y[k * nv + j]));
+      for (int k = 0; k < nv; ++k) H.qq[j * nv + k] += Y[j * nv + k] + Y[k * nv + j];
   }
   if (H.qv != nullptr) {
     multiply_transposed(nv, related, begin, end, Mq, av, Y);
-    for (int k = 0; k < nv * nv; ++k) H.qv[k] = -(H.qv[k] + Y[k]);
+    for (int k = 0; k < nv * nv; ++k) H.qv[k] += Y[k];
   }
-  if (H.vv != nullptr)
-    for (int k = 0; k < nv * nv; ++k) H.vv[k] = -H.vv[k];
 }
 
 // Second derivatives of lambda . a: H.aq has those along tau, then q. And its gradients dq, dv, dtau (nv each); any may be null.
@@ -94,19 +142,19 @@ template <class S>
 void contracted_forward_hessians(const Model& m, Arena& arena, const S* q, const S* v, const S* tau, const S* lambda,
                                  const S* f_ext, int axes, const Hessians<S>& H, S* dq, S* dv, S* dtau) {
   const int nv = m.nv, size = nv * nv;
-  const auto d = forward_dynamics_linear(m, arena, q, v, tau, f_ext, axes, H.qq != nullptr, H.qv != nullptr);
+  if (nv == 0) return;
+  S *aq = H.qq != nullptr ? arena.get<S>(size) : nullptr, *av = H.qv != nullptr ? arena.get<S>(size) : nullptr;
+  const ForwardSecondOrder<S> d(m, arena, q, v, tau, f_ext, axes, H.qq != nullptr, aq, av);
   S* w = arena.get<S>(nv);
-  for (int k = 0; k < nv; ++k) w[k] = lambda[k];
-  d.mass.solve(m, w, 1, 1);
+  d.solve(lambda, w);
   Hessians<S> inverse = H;
   if (inverse.aq == nullptr && (H.qq != nullptr || H.qv != nullptr)) inverse.aq = arena.get<S>(size);
-  contracted_hessians<S>(m, arena, q, v, d.a, w, f_ext, axes, inverse, dq, dv, nullptr);
+  contracted_hessians<S>(m, arena, d.inverse_dynamics, w, inverse, dq, dv, nullptr);
   const Related related = related_velocities(m, arena);
-  add_mass_terms(nv, related, d.mass.t.order, d.mass.t.order + nv, inverse.aq, d.aq, d.av, H, arena.get<S>(size));
-  if (H.aq != nullptr) {
-    for (int k = 0; k < size; ++k) H.aq[k] = -H.aq[k];
-    d.mass.solve(m, H.aq, nv, nv);
-  }
+  add_mass_terms(nv, related, related.order, related.order + nv, inverse.aq, aq, av, H, arena.get<S>(size));
+  for (S* X : {H.qq, H.qv, H.vv})
+    for (int k = 0; X != nullptr && k < size; ++k) X[k] = -X[k];
+  if (H.aq != nullptr) d.solve_negated(H.aq, nv);
   for (int k = 0; k < nv; ++k) {
     if (dq != nullptr) dq[k] = -dq[k];
     if (dv != nullptr) dv[k] = -dv[k];
@@ -120,28 +168,27 @@ void forward_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
                                int axes, const Hessians<S>& H) {
   const int nv = m.nv;
   const std::size_t size = std::size_t(nv) * nv;
-  const auto d = forward_dynamics_linear(m, arena, q, v, tau, f_ext, axes, H.qq != nullptr, H.qv != nullptr);
-  Hessians<S> inverse = H;
-  if (inverse.aq == nullptr && (H.qq != nullptr || H.qv != nullptr)) inverse.aq = arena.get<S>(size * nv);
-  const auto advance = [&](Hessians<S>& x) {
-    for (S** p : {&x.qq, &x.qv, &x.vv, &x.aq})
-      if (*p != nullptr) *p += size;
-  };
+  if (nv == 0) return;
+  S *aq = H.qq != nullptr ? arena.get<S>(size) : nullptr, *av = H.qv != nullptr ? arena.get<S>(size) : nullptr;
+  const ForwardSecondOrder<S> d(m, arena, q, v, tau, f_ext, axes, H.qq != nullptr, aq, av);
+  Hessians<S> slab = H;
+  if (H.aq == nullptr && (H.qq != nullptr || H.qv != nullptr)) slab.aq = arena.get<S>(size * nv);
   const Related related = related_velocities(m, arena);
   S* Y = arena.get<S>(size);
-  Hessians<S> slab = inverse;
   int i = 0;
-  inverse_dynamics_hessians(m, arena, q, v, d.a, f_ext, axes, slab, [&](Hessians<S>& x) {
-    add_mass_terms(nv, related, related.list + related.begin[i], related.list + related.end[i], x.aq, d.aq, d.av, x, Y);
-    if (H.aq != nullptr) {
+  dense_hessians(m, arena, d.inverse_dynamics, slab, [&](Hessians<S>& x) {
+    const int *begin = related.list + related.begin[i], *end = related.list + related.end[i];
+    add_mass_terms(nv, related, begin, end, x.aq, aq, av, x, Y);
+    if (H.aq != nullptr) {  // dM/dq M^-1, which the last solution negates again
+      d.solve_negated(x.aq, nv);
       for (std::size_t k = 0; k < size; ++k) x.aq[k] = -x.aq[k];
-      d.mass.solve(m, x.aq, nv, nv);
     }
-    advance(x);
+    for (S** p : {&x.qq, &x.qv, &x.vv, &x.aq})
+      if (*p != nullptr) *p += size;
     ++i;
   });
   for (S* X : {H.qq, H.qv, H.vv, H.aq})
-    for (int j = 0; X != nullptr && j < nv; ++j) d.mass.solve(m, X + std::size_t(j) * nv, nv, size);
+    for (int j = 0; X != nullptr && j < nv; ++j) d.solve_negated(X + std::size_t(j) * nv, size);
 }
 
 }  // namespace torsor

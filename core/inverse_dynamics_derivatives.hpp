@@ -8,6 +8,7 @@
 // the derivative of the child's column j along k (docs/derivations/joints_with_S_of_q.md).
 #pragma once
 #include "coriolis.hpp"
+#include "paths.hpp"
 
 namespace torsor {
 
@@ -167,9 +168,27 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
   return {bodies, columns, general};
 }
 
-// Sets I, 2 B and f of each body, less the wrenches on it. Returns the wrenches of bodies that do not turn with them, or null.
+// External wrenches of all subtrees that do not turn with the bodies, f_ext being given in the world's frame (axes 1) or in the
+// world's axes at the bodies' origins (2).
 template <class S, class C>
-WorldWrench<S>* body_forces(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+WorldWrench<S>* world_wrenches(const ModelT<C>& m, Arena& arena, const DerivativeBody<S>* bodies, const S* f_ext,
+                               int axes) {
+  auto* wrenches = arena.get<WorldWrench<S>>(m.n());
+  for (int i = 0; i < m.n(); ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
+  for (int b : m.order) {
+    const int i = m.frames[b].body;
+    if (i < 0) continue;
+    const Force<S> F = read_force(f_ext + 6 * b);
+    const Vec3<S> at = axes == 1 ? -bodies[i].origin : bodies[i].p + bodies[i].R * m.frames[b].pose.p;
+    wrenches[i] += world_wrench(F.n, F.f, at);
+  }
+  return wrenches;
+}
+
+// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+template <class S, class C>
+WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
   const int n = m.n();
   for (int i = 0; i < n; ++i) {
     const auto& body = m.bodies[i];
@@ -185,90 +204,128 @@ WorldWrench<S>* body_forces(const ModelT<C>& m, Arena& arena, DerivativeBody<S>*
     }
   }
   WorldWrench<S>* wrenches = nullptr;
-  if (f_ext != nullptr && axes == 0)
+  if (f_ext != nullptr && axes == 0) {
     for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
       const Vec3<S> f = bodies[i].R * F.f;
       bodies[i].f.n -= cross_add(bodies[i].p, f, bodies[i].R * F.n);
       bodies[i].f.f -= f;
     });
-  if (f_ext != nullptr && axes != 0) {
-    wrenches = arena.get<WorldWrench<S>>(n);
-    for (int i = 0; i < n; ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
-    for (int b : m.order) {
-      const int i = m.frames[b].body;
-      if (i < 0) continue;
-      const Force<S> F = read_force(f_ext + 6 * b);
-      const Vec3<S> at = axes == 1 ? -bodies[i].origin : bodies[i].p + bodies[i].R * m.frames[b].pose.p;
-      wrenches[i] += world_wrench(F.n, F.f, at);
-    }
+  } else if (f_ext != nullptr) {
+    wrenches = world_wrenches(m, arena, bodies, f_ext, axes);
     for (int i = 0; i < n; ++i) {
       bodies[i].f.n -= wrenches[i].F.n;
       bodies[i].f.f -= wrenches[i].F.f;
     }
   }
+  for (int i = n - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    bodies[p].I += bodies[i].I;
+    bodies[p].B += bodies[i].B;
+    bodies[p].f += bodies[i].f;
+    if (wrenches != nullptr) wrenches[p] += wrenches[i];
+  }
   return wrenches;
 }
 
-// dq, dv, M: nv x nv, row-major; any may be null. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2).
-template <class S, class C>
-void inverse_dynamics_derivatives(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
-                                  int axes, S* dq, S* dv, S* M) {
-  const int n = m.n(), nv = m.nv;
-  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
-  WorldWrench<S>* wrenches = body_forces(m, arena, bodies, f_ext, axes);  // of subtrees, from the backward pass on
-  for (int k = 0; k < nv * nv; ++k) {
-    if (dq != nullptr) dq[k] = S(0.0);
-    if (dv != nullptr) dv[k] = S(0.0);
-    if (M != nullptr) M[k] = S(0.0);
-  }
-  for (int i = n - 1; i >= 0; --i) {
-    const auto& body = m.bodies[i];
-    auto& b = bodies[i];
-    for (int r = body.iv; r < body.iv + body.nv; ++r) {
-      const auto& d = columns[r];
-      const Force<S> IS = b.I * d.S_;
-      const Vec3<S> BS = transposed(b.B, d.S_);
-      Force<S> Fq, Fv, lag, back;
+// dq, dv, M: nv x nv, rows `stride` apart; any may be null. Entries between branches are left as they are.
+template <class S>
+void pair_columns(const Model& m, Arena& arena, const Motions<S>& all, const WorldWrench<S>* wrenches, int axes, S* dq,
+                  S* dv, S* M, int stride) {
+  using V = Wide<S>;
+  Path<DerivativeColumn, S> path(m, arena, all.columns);
+  for (int i = m.n() - 1; i >= 0; --i) {
+    path.enter(i);
+    const Model::Link& link = m.links[i];
+    const auto& b = all.bodies[i];
+    const int count = link.above + link.nv;
+    for (int k = 0; k < link.nv; ++k) {
+      const int r = link.iv + k;
+      const auto& d = all.columns[r];
+      const auto IS = lift<V>(b.I * d.S_);
+      const auto BS = lift<V>(transposed(b.B, d.S_));
+      Force<V> Fq, Fv, lag, back;
+      if (dq != nullptr) Fq = lift<V>(b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f));
+      if (dv != nullptr) Fv = lift<V>(b.B * d.S_ + b.I * d.Vdot);
       if (wrenches != nullptr) {
-        lag = wrenches[i].lag(axes, d.S_);
-        back = wrenches[i].transposed_lag(axes, d.S_);
+        lag = lift<V>(wrenches[i].lag(axes, d.S_));
+        back = lift<V>(wrenches[i].transposed_lag(axes, d.S_));
       }
-      if (dq != nullptr) Fq = b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f);
-      if (dv != nullptr) Fv = b.B * d.S_ + b.I * d.Vdot;
       // This row against the columns of the body and of those above it; and the other way round.
-      for (int j = i; j >= 0; j = m.links[j].parent)
-        for (int c = m.links[j].iv; c < m.links[j].iv + m.links[j].nv; ++c) {
-          const auto& e = columns[c];
-          if (dq != nullptr) {
-            dq[r * nv + c] = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS));
-            if (j != i) dq[c * nv + r] = dot(e.S_, Fq);
-            if (wrenches != nullptr) {
-              dq[r * nv + c] += dot(e.S_, back);
-              if (j != i) dq[c * nv + r] += dot(e.S_, lag);
-            }
+      for (int t = 0; t < count; t += path.width) {
+        const auto e = path.at(t);
+        if (dq != nullptr) {
+          V row = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS)), column = dot(e.S_, Fq);
+          if (wrenches != nullptr) {
+            row += dot(e.S_, back);
+            column += dot(e.S_, lag);
           }
-          if (dv != nullptr) {
-            dv[r * nv + c] = dot_add(BS, e.S_.w, dot(e.Vdot, IS));
-            if (j != i) dv[c * nv + r] = dot(e.S_, Fv);
-          }
-          if (M != nullptr) M[r * nv + c] = M[c * nv + r] = dot(e.S_, IS);
+          path.put_row(row, t, count, dq + r * stride);
+          path.put_column(column, t, link.above, dq + r, stride);
         }
+        if (dv != nullptr) {
+          path.put_row(dot_add(BS, e.S_.w, dot(e.Vdot, IS)), t, count, dv + r * stride);
+          path.put_column(dot(e.S_, Fv), t, link.above, dv + r, stride);
+        }
+        if (M != nullptr) {
+          const V both = dot(e.S_, IS);
+          path.put_row(both, t, count, M + r * stride);
+          path.put_column(both, t, link.above + k, M + r, stride);
+        }
+      }
     }
+    const Model::Body& body = m.bodies[i];
     if (body.general >= 0 && dq != nullptr) {  // R_jk . f
-      const auto& g = general[body.general];
+      const auto& g = all.general[body.general];
       const Force<S> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};
       for (int j = 0; j < body.nv; ++j)
-        for (int k = 0; k < body.nv; ++k) dq[(body.iv + j) * nv + body.iv + k] += dot(g.ds[body.nv * j + k], f);
-    }
-    if (body.parent >= 0) {
-      auto& p = bodies[body.parent];
-      p.I += b.I;
-      p.B += b.B;
-      p.f += b.f;
-      if (wrenches != nullptr) wrenches[body.parent] += wrenches[i];
+        for (int k = 0; k < body.nv; ++k) dq[(body.iv + j) * stride + body.iv + k] += dot(g.ds[body.nv * j + k], f);
     }
   }
+}
+
+// Adds joint accelerations a to motions and to the sums over subtrees.
+template <class S>
+void accelerate(const Model& m, Arena& arena, const Motions<S>& all, const S* a) {
+  const int n = m.n();
+  auto* A = arena.get<Motion<S>>(n + 1) + 1;  // added to the body's acceleration
+  auto* F = arena.get<Force<S>>(n);           // sum over the subtree of I (A - A of the parent)
+  A[-1] = zero_motion<S>();
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    Motion<S> Sa = zero_motion<S>();
+    for (int k = body.iv; k < body.iv + body.nv; ++k) Sa = mul_add(a[k], all.columns[k].S_, Sa);
+    A[i] = A[body.parent] + Sa;
+    all.bodies[i].a += A[i];
+    F[i] = all.bodies[i].I * Sa;
+    const Motion<S>& along = A[body.general >= 0 ? i : body.parent];
+    for (int j = 0; j < body.nv; ++j) {
+      auto& c = all.columns[body.iv + j];
+      c.Psiddot += cross(along, c.S_);
+      if (body.general < 0) continue;
+      const auto& b = all.bodies[i];
+      const auto* ds = all.general[body.general].ds + body.nv * j;
+      Motion<S> own = zero_motion<S>();
+      for (int k = 0; k < body.nv; ++k) own = mul_add(a[body.iv + k], ds[k], own);
+      c.Psiddot += shift(Motion<S>{b.R * own.w, b.R * own.v}, -b.p);
+    }
+  }
+  for (int i = n - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p >= 0) F[p] += F[i];
+    all.bodies[i].f += F[i] + all.bodies[i].I * A[p];
+  }
+}
+
+// dq, dv, M: nv x nv, row-major; any may be null.
+template <class S>
+void inverse_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
+                                  int axes, S* dq, S* dv, S* M) {
+  const Motions<S> all = motions(m, arena, q, v, a);
+  const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
+  for (S* matrix : {dq, dv, M})
+    for (int k = 0; matrix != nullptr && k < m.nv * m.nv; ++k) matrix[k] = S(0.0);
+  pair_columns(m, arena, all, wrenches, axes, dq, dv, M, m.nv);
 }
 
 }  // namespace torsor

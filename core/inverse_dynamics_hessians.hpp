@@ -10,6 +10,7 @@
 //   d/dq_k dL/da_j = Theta_k.U                                 d/dq_j dL/da_k = S_k.C
 // B and D are moments alone. Dense tensors are the case w = e_i, one slab for each i, with u = S_i at and beyond joint i.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 
 #include "inverse_dynamics_derivatives.hpp"
@@ -100,114 +101,147 @@ void pseudo_columns(const Model& m, Arena& arena, const Model::Body& body, const
   }
 }
 
-// What second derivatives are made of, beyond the motions: I, 2 B, f and wrenches of bodies, and pseudo-columns by joint.
+// What second derivatives are made of: motions, sums over subtrees, wrenches that lag behind (or null), pseudo-columns.
 template <class S>
 struct SecondOrder {
-  DerivativeBody<S>* bodies;
-  DerivativeColumn<S>* columns;
-  DerivativeGeneral<S>* general;
-  WorldWrench<S>* wrenches;
+  Motions<S> all;
+  const WorldWrench<S>* wrenches;
+  int axes;
   PseudoColumn<S>* pseudo;  // 36 for each joint with S(q)
+  bool lags() const { return wrenches != nullptr; }
 };
 template <class S>
-SecondOrder<S> second_order(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes,
-                            bool wants_qq) {
-  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
-  SecondOrder<S> s{bodies, columns, general, body_forces(m, arena, bodies, f_ext, axes), nullptr};
-  s.pseudo = arena.get<PseudoColumn<S>>(36 * m.general.size());
+SecondOrder<S> second_order(const Model& m, Arena& arena, const Motions<S>& all, const WorldWrench<S>* wrenches,
+                            int axes, const S* q, const S* v, const S* a, bool wants_qq) {
+  SecondOrder<S> s{all, wrenches, axes, arena.get<PseudoColumn<S>>(36 * m.general.size())};
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     if (body.general >= 0)
-      pseudo_columns(m, arena, body, bodies[i], general[body.general], q, v, a, wants_qq, s.pseudo + 36 * body.general);
+      pseudo_columns(m, arena, body, all.bodies[i], all.general[body.general], q, v, a, wants_qq,
+                     s.pseudo + 36 * body.general);
   }
   return s;
 }
 
-// What a velocity brings to its pairs with velocities of its own joint and of those above.
+// What a velocity brings to its pairs with velocities of its own joint and of those above: with weights,
 template <class S>
-struct HessianRow {
-  Force<S> A, V, U, C;
-  Force<S> W;  // lag of wrenches: d/dq_k dL/dq_j gains S_k.W
+struct VirtualRow {
+  Force<S> C, W;  // W from the lag of wrenches: d/dq_k dL/dq_j gains S_k.W
   Vec3<S> B, D;
 };
+// and without.
 template <class S>
-TORSOR_INLINE void first_order_row(const DerivativeBody<S>& b, const DerivativeColumn<S>& c, HessianRow<S>& r) {
-  r.A = cross(c.S_, b.f) + b.B * c.Psidot + b.I * c.Psiddot;
-  r.V = b.B * c.S_ + b.I * c.Vdot;
-  r.U = b.I * c.S_;
+struct FixedRow {
+  Force<S> A, V, U;
+};
+template <class S>
+FixedRow<S> fixed_row(const SecondOrder<S>& s, int i, int j) {
+  const auto& b = s.all.bodies[i];
+  const auto& c = s.all.columns[j];
+  FixedRow<S> r{cross(c.S_, b.f) + b.B * c.Psidot + b.I * c.Psiddot, b.B * c.S_ + b.I * c.Vdot, b.I * c.S_};
+  if (s.lags()) r.A += s.wrenches[i].lag(s.axes, c.S_);
+  return r;
 }
 
-// How the columns above a row move: with the world's joint (Theta = Psidot = 0, Psiddot linear), without virtual velocity below
-// them (Theta = 0), or in any way.
+// Columns on the path to a body, and their Theta.
+template <class S>
+struct Above {
+  Path<DerivativeColumn, S> columns;
+  Path<Motion, S> Theta;
+  int* root;  // by body: how many columns of its path are of a joint of constant S on the world
+  Above(const Model& m, Arena& arena, const DerivativeColumn<S>* columns, const Motion<S>* Theta)
+      : columns(m, arena, columns), Theta(m, arena, Theta), root(arena.get<int>(m.n())) {
+    for (int i = 0; i < m.n(); ++i) {
+      const Model::Link& link = m.links[i];
+      root[i] = link.parent >= 0 ? root[link.parent] : m.bodies[i].general < 0 ? link.nv : 0;
+    }
+  }
+};
+
+// How columns above a row move: on the world (Theta = Psidot = 0 and Psiddot linear), without virtual velocity below them (Theta =
+// 0), or in any way.
 enum class Moves { root, still, any };
 
-// Row j against column k of a joint above.
+// Row j against columns `from` to `to` of the path.
 template <Moves moves, class S>
-TORSOR_INLINE void pair(const HessianRow<S>& r, const DerivativeColumn<S>& c, const Motion<S>& Theta, bool lags,
-                        const Hessians<S>& H, std::size_t jk, std::size_t kj) {
-  if (H.qq != nullptr) {
-    S x = moves == Moves::root ? dot(c.Psiddot.v, r.C.f) : dot_add(c.Psidot.w, r.B, dot(c.Psiddot, r.C));
-    if constexpr (moves == Moves::any) x += dot(Theta, r.A);
-    if (lags) x += dot(c.S_, r.W);
-    H.qq[jk] = H.qq[kj] = x;
+TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, const Above<S>& above, int from, int to,
+                        bool lags, int nv, int j, const Hessians<S>& H) {
+  using V = Wide<S>;
+  if (from >= to) return;
+  const auto& path = above.columns;
+  const Force<V> C = lift<V>(row.C);
+  const Vec3<V> B = lift<V>(row.B), D = lift<V>(row.D);
+  Force<V> A, Vv, U;
+  if constexpr (moves == Moves::any) {
+    A = lift<V>(fixed.A);
+    Vv = lift<V>(fixed.V);
+    U = lift<V>(fixed.U);
   }
-  if (H.qv != nullptr) {
-    H.qv[jk] = dot_add(c.S_.w, r.B, dot(c.Vdot, r.C));
-    if constexpr (moves == Moves::still) H.qv[kj] = dot(c.Psidot.w, r.D);
-    if constexpr (moves == Moves::any) H.qv[kj] = dot_add(c.Psidot.w, r.D, dot(Theta, r.V));
-  }
-  if (H.vv != nullptr) H.vv[jk] = H.vv[kj] = dot(c.S_.w, r.D);
-  if (H.aq != nullptr) {
-    H.aq[kj] = dot(c.S_, r.C);
-    if constexpr (moves == Moves::any) H.aq[jk] = dot(Theta, r.U);
+  const std::size_t own = std::size_t(j) * nv;
+  for (int t = from / path.width * path.width; t < to; t += path.width) {
+    const auto c = path.at(t);
+    Motion<V> Theta;
+    if constexpr (moves == Moves::any) Theta = above.Theta.at(t);
+    const auto both = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
+      path.put_row(x, t, to, X + own, from);
+      path.put_column(x, t, to, X + j, nv, from);
+    };
+    if (H.qq != nullptr) {
+      V x = moves == Moves::root ? dot(c.Psiddot.v, C.f) : dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
+      if constexpr (moves == Moves::any) x += dot(Theta, A);
+      if (lags) x += dot(c.S_, lift<V>(row.W));
+      both(x, H.qq);
+    }
+    if (H.qv != nullptr) {
+      path.put_row(dot_add(c.S_.w, B, dot(c.Vdot, C)), t, to, H.qv + own, from);
+      if constexpr (moves == Moves::still) path.put_column(dot(c.Psidot.w, D), t, to, H.qv + j, nv, from);
+      if constexpr (moves == Moves::any)
+        path.put_column(dot_add(c.Psidot.w, D, dot(Theta, Vv)), t, to, H.qv + j, nv, from);
+    }
+    if (H.vv != nullptr) both(dot(c.S_.w, D), H.vv);
+    if (H.aq != nullptr) {
+      path.put_column(dot(c.S_, C), t, to, H.aq + j, nv, from);
+      if constexpr (moves == Moves::any) path.put_row(dot(Theta, U), t, to, H.aq + own, from);
+    }
   }
 }
 
-// All entries of the rows of body i, which has the rows given, with its own joint and those above; joints of bodies before `turning`
-// have Theta = 0. Entries that are zero by structure are not written.
+// All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have Theta = 0.
+// Entries that are zero by structure are not written.
 template <class S>
-TORSOR_INLINE void fill(const Model& m, int i, const HessianRow<S>* rows, const DerivativeColumn<S>* columns,
-                        const Motion<S>* Theta, int turning, bool lags, const Hessians<S>& H) {
-  const std::size_t nv = m.nv;
-  const Model::Link own = m.links[i];
-  for (int j = 0; j < own.nv; ++j) {
-    const HessianRow<S>& r = rows[j];
-    const std::size_t row = own.iv + j;
-    for (int k = 0; k < own.nv; ++k) {
-      const std::size_t column = own.iv + k, jk = row * nv + column, kj = column * nv + row;
+void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows,
+          const DerivativeColumn<S>* columns, const Motion<S>* Theta, const Above<S>& above, int turning, bool lags,
+          const Hessians<S>& H) {
+  const int nv = m.nv;
+  const Model::Link& link = m.links[i];
+  const bool turns = link.above >= turning;
+  for (int j = 0; j < link.nv; ++j) {
+    const FixedRow<S>& f = fixed[j];
+    const VirtualRow<S>& r = rows[j];
+    const int row = link.iv + j;
+    for (int k = 0; k < link.nv; ++k) {
+      const int column = link.iv + k;
+      const std::size_t jk = std::size_t(row) * nv + column, kj = std::size_t(column) * nv + row;
       const auto& c = columns[column];
-      const bool turns = i >= turning;
       if (H.qq != nullptr) {
         S x = dot_add(c.Psidot.w, r.B, dot(c.Psiddot, r.C));
-        if (turns) x += dot(Theta[column], r.A);
+        if (turns) x += dot(Theta[column], f.A);
         if (lags) x += dot(c.S_, r.W);
         H.qq[jk] = x;
       }
       if (H.qv != nullptr) {
         S x = dot(c.Psidot.w, r.D);
-        if (turns) x += dot(Theta[column], r.V);
+        if (turns) x += dot(Theta[column], f.V);
         H.qv[kj] = x;
       }
       if (H.vv != nullptr && k <= j)
         H.vv[jk] = H.vv[kj] = S(0.5) * dot_add(columns[row].S_.w, rows[k].D, dot(c.S_.w, r.D));
-      if (H.aq != nullptr && turns) H.aq[jk] = dot(Theta[column], r.U);
+      if (H.aq != nullptr && turns) H.aq[jk] = dot(Theta[column], f.U);
     }
-    for (int b = own.parent; b >= 0; b = m.links[b].parent) {
-      const Model::Link& link = m.links[b];
-      const auto each = [&](auto&& with) TORSOR_INLINE_LAMBDA {
-        for (std::size_t k = link.iv; k < std::size_t(link.iv + link.nv); ++k)
-          with(columns[k], Theta[k], row * nv + k, k * nv + row);
-      };
-      if (link.parent < 0 && m.bodies[b].general < 0)
-        each([&](const auto& c, const auto& t, std::size_t jk, std::size_t kj)
-                 TORSOR_INLINE_LAMBDA { pair<Moves::root>(r, c, t, lags, H, jk, kj); });
-      else if (b < turning)
-        each([&](const auto& c, const auto& t, std::size_t jk, std::size_t kj)
-                 TORSOR_INLINE_LAMBDA { pair<Moves::still>(r, c, t, lags, H, jk, kj); });
-      else
-        each([&](const auto& c, const auto& t, std::size_t jk, std::size_t kj)
-                 TORSOR_INLINE_LAMBDA { pair<Moves::any>(r, c, t, lags, H, jk, kj); });
-    }
+    const int root = std::min(above.root[i], link.above), still = std::max(root, std::min(turning, link.above));
+    pair<Moves::root>(f, r, above, 0, root, lags, nv, row, H);
+    pair<Moves::still>(f, r, above, root, still, lags, nv, row, H);
+    pair<Moves::any>(f, r, above, still, link.above, lags, nv, row, H);
   }
 }
 
@@ -219,9 +253,9 @@ void fill_general(const Model& m, int i, const SecondOrder<S>& s, const Vec3<S>&
   const Model::Body& body = m.bodies[i];
   const int n = body.nv;
   const std::size_t nv = m.nv;
-  const DerivativeBody<S>& b = s.bodies[i];
+  const DerivativeBody<S>& b = s.all.bodies[i];
   const PseudoColumn<S>* pseudo = s.pseudo + 36 * body.general;
-  const Motion<S>* d2s = s.general[body.general].d2s;
+  const Motion<S>* d2s = s.all.general[body.general].d2s;
   const Force<S> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};  // in the child's frame
   for (int j = 0; j < n; ++j)
     for (int k = 0; k < n; ++k) {
@@ -251,34 +285,48 @@ void clear(const Hessians<S>& H, std::size_t size) {
 
 // Second derivatives of w . ID(q, v, a), and its gradients dq, dv, da (nv each, may be null) on the way.
 template <class S>
-void contracted_hessians(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
-                         int axes, const Hessians<S>& H, S* dq, S* dv, S* da) {
-  const int n = m.n();
-  const SecondOrder<S> s = second_order(m, arena, q, v, a, f_ext, axes, H.qq != nullptr);
-  const auto* bodies = s.bodies;
-  const auto* columns = s.columns;
-  const bool lags = s.wrenches != nullptr;
+void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w, const Hessians<S>& H, S* dq,
+                         S* dv, S* da) {
+  const int n = m.n(), axes = s.axes;
+  const auto* bodies = s.all.bodies;
+  const auto* columns = s.all.columns;
+  // Sums over subtrees. Those of single bodies' products with u are those of subtrees' products with what the joints add to u,
+  // and with u of the parent at the end.
   struct Virtual {
-    Motion<S> u;
     CoriolisInertia<S> Bu;  // its n and f are h
     Vec3<S> g;
+    TORSOR_INLINE Virtual& operator+=(const Virtual& b) {
+      Bu += b.Bu;
+      g += b.g;
+      return *this;
+    }
   };
   struct VirtualLag {
     VirtualWrench<S> wrench;
     Force<S> y;
+    TORSOR_INLINE VirtualLag& operator+=(const VirtualLag& b) {
+      wrench += b.wrench;
+      y += b.y;
+      return *this;
+    }
   };
-  auto* virtuals = arena.get<Virtual>(n + 1) + 1;
-  auto* virtual_lags = arena.get<VirtualLag>(lags ? n : 0);
+  const auto product = [&](int i, const Motion<S>& u) TORSOR_INLINE_LAMBDA -> Virtual {
+    return {coriolis_inertia(bodies[i].I, u), transposed(bodies[i].B, u)};
+  };
+  const auto product_lag = [&](int i, const Motion<S>& u) -> VirtualLag {
+    return {virtual_wrench(axes, s.wrenches[i], u), s.wrenches[i].transposed_lag(axes, u)};
+  };
+  auto* u = arena.get<Motion<S>>(n + 1) + 1;
+  auto* virtuals = arena.get<Virtual>(n);
+  auto* virtual_lags = arena.get<VirtualLag>(s.lags() ? n : 0);
   auto* Theta = arena.get<Motion<S>>(m.nv);
-  virtuals[-1].u = zero_motion<S>();
+  u[-1] = zero_motion<S>();
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
-    const DerivativeBody<S>& b = bodies[i];
-    const Motion<S>& up = virtuals[body.parent].u;
-    auto& t = virtuals[i];
-    t.u = up;
+    const Motion<S>& up = u[body.parent];
+    Motion<S> added = zero_motion<S>();
     for (int k = body.iv; k < body.iv + body.nv; ++k) {
-      t.u = mul_add(w[k], columns[k].S_, t.u);
+      added = mul_add(w[k], columns[k].S_, added);
       Theta[k] = cross(up, columns[k].S_);
     }
     if (body.general >= 0)
@@ -286,91 +334,79 @@ void contracted_hessians(const Model& m, Arena& arena, const S* q, const S* v, c
         for (int k = 0; k < body.nv; ++k)
           Theta[body.iv + k] =
               mul_add(w[body.iv + j], s.pseudo[36 * body.general + body.nv * j + k].R, Theta[body.iv + k]);
-    if (body.massless) {
-      const Vec3<S> o = zero3<S>();
-      t.Bu = {{o.x, o.x, o.x, o.x, o.x, o.x}, o, o};
-      t.g = o;
-    } else {
-      t.Bu = coriolis_inertia(b.I, t.u);
-      t.g = transposed(b.B, t.u);
-    }
-    if (lags) virtual_lags[i] = {virtual_wrench(axes, s.wrenches[i], t.u), s.wrenches[i].transposed_lag(axes, t.u)};
+    u[i] = up + added;
+    virtuals[i] = product(i, added);
+    if (s.lags()) virtual_lags[i] = product_lag(i, added);
   }
   clear(H, std::size_t(m.nv) * m.nv);
+  Above<S> above(m, arena, columns, Theta);
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const DerivativeBody<S>& b = bodies[i];
+    if (body.parent >= 0) {
+      virtuals[body.parent] += virtuals[i];
+      virtuals[i] += product(i, u[body.parent]);
+      if (s.lags()) {
+        virtual_lags[body.parent] += virtual_lags[i];
+        virtual_lags[i] += product_lag(i, u[body.parent]);
+      }
+    }
     const Virtual& t = virtuals[i];
     const Force<S> h{t.Bu.n, t.Bu.f};
-    HessianRow<S> rows[6];
+    FixedRow<S> fixed[6];
+    VirtualRow<S> rows[6];
     for (int j = 0; j < body.nv; ++j) {
       const auto& c = columns[body.iv + j];
       const Motion<S>& theta = Theta[body.iv + j];
       auto& r = rows[j];
-      first_order_row(b, c, r);
+      fixed[j] = fixed_row(s, i, body.iv + j);
       r.C = b.I * theta + cross(c.S_, h);
       r.B = cross_add(c.S_.w, t.g, transposed(b.B, theta) - transposed(t.Bu, c.Psidot));
       r.D = -transposed(t.Bu, c.S_);
-      if (lags) {
-        r.A += s.wrenches[i].lag(axes, c.S_);
-        r.W = s.wrenches[i].transposed_lag(axes, theta) + virtual_lags[i].wrench.across(c.S_);
-      }
+      if (s.lags()) r.W = s.wrenches[i].transposed_lag(axes, theta) + virtual_lags[i].wrench.across(c.S_);
       if (dq != nullptr) {
         S x = dot_add(c.Psidot.w, t.g, dot_add(theta.v, b.f.f, dot_add(theta.w, b.f.n, dot(c.Psiddot, h))));
-        if (lags) x += dot(c.S_, virtual_lags[i].y);
+        if (s.lags()) x += dot(c.S_, virtual_lags[i].y);
         dq[body.iv + j] = x;
       }
       if (dv != nullptr) dv[body.iv + j] = dot_add(c.S_.w, t.g, dot(c.Vdot, h));
       if (da != nullptr) da[body.iv + j] = dot(c.S_, h);
     }
-    fill(m, i, rows, columns, Theta, 0, lags, H);
-    if (body.general >= 0) fill_general(m, i, s, t.g, h, lags ? &virtual_lags[i].y : nullptr, &t.u, w + body.iv, H);
-    if (body.parent >= 0) {
-      auto& p = s.bodies[body.parent];
-      p.I += b.I;
-      p.B += b.B;
-      p.f += b.f;
-      auto& tp = virtuals[body.parent];
-      tp.Bu += t.Bu;
-      tp.g += t.g;
-      if (lags) {
-        s.wrenches[body.parent] += s.wrenches[i];
-        virtual_lags[body.parent].wrench += virtual_lags[i].wrench;
-        virtual_lags[body.parent].y += virtual_lags[i].y;
-      }
-    }
+    above.columns.enter(i);
+    above.Theta.enter(i);
+    fill(m, i, fixed, rows, columns, Theta, above, 0, s.lags(), H);
+    if (body.general >= 0)
+      fill_general(m, i, s, t.g, h, s.lags() ? &virtual_lags[i].y : nullptr, &u[i], w + body.iv, H);
   }
 }
 
 // Second derivatives of ID(q, v, a): H for each torque in turn, nv x nv, then next(H), which may move the pointers on.
 template <class S, class Next>
-void inverse_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
-                               int axes, Hessians<S>& H, Next&& next) {
-  const int n = m.n(), nv = m.nv;
-  const SecondOrder<S> s = second_order(m, arena, q, v, a, f_ext, axes, H.qq != nullptr);
-  const auto* bodies = s.bodies;
-  const auto* columns = s.columns;
-  const bool lags = s.wrenches != nullptr;
-  // Sums over subtrees, and of each velocity what does not depend on the torque that is differentiated: A, V, U,
-  // g = 2 B^T S, 2 E = 2 B[S], and N, the derivative of 2 B along it.
+void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessians<S>& H, Next&& next) {
+  const int n = m.n(), nv = m.nv, axes = s.axes;
+  const auto* bodies = s.all.bodies;
+  const auto* columns = s.all.columns;
+  const bool lags = s.lags();
+  // Of each velocity what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N, the
+  // derivative of 2 B along it.
   struct Fixed {
-    HessianRow<S> row;
     Vec3<S> g;
     CoriolisInertia<S> E, N;
   };
+  auto* fixed_rows = arena.get<FixedRow<S>>(nv);
   auto* fixed = arena.get<Fixed>(nv);
   int* end = arena.get<int>(n);  // of the subtree
   int* carrier = arena.get<int>(nv);
-  for (int i = 0; i < n; ++i) end[i] = i + 1;
   for (int i = n - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const Model::Link& link = m.links[i];
     const DerivativeBody<S>& b = bodies[i];
-    for (int j = body.iv; j < body.iv + body.nv; ++j) {
+    end[i] = i + 1;
+    while (end[i] < n && m.links[end[i]].parent >= i) end[i] = end[end[i]];
+    for (int j = link.iv; j < link.iv + link.nv; ++j) {
       const auto& c = columns[j];
       Fixed& d = fixed[j];
       carrier[j] = i;
-      first_order_row(b, c, d.row);
-      if (lags) d.row.A += s.wrenches[i].lag(axes, c.S_);
+      fixed_rows[j] = fixed_row(s, i, j);
       d.g = transposed(b.B, c.S_);
       d.E = coriolis_inertia(b.I, c.S_);
       d.N = coriolis_inertia(b.I, c.Psidot);
@@ -379,26 +415,24 @@ void inverse_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
       d.N.n += turned.n;
       d.N.f += turned.f;
     }
-    if (body.parent >= 0) {
-      auto& p = s.bodies[body.parent];
-      p.I += b.I;
-      p.B += b.B;
-      p.f += b.f;
-      if (lags) s.wrenches[body.parent] += s.wrenches[i];
-      if (end[body.parent] < end[i]) end[body.parent] = end[i];
-    }
   }
   auto* Theta = arena.get<Motion<S>>(nv);
   S* w = arena.get<S>(nv);
-  for (int k = 0; k < nv; ++k) w[k] = S(0.0);
+  for (int k = 0; k < nv; ++k) {
+    Theta[k] = zero_motion<S>();
+    w[k] = S(0.0);
+  }
+  Above<S> above(m, arena, columns, Theta);
   for (int i = 0; i < nv; ++i) {
     const int I = carrier[i];
     const Motion<S>& u = columns[i].S_;
     const Fixed& e = fixed[i];
+    const Force<S>& U = fixed_rows[i].U;
     const bool own_turns = m.bodies[I].general >= 0;
-    const int turning = own_turns ? I : I + 1;
+    const int turning = m.links[I].above + (own_turns ? 0 : m.links[I].nv);
     clear(H, std::size_t(nv) * nv);
-    HessianRow<S> rows[6];
+    above.Theta.reset();
+    VirtualRow<S> rows[6];
     Force<S> y;
     VirtualWrench<S> wrench;
     if (lags) {
@@ -406,13 +440,13 @@ void inverse_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
       wrench = virtual_wrench(axes, s.wrenches[I], u);
     }
     // Joints at and above i: Theta is 0, but R_ik in the joint of i itself
+    above.columns.enter(I);
     for (int J = I; J >= 0; J = m.links[J].parent) {
-      const Model::Link link = m.links[J];
+      const Model::Link& link = m.links[J];
       for (int j = 0; j < link.nv; ++j) {
         const auto& c = columns[link.iv + j];
         auto& r = rows[j];
-        r = fixed[link.iv + j].row;
-        r.C = cross(c.S_, e.row.U);
+        r.C = cross(c.S_, U);
         r.B = cross(c.S_.w, e.g) - transposed(e.E, c.Psidot);
         r.D = -transposed(e.E, c.S_);
         if (lags) r.W = wrench.across(c.S_);
@@ -424,33 +458,34 @@ void inverse_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
           if (lags) r.W += s.wrenches[I].transposed_lag(axes, R);
         }
       }
-      fill(m, J, rows, columns, Theta, turning, lags, H);
+      fill(m, J, fixed_rows + link.iv, rows, columns, Theta, above, turning, lags, H);
       if (m.bodies[J].general >= 0) {
         const Force<S>* lag = lags ? &y : nullptr;
         w[i] = S(1.0);
         if (J == I)
-          fill_general(m, J, s, e.g, e.row.U, lag, &u, w + link.iv, H);
+          fill_general(m, J, s, e.g, U, lag, &u, w + link.iv, H);
         else
-          fill_general<S>(m, J, s, e.g, e.row.U, lag, nullptr, nullptr, H);
+          fill_general<S>(m, J, s, e.g, U, lag, nullptr, nullptr, H);
         w[i] = S(0.0);
       }
     }
     // Joints beyond i
     for (int J = I + 1; J < end[I]; ++J) {
-      const Model::Link link = m.links[J];
+      const Model::Link& link = m.links[J];
       if (lags) wrench = virtual_wrench(axes, s.wrenches[J], u);
       for (int j = 0; j < link.nv; ++j) {
         const auto& c = columns[link.iv + j];
         const Fixed& d = fixed[link.iv + j];
         auto& r = rows[j];
         const Motion<S> theta = Theta[link.iv + j] = cross(u, c.S_);
-        r = d.row;
         r.C = {cross_add(d.E.f, u.v, d.E.T * u.w), cross(u.w, d.E.f)};
         r.B = transposed(d.N, u);
         r.D = transposed(d.E, u);
         if (lags) r.W = s.wrenches[J].transposed_lag(axes, theta) + wrench.across(c.S_);
       }
-      fill(m, J, rows, columns, Theta, turning, lags, H);
+      above.columns.enter(J);
+      above.Theta.enter(J);
+      fill(m, J, fixed_rows + link.iv, rows, columns, Theta, above, turning, lags, H);
       if (m.bodies[J].general >= 0) {
         if (lags) y = s.wrenches[J].transposed_lag(axes, u);
         fill_general<S>(m, J, s, transposed(bodies[J].B, u), bodies[J].I * u, lags ? &y : nullptr, &u, nullptr, H);
@@ -458,6 +493,15 @@ void inverse_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
     }
     next(H);
   }
+}
+
+// What both are made of, for a state.
+template <class S>
+SecondOrder<S> second_order(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes,
+                            bool wants_qq) {
+  const Motions<S> all = motions(m, arena, q, v, a);
+  const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
+  return second_order(m, arena, all, wrenches, axes, q, v, a, wants_qq);
 }
 
 }  // namespace torsor

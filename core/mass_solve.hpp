@@ -1,8 +1,6 @@
 // Products with the inverse of the mass matrix in O(n). Sueda 2021, Alg. 10, with the notation of forward_dynamics.hpp: the
 // first loop (factor) depends on q alone, the other two (solve) run once for each right-hand side.
 #pragma once
-#include <cstddef>
-
 #include "forward_dynamics.hpp"
 #include "mass_matrix.hpp"
 
@@ -87,7 +85,7 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
 // y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart. With prescribed velocities p and the others f,
 // y_p = x_p and M_ff y_f = x_f - M_fp x_p.
 template <class S>
-void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, std::ptrdiff_t stride = 1) {
+void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int stride = 1) {
   const int n = m.n();
   for (int i = 0; i < n; ++i) f.B[i] = zero_force<S>();
   for (int i = n - 1; i >= 0; --i) {

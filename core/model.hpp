@@ -73,6 +73,8 @@ struct ModelT {
   };
   struct Link {  // what walks towards the root need of a body
     int parent, iv, nv;
+    int above;  // velocities between the root and it, without its own
+    int below;  // velocities of its subtree, its own included
   };
   int nq = 0, nv = 0;
   Vec3<C> gravity;

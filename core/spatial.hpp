@@ -7,9 +7,20 @@ namespace torsor {
 template <class A, class B>
 using Mul = decltype(A() * B());
 
+// Copied number by number: what the compiler copies as a block, wider than it was written, waits for the writes to leave
+// the pipeline.
 template <class S>
 struct Vec3 {
   S x, y, z;
+  Vec3() = default;
+  TORSOR_INLINE Vec3(const S& x, const S& y, const S& z) : x(x), y(y), z(z) {}
+  TORSOR_INLINE Vec3(const Vec3& b) : x(b.x), y(b.y), z(b.z) {}
+  TORSOR_INLINE Vec3& operator=(const Vec3& b) {
+    x = b.x;
+    y = b.y;
+    z = b.z;
+    return *this;
+  }
   TORSOR_INLINE Vec3& operator+=(const Vec3& b) {
     x += b.x;
     y += b.y;
@@ -118,6 +129,19 @@ TORSOR_INLINE Mat3<Mul<A, B>> operator*(const Mat3<A>& a, const Mat3<B>& b) {
 template <class S>
 struct Sym3 {
   S xx, yy, zz, xy, xz, yz;
+  Sym3() = default;
+  TORSOR_INLINE Sym3(const S& xx, const S& yy, const S& zz, const S& xy, const S& xz, const S& yz)
+      : xx(xx), yy(yy), zz(zz), xy(xy), xz(xz), yz(yz) {}
+  TORSOR_INLINE Sym3(const Sym3& b) : xx(b.xx), yy(b.yy), zz(b.zz), xy(b.xy), xz(b.xz), yz(b.yz) {}
+  TORSOR_INLINE Sym3& operator=(const Sym3& b) {
+    xx = b.xx;
+    yy = b.yy;
+    zz = b.zz;
+    xy = b.xy;
+    xz = b.xz;
+    yz = b.yz;
+    return *this;
+  }
   TORSOR_INLINE Sym3& operator+=(const Sym3& b) {
     xx += b.xx;
     yy += b.yy;
@@ -155,6 +179,10 @@ struct Motion {
     return *this;
   }
 };
+template <class S, class C>
+TORSOR_INLINE Motion<S> lift(const Motion<C>& a) {
+  return {lift<S>(a.w), lift<S>(a.v)};
+}
 // A wrench or a momentum: n moment, f force.
 template <class S>
 struct Force {
@@ -165,6 +193,10 @@ struct Force {
     return *this;
   }
 };
+template <class S, class C>
+TORSOR_INLINE Force<S> lift(const Force<C>& a) {
+  return {lift<S>(a.n), lift<S>(a.f)};
+}
 template <class S>
 TORSOR_INLINE Motion<S> zero_motion() {
   return {zero3<S>(), zero3<S>()};

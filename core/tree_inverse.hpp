@@ -1,0 +1,241 @@
+// The inverse of the mass matrix between velocities f that are not prescribed, as a product of sparse factors:
+//   M_ff = L^T D L  (Featherstone 2008),   M_ff^-1 = W D^-1 W^T,   W = L^-1,
+// where row k of L and of W has entries for k and for velocities above it alone. Rows are kept along the path from the root, where
+// they are next to each other.
+#pragma once
+#include "forward_dynamics.hpp"
+#include "inverse_dynamics_derivatives.hpp"
+
+namespace torsor {
+
+// Rows of a matrix, each beginning with a whole vector.
+template <class S>
+TORSOR_INLINE int padded(int columns) {
+  constexpr int width = sizeof(Wide<S>) / sizeof(S);
+  return (columns + width - 1) / width * width;
+}
+
+template <class S>
+class TreeInverse {
+  using V = Wide<S>;
+  static constexpr int width = sizeof(V) / sizeof(S);
+
+ public:
+  TreeInverse(const Model& m, Arena& arena, const Motions<S>& all, const unsigned char* prescribed)
+      : m_(m),
+        prescribed_(prescribed),
+        stride_(padded<S>(m.depth)),
+        W_(arena.get<S>(m.nv * stride_)),
+        D_(arena.get<S>(m.nv)),
+        Dinv_(arena.get<S>(m.nv)),
+        path_(arena.get<int>(m.depth)),
+        order_(arena.get<int>(m.nv)),
+        y_(arena.get<S>(m.nv)) {
+    int count = 0;
+    for (const Model::Link& link : m.links)
+      for (int k = link.iv; k < link.iv + link.nv; ++k) order_[count++] = k;
+    S* L = arena.get<S>(m.nv * stride_);
+    pair_mass(all, arena, L);
+    factor(all, arena, L);
+    invert(L);
+  }
+  bool held(int k) const { return prescribed_ != nullptr && prescribed_[k] != 0; }
+
+  // y = M_ff^-1 x, zero for prescribed velocities; both may be the same.
+  void multiply(const S* x, S* y) const {
+    for (int k = 0; k < m_.nv; ++k) y_[k] = S(0.0);
+    each_body(1, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j)
+        for (int t = 0; t <= link.above + j; ++t) {
+          S& sum = y_[path_[t]];
+          sum = mul_add(weight(link.iv + j, t), x[link.iv + j], sum);
+        }
+    });
+    for (int k = 0; k < m_.nv; ++k) y_[k] = Dinv_[k] * y_[k];
+    each_body(1, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j;
+        S even(0.0), odd(0.0);
+        int t = 0;
+        for (; t + 1 <= link.above + j; t += 2) {
+          even = mul_add(weight(k, t), y_[path_[t]], even);
+          odd = mul_add(weight(k, t + 1), y_[path_[t + 1]], odd);
+        }
+        if (t <= link.above + j) even = mul_add(weight(k, t), y_[path_[t]], even);
+        y[k] = held(k) ? S(0.0) : even + odd;
+      }
+    });
+  }
+  // X <- -D^-1 W^T X for `columns` columns, of rows `stride` apart.
+  void reduce_negated(S* X, int columns, int stride) const {
+    each_body(stride, [&](const Model::Link& link, int first, int end) {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j;
+        const S* w = W_ + link.above + j;
+        const V scale(-Dinv_[k]);
+        in_blocks(columns, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+          V sum[size];
+          for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
+          for (int o = first + j + 1; o < end; ++o) {
+            const V s(w[order_[o] * stride_]);
+            const S* from = X + order_[o] * stride + c;
+            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
+          }
+          for (int b = 0; b < size; ++b) store(scale * sum[b], X + k * stride + c + b * width);
+        });
+      }
+    });
+  }
+  // Y = D^-1 W^T of unit columns. Y is zero before.
+  void reduced_identity(S* Y, int stride) const {
+    each_body(stride, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j)
+        for (int t = 0; t <= link.above + j; ++t)
+          Y[path_[t] + link.iv + j] = Dinv_[path_[t] / stride] * weight(link.iv + j, t);
+    });
+  }
+  // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
+  void expand(const S* Y, int stride, S* const* outs) const {
+    const int nv = m_.nv, each = padded<S>(nv);
+    each_body(stride, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j;
+        const S* w = W_ + k * stride_;
+        in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+          V sum[size];
+          for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
+          for (int t = 0; t < link.above + j; ++t) {
+            const V s(w[t]);
+            const S* from = Y + path_[t] + c;
+            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
+          }
+          int matrix = c / each, at = c % each;
+          for (int b = 0; b < size; ++b) {
+            S* out = outs[matrix] + k * nv + at;
+            const V value = held(k) ? V(0.0) : sum[b];
+            if (at + width <= nv)
+              store(value, out);
+            else if constexpr (width > 1)
+              for (int l = 0; at + l < nv; ++l) out[l] = value.lane(l);
+            at += width;
+            if (at == each) {
+              at = 0;
+              ++matrix;
+            }
+          }
+        });
+      }
+    });
+  }
+
+ private:
+  const S& weight(int k, int t) const { return W_[k * stride_ + t]; }
+
+  // f(link, first, end) for all bodies, parents first; path_ leads to each in steps of `stride`, and its subtree's velocities are
+  // order_[first .. end).
+  template <class F>
+  TORSOR_INLINE void each_body(int stride, F f) const {
+    int first = 0;
+    for (const Model::Link& link : m_.links) {
+      for (int j = 0; j < link.nv; ++j) path_[link.above + j] = (link.iv + j) * stride;
+      f(link, first, first + link.below);
+      first += link.nv;
+    }
+  }
+  // f(size, c) for blocks of `size` vectors, a constant, from column c on.
+  template <class F>
+  static TORSOR_INLINE void in_blocks(int columns, F f) {
+    int c = 0;
+    for (; c + 8 * width <= columns; c += 8 * width) f(std::integral_constant<int, 8>(), c);
+    if (c + 4 * width <= columns) {
+      f(std::integral_constant<int, 4>(), c);
+      c += 4 * width;
+    }
+    if (c + 2 * width <= columns) {
+      f(std::integral_constant<int, 2>(), c);
+      c += 2 * width;
+    }
+    if (c < columns) f(std::integral_constant<int, 1>(), c);
+  }
+
+  // Rows of M along the paths.
+  void pair_mass(const Motions<S>& all, Arena& arena, S* rows) const {
+    Path<DerivativeColumn, S> path(m_, arena, all.columns);
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      path.enter(i);
+      const Model::Link& link = m_.links[i];
+      for (int j = 0; j < link.nv; ++j) {
+        const Force<V> IS = lift<V>(all.bodies[i].I * all.columns[link.iv + j].S_);
+        for (int t = 0; t <= link.above + j; t += width)
+          store(dot(path.at(t).S_, IS), rows + (link.iv + j) * stride_ + t);
+      }
+    }
+  }
+  // L^T D L in place: L beside the diagonal, D on it. Prescribed velocities are left out.
+  void factor(const Motions<S>& all, Arena& arena, S* L) {
+    int first = m_.nv;
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const Model::Link& link = m_.links[i];
+      first -= link.nv;
+      const Scale<S> scale = subtree_scale(all.bodies[i]);
+      const Model::Body& body = m_.bodies[i];
+      const auto local = [&](int k) { return shift(all.columns[k].S_, all.bodies[i].p); };
+      Motion<S> largest = local(link.iv);
+      for (int k = link.iv + 1; body.general >= 0 && k < link.iv + link.nv; ++k) largest = longer(largest, local(k));
+      for (int j = link.nv - 1; j >= 0; --j) {
+        const int k = link.iv + j, diagonal = link.above + j;
+        S* own = L + k * stride_;
+        for (int c = 0; c <= diagonal; c += width) {
+          V sum = load<V>(own + c);
+          for (int o = first + j + 1; o < first + link.below; ++o) {
+            const S* row = L + order_[o] * stride_;
+            sum = mul_add(V(-row[diagonal]), load<V>(row + c) * V(D_[order_[o]]), sum);
+          }
+          store(sum, own + c);
+        }
+        D_[k] = held(k) ? S(0.0) : own[diagonal];
+        if (!held(k))
+          note_singular(arena, is_singular<Screw<double>>(D_[k], scale, body.general >= 0 ? largest : local(k)),
+                        body.joint);
+        Dinv_[k] = held(k) ? S(0.0) : S(1.0) / D_[k];
+        const V inverse(Dinv_[k]);
+        for (int c = 0; c < diagonal; c += width) store(load<V>(own + c) * inverse, own + c);
+      }
+    }
+  }
+  // The inertia of a subtree as a whole, about its body's origin.
+  static Scale<S> subtree_scale(const DerivativeBody<S>& b) {
+    const Sym3<S>& J = b.I.J;
+    const S angular = J.xx + J.yy + J.zz + S(2.0) * (b.I.m * dot(b.p, b.p) - S(2.0) * dot(b.p, b.I.h));
+    return {angular, S(3.0) * b.I.m};
+  }
+  // W = L^-1, with its diagonal of ones and zeros beyond it.
+  void invert(const S* L) const {
+    for (int k = 0; k < m_.nv * stride_; ++k) W_[k] = S(0.0);
+    each_body(stride_, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j, diagonal = link.above + j;
+        for (int c = 0; c < diagonal; c += width) {
+          V sum(0.0);
+          for (int t = diagonal - 1; t >= c; --t)
+            sum = mul_add(V(-L[k * stride_ + t]), load<V>(W_ + path_[t] + c), sum);
+          store(sum, W_ + k * stride_ + c);
+        }
+        W_[k * stride_ + diagonal] = S(1.0);
+        for (int t = diagonal + 1; t < stride_ && t % width != 0; ++t) W_[k * stride_ + t] = S(0.0);
+      }
+    });
+  }
+
+  const Model& m_;
+  const unsigned char* prescribed_;
+  int stride_;
+  S* W_;
+  S* D_;
+  S* Dinv_;
+  int* path_;
+  int* order_;  // velocities, those of a subtree next to each other
+  S* y_;
+};
+
+}  // namespace torsor
