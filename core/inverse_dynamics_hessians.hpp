@@ -143,17 +143,16 @@ FixedRow<S> fixed_row(const SecondOrder<S>& s, int i, int j) {
   return r;
 }
 
-// Columns on the path to a body, and their Theta.
+// Columns on the path to a body.
 template <class S>
 struct Above {
   Path<DerivativeColumn, S> columns;
-  Path<Motion, S> Theta;
-  int* root;  // by body: how many columns of its path are of a joint of constant S on the world
-  Above(const Model& m, Arena& arena, const DerivativeColumn<S>* columns, const Motion<S>* Theta)
-      : columns(m, arena, columns), Theta(m, arena, Theta), root(arena.get<int>(m.n())) {
+  int* root;  // by body: how many columns of its path are of a spherical or free joint on the world
+  Above(const Model& m, Arena& arena, const DerivativeColumn<S>* columns)
+      : columns(m, arena, columns), root(arena.get<int>(m.n())) {
     for (int i = 0; i < m.n(); ++i) {
       const Model::Link& link = m.links[i];
-      root[i] = link.parent >= 0 ? root[link.parent] : m.bodies[i].general < 0 ? link.nv : 0;
+      root[i] = link.parent >= 0 ? root[link.parent] : m.bodies[i].general < 0 && link.nv > 1 ? link.nv : 0;
     }
   }
 };
@@ -162,87 +161,105 @@ struct Above {
 // 0), or in any way.
 enum class Moves { root, still, any };
 
-// Row j against columns `from` to `to` of the path.
-template <Moves moves, class S>
-TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, const Above<S>& above, int from, int to,
-                        bool lags, int nv, int j, const Hessians<S>& H) {
+// Row j against columns `from` to `to` of the path: of its own joint, or of those above. In the joint itself each pair has two
+// orders, and d/dv_k dL/dv_j is the mean of what is written here for both. turn(t, c): what A, V and U of the row are multiplied
+// with for column c, at t on the path.
+template <bool own, Moves moves, class S, class Turn>
+TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, const Above<S>& above, const Turn& turn,
+                        int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H, bool all) {
   using V = Wide<S>;
   if (from >= to) return;
   const auto& path = above.columns;
-  const Force<V> C = lift<V>(row.C);
+  const Force<V> C = lift<V>(row.C), W = lags ? lift<V>(row.W) : zero_force<V>();
   const Vec3<V> B = lift<V>(row.B), D = lift<V>(row.D);
-  Force<V> A, Vv, U;
-  if constexpr (moves == Moves::any) {
-    A = lift<V>(fixed.A);
-    Vv = lift<V>(fixed.V);
-    U = lift<V>(fixed.U);
-  }
-  const std::size_t own = std::size_t(j) * nv;
+  const Force<V> Aq = lift<V>(fixed.A), Av = lift<V>(fixed.V), Aa = lift<V>(fixed.U);
   for (int t = from / path.width * path.width; t < to; t += path.width) {
     const auto c = path.at(t);
-    Motion<V> Theta;
-    if constexpr (moves == Moves::any) Theta = above.Theta.at(t);
-    const auto both = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
-      path.put_row(x, t, to, X + own, from);
-      path.put_column(x, t, to, X + j, nv, from);
+    V qq, qv(0.0), vq(0.0), aq(0.0), qa(0.0);
+    if constexpr (moves == Moves::root)
+      qq = dot(c.Psiddot.v, C.f);
+    else
+      qq = dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
+    if (lags) qq += dot(c.S_, W);
+    const V vv = dot(c.S_.w, D);
+    if constexpr (!own) {
+      qv = dot_add(c.S_.w, B, dot(c.Vdot, C));
+      qa = dot(c.S_, C);
+    }
+    if constexpr (moves == Moves::still) vq = dot(c.Psidot.w, D);
+    if constexpr (moves == Moves::any) {
+      const Motion<V> Theta = turn(t, c);
+      qq += dot(Theta, Aq);
+      vq = dot_add(c.Psidot.w, D, dot(Theta, Av));
+      aq = dot(Theta, Aa);
+    }
+    // into row j and column j
+    S e[6][path.width];
+    store(qq, e[0]);
+    store(qv, e[1]);
+    store(vq, e[2]);
+    store(vv, e[3]);
+    store(aq, e[4]);
+    store(qa, e[5]);
+    const auto put = [&](int l) TORSOR_INLINE_LAMBDA {
+      const std::size_t k = path.velocity(t + l), jk = j * nv + k, kj = k * nv + j;
+      if (all || H.qq != nullptr) {
+        H.qq[jk] = e[0][l];
+        if (!own) H.qq[kj] = e[0][l];
+      }
+      if (all || H.qv != nullptr) {
+        if (!own) H.qv[jk] = e[1][l];
+        if (moves != Moves::root) H.qv[kj] = e[2][l];
+      }
+      if (all || H.vv != nullptr) {
+        H.vv[jk] = e[3][l];
+        if (!own) H.vv[kj] = e[3][l];
+      }
+      if (all || H.aq != nullptr) {
+        if (moves == Moves::any) H.aq[jk] = e[4][l];
+        if (!own) H.aq[kj] = e[5][l];
+      }
     };
-    if (H.qq != nullptr) {
-      V x = moves == Moves::root ? dot(c.Psiddot.v, C.f) : dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
-      if constexpr (moves == Moves::any) x += dot(Theta, A);
-      if (lags) x += dot(c.S_, lift<V>(row.W));
-      both(x, H.qq);
-    }
-    if (H.qv != nullptr) {
-      path.put_row(dot_add(c.S_.w, B, dot(c.Vdot, C)), t, to, H.qv + own, from);
-      if constexpr (moves == Moves::still) path.put_column(dot(c.Psidot.w, D), t, to, H.qv + j, nv, from);
-      if constexpr (moves == Moves::any)
-        path.put_column(dot_add(c.Psidot.w, D, dot(Theta, Vv)), t, to, H.qv + j, nv, from);
-    }
-    if (H.vv != nullptr) both(dot(c.S_.w, D), H.vv);
-    if (H.aq != nullptr) {
-      path.put_column(dot(c.S_, C), t, to, H.aq + j, nv, from);
-      if constexpr (moves == Moves::any) path.put_row(dot(Theta, U), t, to, H.aq + own, from);
+    if (path.width == 1 || (t >= from && t + path.width <= to)) {
+#pragma GCC unroll 8
+      for (int l = 0; l < path.width; ++l) put(l);
+    } else {
+      for (int l = std::max(0, from - t); l < std::min(path.width, to - t); ++l) put(l);
     }
   }
 }
 
 // All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have Theta = 0.
 // Entries that are zero by structure are not written.
-template <class S>
-void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows,
-          const DerivativeColumn<S>* columns, const Motion<S>* Theta, const Above<S>& above, int turning, bool lags,
-          const Hessians<S>& H) {
-  const int nv = m.nv;
+template <class S, class Turn>
+void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows, const Above<S>& above,
+          const Turn& turn, int turning, bool lags, const Hessians<S>& H) {
+  const std::size_t nv = m.nv;
   const Model::Link& link = m.links[i];
-  const bool turns = link.above >= turning;
+  const bool all = H.qq != nullptr && H.qv != nullptr && H.vv != nullptr && H.aq != nullptr;
+  const bool on_world = link.parent < 0 && above.root[i] > 0, turns = link.above >= turning;
+  const bool single = link.nv == 1;  // the formulas for two joints hold for a pair with itself
+  const int end = link.above + link.nv, last = single ? end : link.above;
+  const int root = std::min(above.root[i], last), still = std::max(root, std::min(turning, last));
   for (int j = 0; j < link.nv; ++j) {
     const FixedRow<S>& f = fixed[j];
     const VirtualRow<S>& r = rows[j];
     const int row = link.iv + j;
-    for (int k = 0; k < link.nv; ++k) {
-      const int column = link.iv + k;
-      const std::size_t jk = std::size_t(row) * nv + column, kj = std::size_t(column) * nv + row;
-      const auto& c = columns[column];
-      if (H.qq != nullptr) {
-        S x = dot_add(c.Psidot.w, r.B, dot(c.Psiddot, r.C));
-        if (turns) x += dot(Theta[column], f.A);
-        if (lags) x += dot(c.S_, r.W);
-        H.qq[jk] = x;
-      }
-      if (H.qv != nullptr) {
-        S x = dot(c.Psidot.w, r.D);
-        if (turns) x += dot(Theta[column], f.V);
-        H.qv[kj] = x;
-      }
-      if (H.vv != nullptr && k <= j)
-        H.vv[jk] = H.vv[kj] = S(0.5) * dot_add(columns[row].S_.w, rows[k].D, dot(c.S_.w, r.D));
-      if (H.aq != nullptr && turns) H.aq[jk] = dot(Theta[column], f.U);
-    }
-    const int root = std::min(above.root[i], link.above), still = std::max(root, std::min(turning, link.above));
-    pair<Moves::root>(f, r, above, 0, root, lags, nv, row, H);
-    pair<Moves::still>(f, r, above, root, still, lags, nv, row, H);
-    pair<Moves::any>(f, r, above, still, link.above, lags, nv, row, H);
+    if (on_world)
+      pair<true, Moves::root>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    else if (!turns)
+      pair<true, Moves::still>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    else
+      pair<true, Moves::any>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    pair<false, Moves::root>(f, r, above, turn, 0, root, lags, nv, row, H, all);
+    pair<false, Moves::still>(f, r, above, turn, root, still, lags, nv, row, H, all);
+    pair<false, Moves::any>(f, r, above, turn, still, last, lags, nv, row, H, all);
+    if (single && !turns && H.aq != nullptr) H.aq[row * nv + row] = S(0.0);
   }
+  if (H.vv != nullptr && link.nv > 1)
+    for (std::size_t j = link.iv; j < std::size_t(link.iv + link.nv); ++j)
+      for (std::size_t k = link.iv; k < j; ++k)
+        H.vv[j * nv + k] = H.vv[k * nv + j] = S(0.5) * (H.vv[j * nv + k] + H.vv[k * nv + j]);
 }
 
 // What a joint with S(q) adds to the pairs within it: its gradient with R_jk in the place of S_j. f, g, h, y: sums over its
@@ -339,7 +356,9 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
     if (s.lags()) virtual_lags[i] = product_lag(i, added);
   }
   clear(H, std::size_t(m.nv) * m.nv);
-  Above<S> above(m, arena, columns, Theta);
+  Above<S> above(m, arena, columns);
+  Path<Motion, S> turns(m, arena, Theta);
+  const auto turn = [&](int t, const auto&) TORSOR_INLINE_LAMBDA { return turns.at(t); };
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const DerivativeBody<S>& b = bodies[i];
@@ -373,10 +392,30 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
       if (da != nullptr) da[body.iv + j] = dot(c.S_, h);
     }
     above.columns.enter(i);
-    above.Theta.enter(i);
-    fill(m, i, fixed, rows, columns, Theta, above, 0, s.lags(), H);
+    turns.enter(i);
+    fill(m, i, fixed, rows, above, turn, 0, s.lags(), H);
     if (body.general >= 0)
       fill_general(m, i, s, t.g, h, s.lags() ? &virtual_lags[i].y : nullptr, &u[i], w + body.iv, H);
+  }
+}
+
+// y with S.y = (u x S).F for all S
+template <class S>
+TORSOR_INLINE Force<S> turned_back(const Motion<S>& u, const Force<S>& F) {
+  const Force<S> x = cross(u, F);
+  return {-x.n, -x.f};
+}
+
+// Row j against the columns of one joint whose Theta are R, where this was left out.
+template <class S>
+void add_turns(std::size_t nv, std::size_t j, const Model::Link& joint, const PseudoColumn<S>* R, const FixedRow<S>& f,
+               bool below, const Hessians<S>& H) {
+  for (int c = 0; c < joint.nv; ++c) {
+    const std::size_t k = joint.iv + c, jk = j * nv + k, kj = k * nv + j;
+    if (H.qq != nullptr) H.qq[jk] += dot(R[c].R, f.A);
+    if (H.qq != nullptr && below) H.qq[kj] = H.qq[jk];
+    if (H.qv != nullptr) H.qv[kj] += dot(R[c].R, f.V);
+    if (H.aq != nullptr) H.aq[jk] += dot(R[c].R, f.U);
   }
 }
 
@@ -416,22 +455,25 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
       d.N.f += turned.f;
     }
   }
-  auto* Theta = arena.get<Motion<S>>(nv);
   S* w = arena.get<S>(nv);
-  for (int k = 0; k < nv; ++k) {
-    Theta[k] = zero_motion<S>();
-    w[k] = S(0.0);
-  }
-  Above<S> above(m, arena, columns, Theta);
+  for (int k = 0; k < nv; ++k) w[k] = S(0.0);
+  Above<S> above(m, arena, columns);
+  const auto turn = [](int, const auto& c) TORSOR_INLINE_LAMBDA { return c.S_; };
   for (int i = 0; i < nv; ++i) {
     const int I = carrier[i];
+    const Model::Link& link_i = m.links[I];
     const Motion<S>& u = columns[i].S_;
     const Fixed& e = fixed[i];
     const Force<S>& U = fixed_rows[i].U;
-    const bool own_turns = m.bodies[I].general >= 0;
-    const int turning = m.links[I].above + (own_turns ? 0 : m.links[I].nv);
+    // Theta_k = R_ik in the joint of i itself, if it has S(q), and zero above
+    const PseudoColumn<S>* R =
+        m.bodies[I].general >= 0 ? s.pseudo + 36 * m.bodies[I].general + link_i.nv * (i - link_i.iv) : nullptr;
+    const auto own_turns = [&](int J, const FixedRow<S>* rows) {
+      for (int j = m.links[J].iv; R != nullptr && j < m.links[J].iv + m.links[J].nv; ++j)
+        add_turns(nv, j, link_i, R, rows[j - m.links[J].iv], J != I, H);
+    };
+    const int turning = link_i.above + link_i.nv;
     clear(H, std::size_t(nv) * nv);
-    above.Theta.reset();
     VirtualRow<S> rows[6];
     Force<S> y;
     VirtualWrench<S> wrench;
@@ -439,7 +481,7 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
       y = s.wrenches[I].transposed_lag(axes, u);
       wrench = virtual_wrench(axes, s.wrenches[I], u);
     }
-    // Joints at and above i: Theta is 0, but R_ik in the joint of i itself
+    // Joints at and above i
     above.columns.enter(I);
     for (int J = I; J >= 0; J = m.links[J].parent) {
       const Model::Link& link = m.links[J];
@@ -450,15 +492,13 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
         r.B = cross(c.S_.w, e.g) - transposed(e.E, c.Psidot);
         r.D = -transposed(e.E, c.S_);
         if (lags) r.W = wrench.across(c.S_);
-        if (J == I && own_turns) {
-          const Motion<S>& R = s.pseudo[36 * m.bodies[I].general + link.nv * (i - link.iv) + j].R;
-          Theta[link.iv + j] = R;
-          r.C += bodies[I].I * R;
-          r.B += transposed(bodies[I].B, R);
-          if (lags) r.W += s.wrenches[I].transposed_lag(axes, R);
+        if (J == I && R != nullptr) {
+          r.C += bodies[I].I * R[j].R;
+          r.B += transposed(bodies[I].B, R[j].R);
+          if (lags) r.W += s.wrenches[I].transposed_lag(axes, R[j].R);
         }
       }
-      fill(m, J, fixed_rows + link.iv, rows, columns, Theta, above, turning, lags, H);
+      fill(m, J, fixed_rows + link.iv, rows, above, turn, turning, lags, H);
       if (m.bodies[J].general >= 0) {
         const Force<S>* lag = lags ? &y : nullptr;
         w[i] = S(1.0);
@@ -469,23 +509,26 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
         w[i] = S(0.0);
       }
     }
-    // Joints beyond i
+    own_turns(I, fixed_rows + link_i.iv);
+    // Joints beyond i: Theta = u x S, and Theta.A = S.(-u x* A)
     for (int J = I + 1; J < end[I]; ++J) {
       const Model::Link& link = m.links[J];
+      FixedRow<S> turned[6];
       if (lags) wrench = virtual_wrench(axes, s.wrenches[J], u);
       for (int j = 0; j < link.nv; ++j) {
         const auto& c = columns[link.iv + j];
         const Fixed& d = fixed[link.iv + j];
+        const FixedRow<S>& f = fixed_rows[link.iv + j];
         auto& r = rows[j];
-        const Motion<S> theta = Theta[link.iv + j] = cross(u, c.S_);
+        turned[j] = {turned_back(u, f.A), turned_back(u, f.V), turned_back(u, f.U)};
         r.C = {cross_add(d.E.f, u.v, d.E.T * u.w), cross(u.w, d.E.f)};
         r.B = transposed(d.N, u);
         r.D = transposed(d.E, u);
-        if (lags) r.W = s.wrenches[J].transposed_lag(axes, theta) + wrench.across(c.S_);
+        if (lags) r.W = s.wrenches[J].transposed_lag(axes, cross(u, c.S_)) + wrench.across(c.S_);
       }
       above.columns.enter(J);
-      above.Theta.enter(J);
-      fill(m, J, fixed_rows + link.iv, rows, columns, Theta, above, turning, lags, H);
+      fill(m, J, turned, rows, above, turn, turning, lags, H);
+      own_turns(J, fixed_rows + link.iv);
       if (m.bodies[J].general >= 0) {
         if (lags) y = s.wrenches[J].transposed_lag(axes, u);
         fill_general<S>(m, J, s, transposed(bodies[J].B, u), bodies[J].I * u, lags ? &y : nullptr, &u, nullptr, H);

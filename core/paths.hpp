@@ -68,6 +68,7 @@ class Path {
       return e;
     }
   }
+  int velocity(int t) const { return velocity_[t]; }
   // Writes what belongs to them, as far as columns `from` to `count` of the path, into a row, or a column, of a matrix.
   TORSOR_INLINE void put_row(const V& x, int t, int count, S* row, int from = 0) const {
     if constexpr (width == 1) {

@@ -204,19 +204,7 @@ def test_deep_trees():
     for n in (48, 49):
         model = ts.models.chain(n)
         q, v, tau, w, f = state(model)
-        a = ts.forward_dynamics(model, q, v, tau, f)
-        H = ts.inverse_dynamics_hessians(model, q, v, a, f)
-        d = ts.forward_dynamics_derivatives(model, q, v, tau, f)
-        mixed = np.einsum("imj,mk->ijk", H.d2tau_dadq, d.da_dq)
-        solve = lambda x: -np.einsum("im,mjk->ijk", d.da_dtau, x)  # noqa: B023, E731
-        expected = ts.ForwardDynamicsHessians(
-            solve(H.d2tau_dqdq + mixed + mixed.swapaxes(1, 2)),
-            solve(H.d2tau_dqdv + np.einsum("imj,mk->ijk", H.d2tau_dadq, d.da_dv)),
-            solve(H.d2tau_dvdv),
-            solve(np.einsum("imk,mj->ijk", H.d2tau_dadq, d.da_dtau)),
-        )
-        call, first = ts.forward_dynamics_hessians, ts.forward_dynamics_derivatives
-        check(call, first, expected, model, q, v, tau, w, conditioned(model, q), f_ext=f)
+        check_forward(model, q, v, tau, w, f_ext=f)
 
 
 # ---- near the singular places
