@@ -1,12 +1,13 @@
 # Each target makes what it needs, from python3, a C++ compiler and pip. Nothing is installed outside this directory.
 #
-#   make demo      what the library does, in half a minute
-#   make test      all tests, against the package as users install it
-#   make bench     speed against other libraries; writes a table and docs/images/benchmark.png
-#   make lint      ruff, mypy --strict, clang-format
-#   make docs      the manual, in docs/_build/html
-#   make sanitize  the core's tests under the address and undefined-behaviour sanitizers
-#   make clean     remove everything that these made
+#   make demo       what the library does, in half a minute
+#   make test       all tests, against the package as users install it
+#   make bench      speed against other libraries; writes a table and docs/images/benchmark.png
+#   make bench-cpp  speed of second derivatives against Pinocchio's C++ and CasADi's, compiled here first
+#   make lint       ruff, mypy --strict, clang-format
+#   make docs       the manual, in docs/_build/html
+#   make sanitize   the core's tests under the address and undefined-behaviour sanitizers
+#   make clean      remove everything that these made
 
 PYTHON ?= python3
 PIP_FLAGS ?= --quiet --disable-pip-version-check
@@ -16,9 +17,9 @@ venv := .venv
 bin := $(venv)/bin
 wheels := $(venv)/wheels
 sources := pyproject.toml CMakeLists.txt $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
-cpp := $(wildcard core/*.hpp core/*.cpp)
+cpp := $(wildcard core/*.hpp core/*.cpp benchmarks/cpp/*)
 
-.PHONY: demo test bench lint docs sanitize clean
+.PHONY: demo test bench bench-cpp lint docs sanitize clean
 .DELETE_ON_ERROR:
 
 # From outside the repository's root, so that the installed package is the one that is imported.
@@ -31,6 +32,9 @@ test: $(venv)/extra-test
 
 bench: $(venv)/extra-bench
 	$(bin)/python benchmarks/run.py
+
+bench-cpp: $(venv)/extra-bench-cpp
+	CXX="$(CXX)" $(bin)/python benchmarks/second_order.py
 
 lint: $(venv)/extra-lint
 	$(bin)/ruff check

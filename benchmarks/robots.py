@@ -62,6 +62,12 @@ def robots() -> Iterator[Pair]:
         yield Pair(name, ts.load_urdf(file, root=ts.Free(), unphysical="accept"), peer)
 
 
+def ur5() -> Pair:
+    """The UR5 (6 freedoms)."""
+    file = robot_directory() / "ur_description/urdf/ur5_robot.urdf"
+    return Pair("UR5", ts.load_urdf(file), pin.buildModelFromUrdf(str(file)))
+
+
 def chain(n: int) -> Pair:
     """A chain of n revolute links."""
     model = ts.models.chain(n)

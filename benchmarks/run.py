@@ -13,7 +13,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -333,7 +333,7 @@ def header(here: Mapping[str, Any]) -> str:
     text = (
         f"{here['cpu']}, {here['cores']} cores, {here['system']}\n"
         f"torsor {v['torsor']} (built by {compiler}, {here['lanes']} lanes), "
-        f"Pinocchio {v['Pinocchio']} (as installed), NumPy {v['NumPy']}, Python {v['Python']}\n"
+        f"Pinocchio {v['Pinocchio']} ({here['Pinocchio']}), NumPy {v['NumPy']}, Python {v['Python']}\n"
     )
     if here["load"] and here["load"] > 0.5:
         text += f"The machine is busy (load {here['load']}): do not trust comparisons of two threads with one.\n"
@@ -372,12 +372,13 @@ def title_row(section: Section, plan: Plan) -> str:
     return f"{title:<63}{first:>9}{second:>11}{value:>10}  target"
 
 
-def run(plan: Plan, names: Sequence[str]) -> dict[str, list[Line]]:
-    """Measure sections, printing each when it is done."""
+def run(plan: Plan, names: Sequence[str], sections: Mapping[str, Section] | None = None) -> dict[str, list[Line]]:
+    """Measure sections, those of this file unless others are given, printing each when it is done."""
+    sections = SECTIONS if sections is None else sections
     results = {}
     for name in names:
-        lines = list(SECTIONS[name].lines(plan))
-        print("\n".join([title_row(SECTIONS[name], plan), *map(row, lines), ""]), flush=True)
+        lines = list(sections[name].lines(plan))
+        print("\n".join([title_row(sections[name], plan), *map(row, lines), ""]), flush=True)
         results[name] = lines
     return results
 
@@ -393,20 +394,34 @@ def as_json(results: Mapping[str, Sequence[Line]], plan: Plan, here: Mapping[str
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    about: str | None = __doc__,
+    sections: Mapping[str, Section] | None = None,
+    whole: Plan | None = None,
+    path: Path = RESULTS,
+    picture: Path | None = PICTURE,
+    built: str = "as installed",
+) -> int:
+    """Run what the arguments ask for of these sections; the exit code.
+
+    `whole` is the plan of a run that is not quick and `built` says where Pinocchio comes from.
+    """
+    sections = SECTIONS if sections is None else sections
+    whole = Plan() if whole is None else whole
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="fewer repeats: rough numbers in half a minute")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--only", nargs="+", choices=sections, metavar="SECTION", help=", ".join(sections))
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     options = parser.parse_args(arguments)
 
-    plan = Plan(effort=QUICK, imports=3) if options.quick else Plan()
+    plan = replace(whole, effort=QUICK, imports=3) if options.quick else whole
     start = time.perf_counter()
-    here = machine()
+    here = {**machine(), "Pinocchio": built}
     print(header(here))
     try:
-        results = run(plan, options.only or list(SECTIONS))
+        results = run(plan, options.only or list(sections), sections)
     except Disagreement as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -414,12 +429,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = sum(not line.met for line in lines)
     print(f"{len(lines) - missed} of {len(lines)} targets met, in {time.perf_counter() - start:.0f} s")
     if not options.quick and not options.only:
-        from plot import draw
-
         report = as_json(results, plan, here)
-        RESULTS.write_text(json.dumps(report, indent=1) + "\n")
-        draw(report, PICTURE)
-        print(f"{RESULTS.relative_to(ROOT)}, {PICTURE.relative_to(ROOT)}")
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        print(path.relative_to(ROOT))
+        if picture:
+            from plot import draw
+
+            draw(report, picture)
+            print(picture.relative_to(ROOT))
     return 1 if options.strict and missed else 0
 
 

@@ -139,6 +139,19 @@ void execute(const Model& m, const Options& options, const Call& call, const Row
   }
 }
 
+// The type that a kernel's results come in: tuple, or a kind of it that Python gave.
+template <class K>
+PyTypeObject*& record_type() {
+  static PyTypeObject* type = &PyTuple_Type;
+  return type;
+}
+inline nb::object new_record(PyTypeObject* type, Py_ssize_t size) {
+  PyObject* record = type == &PyTuple_Type ? PyTuple_New(size) : type->tp_alloc(type, size);
+  if (record == nullptr) throw nb::python_error();
+  return nb::steal(record);
+}
+void list_record_type(const char* name, PyTypeObject*& type);  // as that of a function of the core
+
 // Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays.
 template <class K>
 nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg,
@@ -194,7 +207,15 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
     nb::handle again[K::inputs + 1];
     for (int i = 0; i < K::inputs; ++i) again[i] = (held[i] = arrays[i]);
     nb::object result = call_kernel<K>(model, again, ready[1], threads_arg, options, true, nb::cast<bool>(ready[3]));
-    return ready[2].is_none() ? result : nb::object(ready[2](result));
+    if (ready[2].is_none()) return result;
+    nb::object finished = ready[2](result);
+    if constexpr (K::outputs > 1) {
+      nb::object record = new_record(record_type<K>(), K::outputs);
+      for (int i = 0; i < K::outputs; ++i)
+        PyTuple_SET_ITEM(record.ptr(), i, nb::borrow(PyTuple_GET_ITEM(finished.ptr(), i)).release().ptr());
+      return record;
+    }
+    return finished;
   }
   if (out.is_none())
     for (int i = 0; i < K::outputs; ++i)
@@ -208,7 +229,7 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   if constexpr (K::outputs == 1) {
     return results[0];
   } else {
-    nb::object all = nb::steal(PyTuple_New(K::outputs));
+    nb::object all = new_record(record_type<K>(), K::outputs);
     for (int i = 0; i < K::outputs; ++i)
       PyTuple_SET_ITEM(all.ptr(), i, results[i].is_valid() ? results[i].release().ptr() : nb::none().release().ptr());
     return all;
@@ -248,6 +269,7 @@ void def_kernel(nb::module_& module, const char* name) {
   methods[0].ml_name = name;
   methods[0].ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kernel_function<K>));
   if (PyModule_AddFunctions(module.ptr(), methods) != 0) throw nb::python_error();
+  if constexpr (K::outputs > 1) list_record_type(name, record_type<K>());
 }
 
 }  // namespace torsor

@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
+
 #include "bind.hpp"
 #include "inverse_dynamics.hpp"
 
@@ -53,6 +55,11 @@ bool equals(const Dual<double>& x, double value) { return x.v == value && x.d ==
 template <class C>
 bool is_zero(const Vec3<C>& v) {
   return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
+}
+template <class C>
+bool is_zero(const RigidInertia<C>& I) {
+  const Sym3<C>& J = I.J;
+  return equals(I.m, 0) && is_zero(I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
 }
 template <class C>
 bool is_identity(const SE3<C>& T) {
@@ -147,11 +154,9 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.pitch = number<C>(t[7]);
     b.M = read_pose(numbers<C>(t[8], 12).data());
     b.I = read_inertia(numbers<C>(t[9], 10).data());
-    const Sym3<C>& J = b.I.J;
-    b.Sigma = pseudo_inertia(J);
+    b.Sigma = pseudo_inertia(b.I.J);
     b.subtree_mass = b.I.m;
-    b.massless =
-        equals(b.I.m, 0) && is_zero(b.I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
+    b.massless = is_zero(b.I);
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
     m->bodies.push_back(b);
@@ -179,6 +184,7 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     f.pose = read_pose(numbers<C>(t[2], 12).data());
     f.same = is_identity(f.pose);
     f.I = read_inertia(numbers<C>(t[3], 10).data());
+    f.massless = is_zero(f.I);
     f.placement = read_pose(numbers<C>(t[4], 12).data());
     m->frames.push_back(f);
   }
@@ -271,6 +277,20 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+std::map<std::string, PyTypeObject**>& record_types() {
+  static std::map<std::string, PyTypeObject**> types;
+  return types;
+}
+void list_record_type(const char* name, PyTypeObject*& type) { record_types()[name] = &type; }
+
+// Results of the core's function `name` come as a `type`, a kind of tuple.
+void set_record_type(const std::string& name, nb::type_object type) {
+  auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (record_types().count(name) == 0 || !PyType_IsSubtype(kind, &PyTuple_Type))
+    throw std::invalid_argument("torsor: not a kind of tuple, or no function of several results: " + name);
+  *record_types()[name] = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
 nb::object check_module() { return nb::module_::import_("torsor._check"); }
 
 }  // namespace torsor
@@ -291,6 +311,7 @@ NB_MODULE(_core, module) {
   model.def("__init__", build<double>);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
+  module.def("set_record_type", set_record_type);
   bind_configuration(module);
   bind_derivatives(module);
   bind_dynamics(module);

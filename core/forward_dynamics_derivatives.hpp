@@ -27,6 +27,7 @@ template <class S>
 void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                                  const unsigned char* prescribed, S* a, S* tau, const HybridBlocks<S>& d) {
   const int nv = m.nv;
+  if (nv == 0) return;
   const bool deep = m.depth > kDeep;
   const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
   bool some_given = false;
@@ -66,6 +67,7 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
     } else {
       start[i] = -1;
     }
+  if (stride == 0) return;
   S* X = arena.get<S>(nv * stride);
   S* M = some_given ? arena.get<S>(nv * stride) : nullptr;
   for (int k = 0; k < nv * stride; ++k) X[k] = S(0.0);
@@ -80,13 +82,12 @@ void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const
   for (int k = 0; some_given && k < nv * stride; ++k) torques[k] = X[k];
 
   // Free accelerations, those of prescribed velocities being zero.
+  for (int k = 0; start[3] >= 0 && k < nv; ++k) part(3)[k * stride + k] = S(-1.0);
   if (!deep) {
-    inverse->reduce_negated(X, start[3] >= 0 ? start[3] : stride, stride);
-    if (start[3] >= 0) inverse->reduced_identity(part(3), stride);
-    inverse->expand(X, stride, outs);
+    inverse->reduce_negated(X, stride);
+    inverse->expand(arena, X, stride, outs);
   } else {
     const auto articulated = factor_mass<S>(m, arena, q, nullptr, nullptr, prescribed);
-    for (int k = 0; start[3] >= 0 && k < nv; ++k) part(3)[k * stride + k] = S(-1.0);
     for (int at = 0; at < stride; at += each)
       for (int c = 0; c < nv; ++c) {
         S* out = outs[at / each] + c;

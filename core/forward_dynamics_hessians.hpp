@@ -19,7 +19,7 @@ class ForwardSecondOrder {
   // The derivatives aq and av of accelerations may be null: not wanted.
   ForwardSecondOrder(const Model& m, Arena& arena, const S* q, const S* v, const S* tau, const S* f_ext, int axes,
                      bool wants_qq, S* aq, S* av)
-      : m_(m), in_(arena.get<S>(m.nv * padded<S>(m.nv))), out_(arena.get<S>(m.nv * m.nv)) {
+      : m_(m), arena_(arena), in_(arena.get<S>(m.nv * padded<S>(m.nv))), out_(arena.get<S>(m.nv * m.nv)) {
     const int nv = m.nv;
     S* a = arena.get<S>(nv);
     const bool deep = m.depth > kDeep;
@@ -68,8 +68,8 @@ class ForwardSecondOrder {
     }
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < each; ++c) in_[k * each + c] = c < nv ? X[k * stride + c] : S(0.0);
-    inverse_->reduce_negated(in_, each, each);
-    inverse_->expand(in_, each, &out_);
+    inverse_->reduce_negated(in_, each);
+    inverse_->expand(arena_, in_, each, &out_);
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < nv; ++c) X[k * stride + c] = out_[k * nv + c];
   }
@@ -78,6 +78,7 @@ class ForwardSecondOrder {
 
  private:
   const Model& m_;
+  Arena& arena_;
   S *in_, *out_;  // working memory
   std::optional<TreeInverse<S>> inverse_;
   std::optional<MassFactor<S>> articulated_;  // of deep trees, instead

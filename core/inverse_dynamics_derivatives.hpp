@@ -244,24 +244,21 @@ void pair_columns(const Model& m, Arena& arena, const Motions<S>& all, const Wor
       const auto& d = all.columns[r];
       const auto IS = lift<V>(b.I * d.S_);
       const auto BS = lift<V>(transposed(b.B, d.S_));
-      Force<V> Fq, Fv, lag, back;
-      if (dq != nullptr) Fq = lift<V>(b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f));
-      if (dv != nullptr) Fv = lift<V>(b.B * d.S_ + b.I * d.Vdot);
+      Force<S> lag = zero_force<S>(), back = lag;
       if (wrenches != nullptr) {
-        lag = lift<V>(wrenches[i].lag(axes, d.S_));
-        back = lift<V>(wrenches[i].transposed_lag(axes, d.S_));
+        lag = wrenches[i].lag(axes, d.S_);
+        back = wrenches[i].transposed_lag(axes, d.S_);
       }
+      const auto Fq = lift<V>(b.B * d.Psidot + b.I * d.Psiddot + cross(d.S_, b.f) + lag);
+      const auto Fv = lift<V>(b.B * d.S_ + b.I * d.Vdot);
       // This row against the columns of the body and of those above it; and the other way round.
       for (int t = 0; t < count; t += path.width) {
-        const auto e = path.at(t);
+        const auto& e = path.at(t);
         if (dq != nullptr) {
-          V row = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS)), column = dot(e.S_, Fq);
-          if (wrenches != nullptr) {
-            row += dot(e.S_, back);
-            column += dot(e.S_, lag);
-          }
+          V row = dot_add(BS, e.Psidot.w, dot(e.Psiddot, IS));
+          if (wrenches != nullptr) row += dot(e.S_, lift<V>(back));
           path.put_row(row, t, count, dq + r * stride);
-          path.put_column(column, t, link.above, dq + r, stride);
+          path.put_column(dot(e.S_, Fq), t, link.above, dq + r, stride);
         }
         if (dv != nullptr) {
           path.put_row(dot_add(BS, e.S_.w, dot(e.Vdot, IS)), t, count, dv + r * stride);

@@ -36,6 +36,23 @@ struct VirtualSubtree {
     return *this;
   }
 };
+// Velocity, acceleration and virtual velocity of a body, in its own frame.
+template <class S>
+struct LocalMotion {
+  Motion<S> v, a, u;
+  template <class C>
+  TORSOR_INLINE LocalMotion seen_from(const SE3<C>& X) const {
+    return {X.act_inverse(v), X.act_inverse(a), X.act_inverse(u)};
+  }
+};
+// What a body adds to the sums, about the origin of the axes in which X is its pose.
+template <class S>
+TORSOR_INLINE VirtualSubtree<S> virtual_forces(const RigidInertia<double>& I, const LocalMotion<S>& local,
+                                               const SE3<S>& X) {
+  const CoriolisInertia<S> B = coriolis_inertia(lift<S>(I), local.v);
+  const Force<S> f = I * local.a + cross(local.v, Force<S>{B.n, B.f});
+  return {X.act(f), X.act(I * local.u), zero_force<S>(), X.R * transposed(B, local.u)};
+}
 
 // Derivatives of u.(I a + v x* I v), everything in one frame, with respect to the ten parameters of I. The acceleration enters as
 // that of the origin, acc = a.v + w x v.
@@ -57,6 +74,57 @@ TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const 
   out[9] = mul_add(s.z, w.z, u.w.z * wdot.z);
 }
 
+// Gradients with respect to placements: each moves its subtree, as a joint with any column would. Of bodies on joints that
+// move the sums are known; of those that are fixed to others they are made up here, about the point of the tree or, if they
+// hang on nothing that moves, about the world's origin.
+template <class S, class Apply>
+void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* bodies, const Motion<S>* u,
+                        const LocalMotion<S>* local, const VirtualSubtree<S>* sums, const Apply& apply, bool wrenches,
+                        S* out) {
+  const int frames = m.nframes();
+  auto* fixed = arena.get<VirtualSubtree<S>>(frames);
+  const auto moves = [&](int b) { return m.frames[b].body >= 0 && m.bodies[m.frames[b].body].joint == b; };
+  const auto pose = [&](int b) {
+    const Model::Frame& frame = m.frames[b];
+    if (frame.body < 0) return lift<S>(frame.pose);
+    const auto& body = bodies[frame.body];
+    const SE3<S> X{body.R, body.p};
+    return frame.same ? X : X * frame.pose;
+  };
+  const auto parent_body = [&](int b) { return m.frames[b].parent >= 0 ? m.frames[m.frames[b].parent].body : -1; };
+  for (int b = 0; b < frames; ++b) {
+    if (moves(b)) continue;
+    fixed[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
+    const Model::Frame& frame = m.frames[b];
+    if (frame.body < 0) continue;
+    if (!frame.massless) fixed[b] = virtual_forces(frame.I, local[frame.body].seen_from(frame.pose), pose(b));
+    if (wrenches) apply(b, fixed[b]);
+  }
+  for (auto at = m.order.rbegin(); at != m.order.rend(); ++at) {  // children before parents
+    const int b = *at, p = m.frames[b].parent, i = m.frames[b].body;
+    const VirtualSubtree<S>& t = moves(b) ? sums[i] : fixed[b];
+    if (p >= 0 && !moves(p)) {
+      if (i >= 0 && m.frames[p].body < 0) {  // to the world's origin
+        const Vec3<S>& o = bodies[i].origin;
+        const Force<S> g = shift_back(Force<S>{t.g, zero3<S>()}, o);
+        fixed[p] += VirtualSubtree<S>{shift_back(t.f, o), shift_back(t.h, o), shift_back(t.lag, o), g.n};
+      } else {
+        fixed[p] += t;
+      }
+    }
+    const int above = parent_body(b);
+    const Force<S> g{t.g, zero3<S>()};
+    Force<S> G = cross(bodies[above].v, cross(bodies[above].v, t.h)) + t.lag;
+    for (const Force<S>& x : {cross(u[above], t.f), cross(bodies[above].v, g), cross(bodies[above].a, t.h)}) {
+      G.n -= x.n;
+      G.f -= x.f;
+    }
+    SE3<S> X = p >= 0 ? pose(p) * m.frames[b].placement : lift<S>(m.frames[b].placement);
+    if (above < 0 && i >= 0) X.p -= bodies[i].origin;
+    write(X.act_inverse(G), out + 6 * b);
+  }
+}
+
 // Gradients of w . ID(q, v, a).
 template <class S>
 void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
@@ -64,71 +132,47 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
   const int n = m.n(), frames = m.nframes();
   const auto [bodies, columns, general] = motions(m, arena, q, v, a);
   auto* u = arena.get<Motion<S>>(n + 1) + 1;
+  auto* local = arena.get<LocalMotion<S>>(n);
+  auto* sums = arena.get<VirtualSubtree<S>>(n);  // over subtrees, about the point of the tree
   u[-1] = zero_motion<S>();
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     u[i] = u[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) u[i] = mul_add(w[k], columns[k].S_, u[i]);
-  }
-  // Each body of the user's: about the point of its tree, or about the world's origin if it hangs on nothing that moves.
-  auto* subtrees = arena.get<VirtualSubtree<S>>(frames);
-  auto* poses = arena.get<SE3<S>>(frames);
-  for (int b = 0; b < frames; ++b) {
-    const Model::Frame& frame = m.frames[b];
-    const int i = frame.body;
-    auto& t = subtrees[b];
-    t = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
-    poses[b] = i < 0 ? lift<S>(frame.pose) : SE3<S>{bodies[i].R, bodies[i].p} * frame.pose;
-    const SE3<S>& X = poses[b];
-    Motion<S> U = zero_motion<S>();
-    if (i >= 0) {
-      U = X.act_inverse(u[i]);
-      const Motion<S> V = X.act_inverse(bodies[i].v), A = X.act_inverse(bodies[i].a);
-      const CoriolisInertia<S> B = coriolis_inertia(lift<S>(frame.I), V);
-      const Force<S> F = frame.I * A + cross(V, Force<S>{B.n, B.f});
-      t.f = X.act(F);
-      t.h = X.act(frame.I * U);
-      t.g = X.R * transposed(B, U);
-      if (out.inertia != nullptr) inertia_gradient(U, V.w, A.w, cross_add(V.w, V.v, A.v), out.inertia + 10 * b);
-    } else if (out.inertia != nullptr) {
-      for (int k = 0; k < 10; ++k) out.inertia[10 * b + k] = S(0.0);
-    }
-    if (f_ext != nullptr && i >= 0) {
-      const Force<S> F = read_force(f_ext + 6 * b);
-      if (axes == 0) {
-        const Force<S> G = X.act(F);
-        t.f.n -= G.n;
-        t.f.f -= G.f;
-      } else {
-        const auto wrench = world_wrench(F.n, F.f, axes == 1 ? -bodies[i].origin : X.p);
-        t.f.n -= wrench.F.n;
-        t.f.f -= wrench.F.f;
-        t.lag = wrench.transposed_lag(axes, u[i]);
-      }
-    }
-    if (out.f_ext != nullptr) {
-      Motion<S> g = U;  // body
-      if (axes == 1 && i >= 0) g = shift(u[i], -bodies[i].origin);
-      if (axes == 2) g = {X.R * U.w, X.R * U.v};
-      write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
-    }
-  }
-  for (auto at = m.order.rbegin(); at != m.order.rend(); ++at) {  // children before parents
-    const int b = *at;
-    const Model::Frame& frame = m.frames[b];
-    if (frame.parent < 0) continue;
-    if (frame.body >= 0 && m.frames[frame.parent].body < 0) {  // to the world's origin
-      const Vec3<S>& o = bodies[frame.body].origin;
-      const auto& t = subtrees[b];
-      const Force<S> g = shift_back(Force<S>{t.g, zero3<S>()}, o);
-      subtrees[frame.parent] += VirtualSubtree<S>{shift_back(t.f, o), shift_back(t.h, o), shift_back(t.lag, o), g.n};
+    if (body.massless) {
+      sums[i] = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
     } else {
-      subtrees[frame.parent] += subtrees[b];
+      const SE3<S> X{bodies[i].R, bodies[i].p};
+      local[i] = LocalMotion<S>{bodies[i].v, bodies[i].a, u[i]}.seen_from(X);
+      sums[i] = virtual_forces(body.I, local[i], X);
     }
   }
+  // A wrench on the user's body b, as part of f and of the lag.
+  const auto apply = [&](int b, VirtualSubtree<S>& t) {
+    const Model::Frame& frame = m.frames[b];
+    const auto& body = bodies[frame.body];
+    const Force<S> F = read_force(f_ext + 6 * b);
+    const SE3<S> X = SE3<S>{body.R, body.p} * frame.pose;
+    if (axes == 0) {
+      const Force<S> G = X.act(F);
+      t.f.n -= G.n;
+      t.f.f -= G.f;
+    } else {
+      const auto wrench = world_wrench(F.n, F.f, axes == 1 ? -body.origin : X.p);
+      t.f.n -= wrench.F.n;
+      t.f.f -= wrench.F.f;
+      t.lag += wrench.transposed_lag(axes, u[frame.body]);
+    }
+  };
+  if (f_ext != nullptr)
+    for (int b : m.order)
+      if (m.frames[b].body >= 0) apply(b, sums[m.frames[b].body]);
+  for (int i = n - 1; i >= 0; --i)
+    if (m.links[i].parent >= 0) sums[m.links[i].parent] += sums[i];
+
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
-    const auto& t = subtrees[body.joint];
+    const auto& t = sums[i];
     for (int k = 0; k < body.nv; ++k) {
       const auto& c = columns[body.iv + k];
       if (out.q != nullptr) {
@@ -145,27 +189,36 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
       if (out.a != nullptr) out.a[body.iv + k] = dot(c.S_, t.h);
     }
   }
-  for (int b = 0; out.placement != nullptr && b < frames; ++b) {
-    const Model::Frame& frame = m.frames[b];
-    const int p = frame.parent >= 0 ? m.frames[frame.parent].body : -1;
-    const Motion<S>&up = u[p], &vp = bodies[p].v, &ap = bodies[p].a;
-    const auto& t = subtrees[b];
-    const Force<S> g{t.g, zero3<S>()}, vh = cross(vp, t.h);
-    Force<S> G = cross(vp, vh) + t.lag;
-    for (const Force<S>& x : {cross(up, t.f), cross(vp, g), cross(ap, t.h)}) {
-      G.n -= x.n;
-      G.f -= x.f;
-    }
-    SE3<S> X = frame.parent >= 0 ? poses[frame.parent] * frame.placement : lift<S>(frame.placement);
-    if (p < 0 && frame.body >= 0) X.p -= bodies[frame.body].origin;
-    write(X.act_inverse(G), out.placement + 6 * b);
-  }
   if (out.gravity != nullptr) {
     Vec3<S> sum = zero3<S>();
-    for (int b : m.order)
-      if (m.frames[b].parent < 0) sum -= subtrees[b].h.f;
+    for (int i = 0; i < n; ++i)
+      if (m.links[i].parent < 0) sum -= sums[i].h.f;
     write3(sum, out.gravity);
   }
+
+  // Each body of the user's: its inertia and the wrench on it.
+  for (int b = 0; (out.inertia != nullptr || out.f_ext != nullptr) && b < frames; ++b) {
+    const Model::Frame& frame = m.frames[b];
+    const int i = frame.body;
+    if (i < 0) {
+      for (int k = 0; out.inertia != nullptr && k < 10; ++k) out.inertia[10 * b + k] = S(0.0);
+      for (int k = 0; out.f_ext != nullptr && k < 6; ++k) out.f_ext[6 * b + k] = S(0.0);
+      continue;
+    }
+    const auto& body = bodies[i];
+    if (m.bodies[i].massless) local[i] = LocalMotion<S>{body.v, body.a, u[i]}.seen_from(SE3<S>{body.R, body.p});
+    const LocalMotion<S> x = frame.same ? local[i] : local[i].seen_from(frame.pose);
+    if (out.inertia != nullptr)
+      inertia_gradient(x.u, x.v.w, x.a.w, cross_add(x.v.w, x.v.v, x.a.v), out.inertia + 10 * b);
+    if (out.f_ext != nullptr) {
+      Motion<S> g = x.u;  // body
+      if (axes == 1) g = shift(u[i], -body.origin);
+      if (axes == 2) g = shift(u[i], body.p + body.R * frame.pose.p);
+      write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
+    }
+  }
+  if (out.placement != nullptr)
+    placement_gradient(m, arena, bodies, u, local, sums, apply, f_ext != nullptr, out.placement);
 }
 
 // Gradients of wa . a + wtau . tau over the results of hybrid dynamics (forward dynamics without prescribed velocities). With f

@@ -70,6 +70,7 @@ struct ModelT {
     bool same;          // that pose is the identity
     SE3<C> placement;   // of its joint's frame in the parent's
     RigidInertia<C> I;  // its own inertia, in its own frame
+    bool massless;      // that is zero
   };
   struct Link {  // what walks towards the root need of a body
     int parent, iv, nv;

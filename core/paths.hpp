@@ -17,9 +17,11 @@ class Path {
   using V = Wide<S>;
   static constexpr int width = sizeof(V) / sizeof(S);
 
-  Path(const Model& m, Arena& arena, const Column<S>* columns)
+  // `step` bytes from column to column.
+  Path(const Model& m, Arena& arena, const Column<S>* columns, std::size_t step = sizeof(Column<S>))
       : m_(m),
         columns_(columns),
+        step_(step),
         stride_((m.depth + width - 1) / width * width),
         velocity_(arena.get<int>(stride_)),
         consecutive_(arena.get<bool>(stride_ / width)) {
@@ -43,9 +45,9 @@ class Path {
       for (int k = 0; k < link.nv; ++k) {
         velocity_[first + k] = link.iv + k;
         if constexpr (width > 1) {
-          const S* from = reinterpret_cast<const S*>(columns_ + link.iv + k);
+          const S* from = reinterpret_cast<const S*>(&column(link.iv + k));
 #pragma GCC unroll 64
-          for (int c = 0; c < numbers; ++c) parts_[c * stride_ + first + k] = from[c];
+          for (int c = 0; c < numbers; ++c) part(first + k)[c * width] = from[c];
         }
       }
     }
@@ -57,14 +59,14 @@ class Path {
     if (first < end) known_ = end;
   }
   // Columns t, t + 1, ... of the path, t a multiple of the width.
-  TORSOR_INLINE Column<V> at(int t) const {
+  TORSOR_INLINE std::conditional_t<width == 1, const Column<V>&, Column<V>> at(int t) const {
     if constexpr (width == 1) {
-      return columns_[velocity_[t]];
+      return column(velocity_[t]);
     } else {
       Column<V> e;
       V* to = reinterpret_cast<V*>(&e);
 #pragma GCC unroll 64
-      for (int c = 0; c < numbers; ++c) to[c] = load<V>(parts_ + c * stride_ + t);
+      for (int c = 0; c < numbers; ++c) to[c] = load<V>(part(t) + c * width);
       return e;
     }
   }
@@ -93,13 +95,20 @@ class Path {
 
  private:
   static constexpr int numbers = sizeof(Column<S>) / sizeof(S);
+  // The first number of column t; the next ones follow in steps of the width.
+  TORSOR_INLINE S* part(int t) const { return parts_ + t / width * (width * numbers) + t % width; }
+  TORSOR_INLINE const Column<S>& column(int k) const {
+    return *reinterpret_cast<const Column<S>*>(reinterpret_cast<const char*>(columns_) + k * step_);
+  }
+
   const Model& m_;
   const Column<S>* columns_;
+  std::size_t step_;
   int stride_;
   int known_ = 0;       // so many columns are put down
   int* velocity_;       // along the path
   bool* consecutive_;   // whether those of a group are
-  S* parts_ = nullptr;  // the columns along the path, part by part
+  S* parts_ = nullptr;  // the columns along the path, group by group, number by number
 };
 
 }  // namespace torsor

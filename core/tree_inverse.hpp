@@ -66,14 +66,15 @@ class TreeInverse {
       }
     });
   }
-  // X <- -D^-1 W^T X for `columns` columns, of rows `stride` apart.
-  void reduce_negated(S* X, int columns, int stride) const {
+  // X <- -D^-1 W^T X, rows of `stride` numbers.
+  void reduce_negated(S* X, int stride) const {
+    const Blocks blocks(stride);
     each_body(stride, [&](const Model::Link& link, int first, int end) {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + link.above + j;
         const V scale(-Dinv_[k]);
-        in_blocks(columns, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
           for (int o = first + j + 1; o < end; ++o) {
@@ -86,22 +87,21 @@ class TreeInverse {
       }
     });
   }
-  // Y = D^-1 W^T of unit columns. Y is zero before.
-  void reduced_identity(S* Y, int stride) const {
-    each_body(stride, [&](const Model::Link& link, int, int) {
-      for (int j = 0; j < link.nv; ++j)
-        for (int t = 0; t <= link.above + j; ++t)
-          Y[path_[t] + link.iv + j] = Dinv_[path_[t] / stride] * weight(link.iv + j, t);
-    });
-  }
   // outs = W Y, matrices of nv columns, side by side in Y with their rows padded, `stride` numbers altogether.
-  void expand(const S* Y, int stride, S* const* outs) const {
+  void expand(Arena& arena, const S* Y, int stride, S* const* outs) const {
     const int nv = m_.nv, each = padded<S>(nv);
+    const Blocks blocks(stride);
+    struct Target {  // of a vector of Y's first row
+      S* to;
+      int count;
+    };
+    auto* targets = arena.get<Target>(stride / width);
+    for (int c = 0; c < stride; c += width) targets[c / width] = {outs[c / each] + c % each, nv - c % each};
     each_body(stride, [&](const Model::Link& link, int, int) {
       for (int j = 0; j < link.nv; ++j) {
         const int k = link.iv + j;
         const S* w = W_ + k * stride_;
-        in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+        blocks.each([&](auto size, int c) TORSOR_INLINE_LAMBDA {
           V sum[size];
           for (int b = 0; b < size; ++b) sum[b] = load<V>(Y + k * stride + c + b * width);
           for (int t = 0; t < link.above + j; ++t) {
@@ -109,21 +109,11 @@ class TreeInverse {
             const S* from = Y + path_[t] + c;
             for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
           }
-          int matrix = c / each, at = c % each;
-          for (int b = 0; b < size; ++b) {
-            S* out = outs[matrix] + k * nv + at;
-            const V value = held(k) ? V(0.0) : sum[b];
-            if (at + width <= nv)
-              store(value, out);
-            else if constexpr (width > 1)
-              for (int l = 0; at + l < nv; ++l) out[l] = value.lane(l);
-            at += width;
-            if (at == each) {
-              at = 0;
-              ++matrix;
-            }
-          }
+          const Target* target = targets + c / width;
+          for (int b = 0; b < size; ++b) store_part(sum[b], target[b].count, target[b].to + k * nv);
         });
+        for (int c = 0; held(k) && c < stride; c += width)
+          store_part(V(0.0), targets[c / width].count, targets[c / width].to + k * nv);
       }
     });
   }
@@ -142,32 +132,62 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant, from column c on.
-  template <class F>
-  static TORSOR_INLINE void in_blocks(int columns, F f) {
-    int c = 0;
-    for (; c + 8 * width <= columns; c += 8 * width) f(std::integral_constant<int, 8>(), c);
-    if (c + 4 * width <= columns) {
-      f(std::integral_constant<int, 4>(), c);
-      c += 4 * width;
+  // Columns in blocks of at most 8 vectors, as even as can be.
+  struct Blocks {
+    int count, size, larger;  // the first `larger` ones have one vector more than `size`
+    explicit Blocks(int columns)
+        : count((columns / width + 7) / 8), size(columns / width / count), larger(columns / width % count) {}
+    // f(size, c) for all blocks, size a constant, from column c on.
+    template <class F>
+    TORSOR_INLINE void each(F f) const {
+      for (int b = 0, c = 0; b < count; ++b) {
+        const int vectors = size + (b < larger);
+        switch (vectors) {
+          case 1:
+            f(std::integral_constant<int, 1>(), c);
+            break;
+          case 2:
+            f(std::integral_constant<int, 2>(), c);
+            break;
+          case 3:
+            f(std::integral_constant<int, 3>(), c);
+            break;
+          case 4:
+            f(std::integral_constant<int, 4>(), c);
+            break;
+          case 5:
+            f(std::integral_constant<int, 5>(), c);
+            break;
+          case 6:
+            f(std::integral_constant<int, 6>(), c);
+            break;
+          case 7:
+            f(std::integral_constant<int, 7>(), c);
+            break;
+          default:
+            f(std::integral_constant<int, 8>(), c);
+        }
+        c += vectors * width;
+      }
     }
-    if (c + 2 * width <= columns) {
-      f(std::integral_constant<int, 2>(), c);
-      c += 2 * width;
-    }
-    if (c < columns) f(std::integral_constant<int, 1>(), c);
+  };
+  // The first `count` numbers of x, or all.
+  static TORSOR_INLINE void store_part(const V& x, int count, S* to) {
+    if (width == 1 || count >= width)
+      store(x, to);
+    else
+      for (int l = 0; l < count; ++l) to[l] = reinterpret_cast<const S*>(&x)[l];
   }
 
   // Rows of M along the paths.
   void pair_mass(const Motions<S>& all, Arena& arena, S* rows) const {
-    Path<DerivativeColumn, S> path(m_, arena, all.columns);
+    Path<Motion, S> path(m_, arena, &all.columns->S_, sizeof(DerivativeColumn<S>));
     for (int i = m_.n() - 1; i >= 0; --i) {
       path.enter(i);
       const Model::Link& link = m_.links[i];
       for (int j = 0; j < link.nv; ++j) {
         const Force<V> IS = lift<V>(all.bodies[i].I * all.columns[link.iv + j].S_);
-        for (int t = 0; t <= link.above + j; t += width)
-          store(dot(path.at(t).S_, IS), rows + (link.iv + j) * stride_ + t);
+        for (int t = 0; t <= link.above + j; t += width) store(dot(path.at(t), IS), rows + (link.iv + j) * stride_ + t);
       }
     }
   }

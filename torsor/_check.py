@@ -7,13 +7,14 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from torsor import _core
 from torsor._errors import SingularMassMatrixError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
 
+R = TypeVar("R", bound="tuple[Any, ...]")
 MAX_BATCH_DIMENSIONS = 28
 _LAYOUT: Final = ("C", "ALIGNED")
 complex_allowed: ContextVar[bool] = ContextVar("complex_allowed", default=False)
@@ -41,17 +43,6 @@ def listed(names: Sequence[str]) -> str:
     """'a', 'b', 'c', cut short when there are many."""
     shown = ", ".join(repr(n) for n in names[:12])
     return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
-
-
-def wanted_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
-    """One bit for each field that is asked for."""
-    if outputs is None:
-        return (1 << len(fields)) - 1
-    names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
-    for name in names:
-        if name not in fields:
-            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
-    return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 
 def _reason(model: Any, shape: tuple[int, ...]) -> str:
@@ -164,6 +155,16 @@ def prepare(
         return tuple(o if slot is not None else None for slot, o in zip(out_slots, outs, strict=True))
 
     return tuple(arrays), None, finish, is_complex
+
+
+def record_of(function: str) -> Callable[[type[R]], type[R]]:
+    """Makes a NamedTuple the type in which a function of the core gives its results."""
+
+    def register(record: type[R]) -> type[R]:
+        _core.set_record_type(function, record)
+        return record
+
+    return register
 
 
 def raise_singular(model: Any, joint: int, state: int | None) -> None:

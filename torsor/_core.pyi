@@ -5,8 +5,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.derivatives import (
+    ForwardDynamicsDerivatives,
+    ForwardDynamicsGradient,
+    HybridDynamicsDerivatives,
+    HybridDynamicsGradient,
+    InverseDynamicsDerivatives,
+    InverseDynamicsGradient,
+)
+from torsor.hessians import (
+    ContractedForwardDynamicsHessians,
+    ContractedInverseDynamicsHessians,
+    ForwardDynamicsHessians,
+    InverseDynamicsHessians,
+)
+from torsor.kinematics_derivatives import (
+    BodyAccelerationsDerivatives,
+    BodyVelocitiesDerivatives,
+    CentroidalMomentumDerivatives,
+    MaximalJacobianDerivatives,
+)
+from torsor.tangents import (
+    ForwardDynamicsDerivativesTangent,
+    ForwardDynamicsTangent,
+    HybridDynamicsTangent,
+    InverseDynamicsDerivativesTangent,
+    InverseDynamicsTangent,
+)
+
 FloatArray = NDArray[np.float64]
 lanes: int
+
+def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
 
 class Model:
     def __init__(
@@ -74,16 +104,19 @@ def maximal_jacobian(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArra
 def maximal_jacobian_dot(model: Any, q: Any, v: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> InverseDynamicsDerivatives: ...
 def forward_dynamics_derivatives(
     model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> ForwardDynamicsDerivatives: ...
 def hybrid_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> HybridDynamicsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> InverseDynamicsGradient: ...
+def forward_dynamics_vjp(
+    model: Any, q: Any, v: Any, tau: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ForwardDynamicsGradient: ...
 def hybrid_dynamics_vjp(
     model: Any,
     q: Any,
@@ -97,7 +130,7 @@ def hybrid_dynamics_vjp(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> HybridDynamicsGradient: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_tangent(
     model: Any,
@@ -113,7 +146,7 @@ def inverse_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> InverseDynamicsTangent: ...
 def forward_dynamics_tangent(
     model: Any,
     q: Any,
@@ -128,7 +161,7 @@ def forward_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> ForwardDynamicsTangent: ...
 def hybrid_dynamics_tangent(
     model: Any,
     q: Any,
@@ -145,7 +178,7 @@ def hybrid_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> HybridDynamicsTangent: ...
 def inverse_dynamics_derivatives_tangent(
     model: Any,
     q: Any,
@@ -160,7 +193,7 @@ def inverse_dynamics_derivatives_tangent(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> InverseDynamicsDerivativesTangent: ...
 def forward_dynamics_derivatives_tangent(
     model: Any,
     q: Any,
@@ -175,29 +208,29 @@ def forward_dynamics_derivatives_tangent(
     out: Any,
     threads: Any,
     /,
-) -> tuple[Any, ...]: ...
+) -> ForwardDynamicsDerivativesTangent: ...
 def body_velocities_derivatives(
     model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> BodyVelocitiesDerivatives: ...
 def body_accelerations_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> BodyAccelerationsDerivatives: ...
 def maximal_jacobian_derivatives(
     model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> MaximalJacobianDerivatives: ...
 def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> CentroidalMomentumDerivatives: ...
 def inverse_dynamics_hessians(
     model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> InverseDynamicsHessians: ...
 def inverse_dynamics_hessians_contracted(
     model: Any, q: Any, v: Any, a: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> ContractedInverseDynamicsHessians: ...
 def forward_dynamics_hessians(
     model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> ForwardDynamicsHessians: ...
 def forward_dynamics_hessians_contracted(
     model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[Any, ...]: ...
+) -> ContractedForwardDynamicsHessians: ...

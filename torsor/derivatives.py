@@ -10,13 +10,13 @@ cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, wanted_bits
+from torsor._check import axes, listed, record_of
 from torsor.dynamics import prescribed_mask
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("inverse_dynamics_derivatives")
 class InverseDynamicsDerivatives(NamedTuple):
     """Derivatives of tau = inverse_dynamics(q, v, a), each (..., nv, nv)."""
 
@@ -35,6 +36,7 @@ class InverseDynamicsDerivatives(NamedTuple):
     dtau_da: FloatArray
 
 
+@record_of("forward_dynamics_derivatives")
 class ForwardDynamicsDerivatives(NamedTuple):
     """Derivatives of a = forward_dynamics(q, v, tau), each (..., nv, nv)."""
 
@@ -43,6 +45,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
     da_dtau: FloatArray
 
 
+@record_of("hybrid_dynamics_derivatives")
 class HybridDynamicsDerivatives(NamedTuple):
     """Derivatives of (a, tau) = hybrid_dynamics(q, v, a, tau), each (..., nv, nv).
 
@@ -60,6 +63,7 @@ class HybridDynamicsDerivatives(NamedTuple):
     dtau_dtau: FloatArray
 
 
+@record_of("inverse_dynamics_vjp")
 class InverseDynamicsGradient(NamedTuple):
     """Gradients of w . inverse_dynamics(q, v, a), shaped as what they belong to (q as v)."""
 
@@ -72,6 +76,7 @@ class InverseDynamicsGradient(NamedTuple):
     gravity: FloatArray
 
 
+@record_of("forward_dynamics_vjp")
 class ForwardDynamicsGradient(NamedTuple):
     """Gradients of w . forward_dynamics(q, v, tau), shaped as what they belong to (q as v)."""
 
@@ -84,6 +89,7 @@ class ForwardDynamicsGradient(NamedTuple):
     gravity: FloatArray
 
 
+@record_of("hybrid_dynamics_vjp")
 class HybridDynamicsGradient(NamedTuple):
     """Gradients of w_a . a + w_tau . tau over the results of hybrid dynamics, shaped as what they belong to (q as v).
 
@@ -98,6 +104,17 @@ class HybridDynamicsGradient(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+
+
+def _wanted(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
+    """One bit for each field that is asked for."""
+    if outputs is None:
+        return (1 << len(fields)) - 1
+    names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
+    for name in names:
+        if name not in fields:
+            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
+    return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 
 def inverse_dynamics_derivatives(
@@ -115,10 +132,9 @@ def inverse_dynamics_derivatives(
     joint."""
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
-        wanted = wanted_bits(InverseDynamicsDerivatives._fields, outputs)
+        wanted = _wanted(InverseDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    record = _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
-    return tuple.__new__(InverseDynamicsDerivatives, record)  # without the detour through its constructor
+    return _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
 
 
 def forward_dynamics_derivatives(
@@ -135,10 +151,9 @@ def forward_dynamics_derivatives(
     """da_dq, da_dv and da_dtau (the inverse mass matrix) of forward dynamics."""
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
-        wanted = wanted_bits(ForwardDynamicsDerivatives._fields, outputs)
+        wanted = _wanted(ForwardDynamicsDerivatives._fields, outputs)
         options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
-    record = _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
-    return tuple.__new__(ForwardDynamicsDerivatives, record)
+    return _core.forward_dynamics_derivatives(model, q, v, tau, f_ext, options, out, threads)
 
 
 def hybrid_dynamics_derivatives(
@@ -159,14 +174,12 @@ def hybrid_dynamics_derivatives(
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": wanted_bits(HybridDynamicsDerivatives._fields, outputs),
+        "wanted": _wanted(HybridDynamicsDerivatives._fields, outputs),
     }
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return HybridDynamicsDerivatives(
-        *_core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
 
 
 def inverse_dynamics_vjp(
@@ -191,9 +204,9 @@ def inverse_dynamics_vjp(
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": wanted_bits(InverseDynamicsGradient._fields, outputs),
+        "wanted": _wanted(InverseDynamicsGradient._fields, outputs),
     }
-    return InverseDynamicsGradient(*_core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads))
+    return _core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
 
 
 def forward_dynamics_vjp(
@@ -212,21 +225,11 @@ def forward_dynamics_vjp(
 
     Results as those of `inverse_dynamics_vjp`, with tau in place of a.
     """
-    fields = ForwardDynamicsGradient._fields
-    keep = [HybridDynamicsGradient._fields.index(name) for name in fields]
-    wanted = wanted_bits(fields, outputs)
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": sum(1 << core for k, core in enumerate(keep) if wanted >> k & 1),
+        "wanted": _wanted(ForwardDynamicsGradient._fields, outputs),
     }
-    slots: object = None
-    if out is not None:
-        if not isinstance(out, (tuple, list)) or len(out) != len(fields):
-            raise TypeError(f"out must be a tuple of {len(fields)} arrays, got {type(out).__name__}")
-        given = dict(zip(fields, out, strict=True))
-        slots = tuple(given.get(name) for name in HybridDynamicsGradient._fields)
-    result = _core.hybrid_dynamics_vjp(model, q, v, None, tau, w, None, f_ext, options, slots, threads)
-    return ForwardDynamicsGradient(*(result[core] for core in keep))
+    return _core.forward_dynamics_vjp(model, q, v, tau, w, f_ext, options, out, threads)
 
 
 def hybrid_dynamics_vjp(
@@ -250,13 +253,11 @@ def hybrid_dynamics_vjp(
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": wanted_bits(HybridDynamicsGradient._fields, outputs),
+        "wanted": _wanted(HybridDynamicsGradient._fields, outputs),
     }
     rest = np.zeros(model.nv)
     a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))
-    return HybridDynamicsGradient(
-        *_core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
 
 
 def inertial_regressor(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, wanted_bits
+from torsor._check import axes, record_of
+from torsor.derivatives import _wanted
 from torsor.model import require_model
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("inverse_dynamics_hessians")
 class InverseDynamicsHessians(NamedTuple):
     """Second derivatives of tau = inverse_dynamics(q, v, a), each (..., nv, nv, nv).
 
@@ -42,6 +44,7 @@ class InverseDynamicsHessians(NamedTuple):
     d2tau_dadq: FloatArray
 
 
+@record_of("inverse_dynamics_hessians_contracted")
 class ContractedInverseDynamicsHessians(NamedTuple):
     """Second derivatives of w . inverse_dynamics(q, v, a), each (..., nv, nv), and its gradients, each (..., nv)."""
 
@@ -54,6 +57,7 @@ class ContractedInverseDynamicsHessians(NamedTuple):
     dtau_da: FloatArray
 
 
+@record_of("forward_dynamics_hessians")
 class ForwardDynamicsHessians(NamedTuple):
     """Second derivatives of a = forward_dynamics(q, v, tau), each (..., nv, nv, nv).
 
@@ -66,6 +70,7 @@ class ForwardDynamicsHessians(NamedTuple):
     d2a_dtaudq: FloatArray
 
 
+@record_of("forward_dynamics_hessians_contracted")
 class ContractedForwardDynamicsHessians(NamedTuple):
     """Second derivatives of w . forward_dynamics(q, v, tau), each (..., nv, nv), and its gradients, each (..., nv)."""
 
@@ -81,7 +86,7 @@ class ContractedForwardDynamicsHessians(NamedTuple):
 def _options(f_ext_frame: str, fields: tuple[str, ...], outputs: Sequence[str] | None) -> object:
     if outputs is None and f_ext_frame == "body":
         return "body"
-    return {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted_bits(fields, outputs)}
+    return {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": _wanted(fields, outputs)}
 
 
 @overload
@@ -141,11 +146,9 @@ def inverse_dynamics_hessians(
     """
     if contract is None:
         options = _options(f_ext_frame, InverseDynamicsHessians._fields, outputs)
-        record = _core.inverse_dynamics_hessians(model, q, v, a, f_ext, options, out, threads)
-        return tuple.__new__(InverseDynamicsHessians, record)
+        return _core.inverse_dynamics_hessians(model, q, v, a, f_ext, options, out, threads)
     options = _options(f_ext_frame, ContractedInverseDynamicsHessians._fields, outputs)
-    record = _core.inverse_dynamics_hessians_contracted(model, q, v, a, contract, f_ext, options, out, threads)
-    return tuple.__new__(ContractedInverseDynamicsHessians, record)
+    return _core.inverse_dynamics_hessians_contracted(model, q, v, a, contract, f_ext, options, out, threads)
 
 
 @overload
@@ -204,11 +207,9 @@ def forward_dynamics_hessians(
     """
     if contract is None:
         options = _options(f_ext_frame, ForwardDynamicsHessians._fields, outputs)
-        record = _core.forward_dynamics_hessians(model, q, v, tau, f_ext, options, out, threads)
-        return tuple.__new__(ForwardDynamicsHessians, record)
+        return _core.forward_dynamics_hessians(model, q, v, tau, f_ext, options, out, threads)
     options = _options(f_ext_frame, ContractedForwardDynamicsHessians._fields, outputs)
-    record = _core.forward_dynamics_hessians_contracted(model, q, v, tau, contract, f_ext, options, out, threads)
-    return tuple.__new__(ContractedForwardDynamicsHessians, record)
+    return _core.forward_dynamics_hessians_contracted(model, q, v, tau, contract, f_ext, options, out, threads)
 
 
 def christoffel_symbols(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:

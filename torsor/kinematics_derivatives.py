@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, wanted_bits
+from torsor._check import axes, record_of
+from torsor.derivatives import _wanted
 from torsor.dynamics import _about
 from torsor.kinematics import _indices, _of_list
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("body_velocities_derivatives")
 class BodyVelocitiesDerivatives(NamedTuple):
     """Derivatives of V = body_velocities(q, v), each (..., nbodies, 6, nv)."""
 
@@ -37,6 +39,7 @@ class BodyVelocitiesDerivatives(NamedTuple):
     dV_dv: FloatArray
 
 
+@record_of("body_accelerations_derivatives")
 class BodyAccelerationsDerivatives(NamedTuple):
     """Derivatives of A = body_accelerations(q, v, a), each (..., nbodies, 6, nv)."""
 
@@ -45,6 +48,7 @@ class BodyAccelerationsDerivatives(NamedTuple):
     dA_da: FloatArray
 
 
+@record_of("maximal_jacobian_derivatives")
 class MaximalJacobianDerivatives(NamedTuple):
     """Derivatives of J = maximal_jacobian(q) and of its rate Jdot (..., 6 nbodies, nv).
 
@@ -58,6 +62,7 @@ class MaximalJacobianDerivatives(NamedTuple):
     dJdot_dq: FloatArray
 
 
+@record_of("momentum_derivatives")
 class CentroidalMomentumDerivatives(NamedTuple):
     """Derivatives of h = momentum(q, v) and of its rate hdot(q, v, a), each (..., 6, nv).
 
@@ -81,8 +86,8 @@ def body_velocities_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyVelocitiesDerivatives:
     """dV_dq and dV_dv (the Jacobians of all bodies) of `body_velocities`."""
-    options = {"axes": axes(frame), "wanted": wanted_bits(BodyVelocitiesDerivatives._fields, outputs)}
-    return BodyVelocitiesDerivatives(*_core.body_velocities_derivatives(model, q, v, options, out, threads))
+    options = {"axes": axes(frame), "wanted": _wanted(BodyVelocitiesDerivatives._fields, outputs)}
+    return _core.body_velocities_derivatives(model, q, v, options, out, threads)
 
 
 def body_accelerations_derivatives(
@@ -96,8 +101,8 @@ def body_accelerations_derivatives(
     outputs: Sequence[str] | None = None,
 ) -> BodyAccelerationsDerivatives:
     """dA_dq, dA_dv and dA_da (the Jacobians of all bodies) of `body_accelerations`."""
-    options = {"axes": axes(frame), "wanted": wanted_bits(BodyAccelerationsDerivatives._fields, outputs)}
-    return BodyAccelerationsDerivatives(*_core.body_accelerations_derivatives(model, q, v, a, options, out, threads))
+    options = {"axes": axes(frame), "wanted": _wanted(BodyAccelerationsDerivatives._fields, outputs)}
+    return _core.body_accelerations_derivatives(model, q, v, a, options, out, threads)
 
 
 def maximal_jacobian_derivatives(
@@ -111,10 +116,8 @@ def maximal_jacobian_derivatives(
     """dJ_dq of `maximal_jacobian` and, if v is given, Jdot and dJdot_dq. Sueda 2021, Alg. 11."""
     if outputs is None and v is None:
         outputs = ("dJ_dq",)
-    wanted = wanted_bits(MaximalJacobianDerivatives._fields, outputs)
-    return MaximalJacobianDerivatives(
-        *_core.maximal_jacobian_derivatives(model, q, v, {"wanted": wanted}, out, threads)
-    )
+    wanted = _wanted(MaximalJacobianDerivatives._fields, outputs)
+    return _core.maximal_jacobian_derivatives(model, q, v, {"wanted": wanted}, out, threads)
 
 
 def point_hessian(
@@ -154,5 +157,5 @@ def centroidal_momentum_derivatives(
     """
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")
-    options = {"axes": _about(about), "wanted": wanted_bits(CentroidalMomentumDerivatives._fields, outputs)}
-    return CentroidalMomentumDerivatives(*_core.momentum_derivatives(model, q, v, a, options, out, threads))
+    options = {"axes": _about(about), "wanted": _wanted(CentroidalMomentumDerivatives._fields, outputs)}
+    return _core.momentum_derivatives(model, q, v, a, options, out, threads)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core, spatial
-from torsor._check import axes, listed, wanted_bits
+from torsor._check import axes, listed, record_of
+from torsor.derivatives import _wanted
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Chain, Composite, CustomJoint, Joint, SplineCurve
 from torsor.model import Model, compile_tree, require_model
@@ -123,6 +124,7 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     return _core.DualModel(_STEP, *compile_tree(tree, gravity))
 
 
+@record_of("inverse_dynamics_tangent")
 class InverseDynamicsTangent(NamedTuple):
     """tau and its derivative along the direction, each (..., nv)."""
 
@@ -130,6 +132,7 @@ class InverseDynamicsTangent(NamedTuple):
     dtau: FloatArray
 
 
+@record_of("forward_dynamics_tangent")
 class ForwardDynamicsTangent(NamedTuple):
     """a and its derivative along the direction, each (..., nv)."""
 
@@ -137,6 +140,7 @@ class ForwardDynamicsTangent(NamedTuple):
     da: FloatArray
 
 
+@record_of("hybrid_dynamics_tangent")
 class HybridDynamicsTangent(NamedTuple):
     """a, tau and their derivatives along the direction, each (..., nv)."""
 
@@ -146,6 +150,7 @@ class HybridDynamicsTangent(NamedTuple):
     dtau: FloatArray
 
 
+@record_of("inverse_dynamics_derivatives_tangent")
 class InverseDynamicsDerivativesTangent(NamedTuple):
     """The first derivatives of tau and, with another d, their derivatives along the direction, each (..., nv, nv)."""
 
@@ -157,6 +162,7 @@ class InverseDynamicsDerivativesTangent(NamedTuple):
     ddtau_da: FloatArray
 
 
+@record_of("forward_dynamics_derivatives_tangent")
 class ForwardDynamicsDerivativesTangent(NamedTuple):
     """The first derivatives of a and, with another d, their derivatives along the direction, each (..., nv, nv)."""
 
@@ -189,9 +195,7 @@ def inverse_dynamics_tangent(
     dq (..., nv) is in the tangent space at q, as everywhere.
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return InverseDynamicsTangent(
-        *_core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
-    )
+    return _core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
 def forward_dynamics_tangent(
@@ -213,9 +217,7 @@ def forward_dynamics_tangent(
     """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
     6."""
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return ForwardDynamicsTangent(
-        *_core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
-    )
+    return _core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
 
 
 def hybrid_dynamics_tangent(
@@ -247,9 +249,7 @@ def hybrid_dynamics_tangent(
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return HybridDynamicsTangent(
-        *_core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
-    )
+    return _core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
 
 
 def inverse_dynamics_derivatives_tangent(
@@ -277,11 +277,9 @@ def inverse_dynamics_derivatives_tangent(
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "direction": _dual_model(model, model_direction),
-        "wanted": wanted_bits(InverseDynamicsDerivativesTangent._fields, outputs),
+        "wanted": _wanted(InverseDynamicsDerivativesTangent._fields, outputs),
     }
-    return InverseDynamicsDerivativesTangent(
-        *_core.inverse_dynamics_derivatives_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
-    )
+    return _core.inverse_dynamics_derivatives_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
 def forward_dynamics_derivatives_tangent(
@@ -306,10 +304,8 @@ def forward_dynamics_derivatives_tangent(
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "direction": _dual_model(model, model_direction),
-        "wanted": wanted_bits(ForwardDynamicsDerivativesTangent._fields, outputs),
+        "wanted": _wanted(ForwardDynamicsDerivativesTangent._fields, outputs),
     }
-    return ForwardDynamicsDerivativesTangent(
-        *_core.forward_dynamics_derivatives_tangent(
-            model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads
-        )
+    return _core.forward_dynamics_derivatives_tangent(
+        model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads
     )
