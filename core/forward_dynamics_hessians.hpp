@@ -6,8 +6,10 @@
 // Contracted with lambda, the left sides are lambda . a_qq and so on if inverse dynamics is contracted with M^-1 lambda
 // (docs/derivations/second_order.md).
 #pragma once
-#include "forward_dynamics_derivatives.hpp"
+#include <optional>
+
 #include "inverse_dynamics_hessians.hpp"
+#include "tree_inverse.hpp"
 
 namespace torsor {
 
@@ -22,25 +24,15 @@ class ForwardSecondOrder {
       : m_(m), arena_(arena), in_(arena.get<S>(m.nv * padded<S>(m.nv))), out_(arena.get<S>(m.nv * m.nv)) {
     const int nv = m.nv;
     S* a = arena.get<S>(nv);
-    const bool deep = m.depth > kDeep;
     for (int k = 0; k < nv; ++k) a[k] = S(0.0);
-    if (deep) {
-      S* given = arena.get<S>(nv);
-      for (int k = 0; k < nv; ++k) given[k] = tau[k];
-      hybrid_dynamics<S>(m, arena, q, v, body_wrenches(m, arena, q, axes, f_ext), nullptr, a, given);
-    }
     const Motions<S> all = motions(m, arena, q, v, a);
     const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
-    if (deep) {
-      articulated_.emplace(factor_mass<S>(m, arena, q, nullptr, nullptr));
-    } else {
-      inverse_.emplace(m, arena, all, nullptr);
-      for (int i = 0; i < m.n(); ++i)
-        for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
-          a[k] = tau[k] - dot(all.columns[k].S_, all.bodies[i].f);
-      inverse_->multiply(a, a);
-      accelerate(m, arena, all, a);
-    }
+    inverse_.emplace(m, arena, all, nullptr);
+    for (int i = 0; i < m.n(); ++i)
+      for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
+        a[k] = tau[k] - dot(all.columns[k].S_, all.bodies[i].f);
+    inverse_->multiply(a, a);
+    accelerate(m, arena, all, a);
     for (S* matrix : {aq, av})
       for (int k = 0; matrix != nullptr && k < nv * nv; ++k) matrix[k] = S(0.0);
     pair_columns<S>(m, arena, all, wrenches, axes, aq, av, nullptr, nv);
@@ -49,23 +41,10 @@ class ForwardSecondOrder {
     inverse_dynamics = second_order(m, arena, all, wrenches, axes, q, v, a, wants_qq);
   }
   // y = M^-1 x
-  void solve(const S* x, S* y) const {
-    if (inverse_)
-      inverse_->multiply(x, y);
-    else
-      solve_mass(m_, *articulated_, x, y);
-  }
+  void solve(const S* x, S* y) const { inverse_->multiply(x, y); }
   // X = -M^-1 X, rows `stride` apart
   void solve_negated(S* X, std::size_t stride) const {
     const int nv = m_.nv, each = padded<S>(nv);
-    if (articulated_) {
-      for (int c = 0; c < nv; ++c) {
-        for (int k = 0; k < nv; ++k) out_[k] = -X[k * stride + c];
-        solve_mass(m_, *articulated_, out_, out_);
-        for (int k = 0; k < nv; ++k) X[k * stride + c] = out_[k];
-      }
-      return;
-    }
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < each; ++c) in_[k * each + c] = c < nv ? X[k * stride + c] : S(0.0);
     inverse_->reduce_negated(in_, each);
@@ -81,10 +60,9 @@ class ForwardSecondOrder {
   Arena& arena_;
   S *in_, *out_;  // working memory
   std::optional<TreeInverse<S>> inverse_;
-  std::optional<MassFactor<S>> articulated_;  // of deep trees, instead
 };
 
-// The velocities in whose joints a velocity's column is not on another branch: `begin` to `end` of `list`, in the order of bodies.
+// For each velocity those that are not on another branch: `begin` to `end` of `list`, in the order of bodies.
 struct Related {
   int *list, *begin, *end;  // the last two by velocity
   int* order;               // all velocities
