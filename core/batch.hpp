@@ -3,6 +3,8 @@
 // A kernel K has `inputs` and `outputs` (how many arrays) and
 //   template <class S> static void run(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
 // which reads one row of each input and writes one row of each output. Absent inputs and outputs are null pointers.
+// A kernel with `static int slabs(const Model&)` makes its outputs in that many parts of equal size, one after the other: its run
+// has a last argument next() to call when a part of every output is written, which makes out point to where the next one goes.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -69,6 +71,11 @@ class Lease {
   Arena* arena_;
 };
 
+template <class K, class = void>
+struct has_slabs : std::false_type {};
+template <class K>
+struct has_slabs<K, std::void_t<decltype(&K::slabs)>> : std::true_type {};
+
 // One state, read and written where it lies.
 template <class K, class S>
 void run_one(const Model& m, const Options& options, const Row* in, const Row* out, int64_t state) {
@@ -81,7 +88,13 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
     from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
   for (int i = 0; i < K::outputs; ++i)
     to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
-  K::template run<S>(m, arena, options, from, to);
+  if constexpr (has_slabs<K>::value)
+    K::template run<S>(m, arena, options, from, to, [&] {
+      for (int i = 0; i < K::outputs; ++i)
+        if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
+    });
+  else
+    K::template run<S>(m, arena, options, from, to);
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
 
@@ -103,13 +116,30 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
     load_rows(rows, static_cast<int>(in[i].size), buffer);
     from[i] = buffer;
   }
-  for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? arena.get<S>(out[i].size) : nullptr;
-  K::template run<S>(m, arena, options, from, to);
-  for (int i = 0; i < K::outputs; ++i) {
-    if (to[i] == nullptr) continue;
-    double* rows[kLanes];
-    for (int l = 0; l < count; ++l) rows[l] = static_cast<double*>(out[i].data) + (first + l) * out[i].stride;
-    store_rows(to[i], static_cast<int>(out[i].size), rows, count);
+  const int parts = [&] {
+    if constexpr (has_slabs<K>::value)
+      return std::max(K::slabs(m), 1);
+    else
+      return 1;
+  }();
+  for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? arena.get<S>(out[i].size / parts) : nullptr;
+  int64_t part = 0;
+  const auto store = [&] {
+    for (int i = 0; i < K::outputs; ++i) {
+      if (to[i] == nullptr) continue;
+      const int64_t size = out[i].size / parts;
+      double* rows[kLanes];
+      for (int l = 0; l < count; ++l)
+        rows[l] = static_cast<double*>(out[i].data) + (first + l) * out[i].stride + part * size;
+      store_rows(to[i], static_cast<int>(size), rows, count);
+    }
+    ++part;
+  };
+  if constexpr (has_slabs<K>::value) {
+    K::template run<S>(m, arena, options, from, to, store);
+  } else {
+    K::template run<S>(m, arena, options, from, to);
+    store();
   }
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }

@@ -13,6 +13,7 @@ namespace torsor {
 void bind_configuration(nb::module_& module);
 void bind_derivatives(nb::module_& module);
 void bind_dynamics(nb::module_& module);
+void bind_hessians(nb::module_& module);
 void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
 void bind_kinematics_derivatives(nb::module_& module);
@@ -314,6 +315,7 @@ NB_MODULE(_core, module) {
   bind_configuration(module);
   bind_derivatives(module);
   bind_dynamics(module);
+  bind_hessians(module);
   bind_inertia(module);
   bind_kinematics(module);
   bind_kinematics_derivatives(module);

@@ -1,4 +1,6 @@
 #include "bind.hpp"
+#include "inverse_dynamics_derivatives.hpp"
+#include "mass_solve.hpp"
 #include "tangents.hpp"
 
 namespace torsor {
@@ -117,12 +119,96 @@ struct HybridDynamicsTangent {
   }
 };
 
+// dtau/dq, dtau/dv and the mass matrix over dual numbers; any may be null.
+template <class S>
+void derivatives_tangent(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
+                         const Dual<S>* a, const Dual<S>* f_ext, Dual<S>* dq, Dual<S>* dv, Dual<S>* M) {
+  Motions<Dual<S>> all;
+  WorldWrench<Dual<S>>* wrenches = nullptr;
+  on_model(m, options, [&](const auto& model) {
+    all = motions(model, arena, q, v, a);
+    wrenches = sum_subtrees(model, arena, all.bodies, f_ext, options.axes);
+  });
+  for (Dual<S>* matrix : {dq, dv, M})
+    for (int k = 0; matrix != nullptr && k < m.nv * m.nv; ++k) matrix[k] = Dual<S>(0.0);
+  pair_columns(m, arena, all, wrenches, options.axes, dq, dv, M, m.nv);
+}
+
+struct InverseDynamicsDerivativesTangent {
+  static constexpr int inputs = 8, outputs = 6;
+  static constexpr bool has_options = true, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    Slot vectors[2];
+    InverseDynamicsTangent::slots(m, options, in, vectors);
+    const char* names[] = {"dtau_dq", "dtau_dv", "dtau_da", "ddtau_dq", "ddtau_dv", "ddtau_da"};
+    for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const Dual<S>* q = moving(m, arena, in[0], in[4]);
+    const Dual<S>*v = with_tangent(arena, in[1], in[5], m.nv), *a = with_tangent(arena, in[2], in[6], m.nv);
+    const Dual<S>* f_ext = dual_wrenches(m, arena, in[3], in[7]);
+    Dual<S>* D[3];
+    for (int k = 0; k < 3; ++k) D[k] = out[k] || out[3 + k] ? arena.get<Dual<S>>(m.nv * m.nv) : nullptr;
+    derivatives_tangent(m, arena, options, q, v, a, f_ext, D[0], D[1], D[2]);
+    for (int k = 0; k < 3; ++k)
+      if (D[k] != nullptr) split(D[k], m.nv * m.nv, out[k], out[3 + k]);
+  }
+};
+
+// With D one of ID_q, ID_v and -1, whose derivative of the accelerations is X = -M^-1 D: the tangent of X is
+// -M^-1 (dD + dM X).
+struct ForwardDynamicsDerivativesTangent {
+  static constexpr int inputs = 8, outputs = 6;
+  static constexpr bool has_options = true, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    Slot vectors[2];
+    ForwardDynamicsTangent::slots(m, options, in, vectors);
+    const char* names[] = {"da_dq", "da_dv", "da_dtau", "dda_dq", "dda_dv", "dda_dtau"};
+    for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const int nv = m.nv, size = nv * nv;
+    S *a = arena.get<S>(nv), *da = arena.get<S>(nv);
+    hybrid_tangent<S>(m, arena, options, in[0], in[1], in[2], in[2], in[3], in[4], in[5], nullptr, in[6], in[7], a,
+                      nullptr, da, nullptr);
+    Dual<S>* D[3];
+    for (int k = 0; k < 3; ++k) D[k] = k == 2 || out[k] || out[3 + k] ? arena.get<Dual<S>>(size) : nullptr;
+    derivatives_tangent<S>(m, arena, options, moving(m, arena, in[0], in[4]), with_tangent(arena, in[1], in[5], nv),
+                           with_tangent(arena, a, da, nv), dual_wrenches(m, arena, in[3], in[7]), D[0], D[1], D[2]);
+    S* dM = arena.get<S>(size);
+    split<S>(D[2], size, nullptr, dM);
+    const auto factors = factor_mass<S>(m, arena, in[0], nullptr, nullptr);
+    const auto solve = [&](S* X) {
+      for (int c = 0; c < nv; ++c) solve_mass(m, factors, X + c, X + c, nv);
+    };
+    for (int k = 0; k < 3; ++k) {
+      if (!out[k] && !out[3 + k]) continue;
+      S *X = out[k] ? out[k] : arena.get<S>(size), *dX = out[3 + k];
+      for (int c = 0; c < size; ++c) X[c] = k < 2 ? -D[k][c].v : S(c % (nv + 1) == 0 ? 1.0 : 0.0);
+      solve(X);
+      if (dX == nullptr) continue;
+      for (int i = 0; i < nv; ++i)
+        for (int c = 0; c < nv; ++c) {
+          S sum = k < 2 ? -D[k][i * nv + c].d : S(0.0);
+          for (const Model::Link& link : m.links)
+            for (int l = link.iv; l < link.iv + link.nv; ++l) sum = mul_add(-dM[i * nv + l], X[l * nv + c], sum);
+          dX[i * nv + c] = sum;
+        }
+      solve(dX);
+    }
+  }
+};
+
 }  // namespace
 
 void bind_tangents(nb::module_& module) {
   def_kernel<InverseDynamicsTangent>(module, "inverse_dynamics_tangent");
   def_kernel<ForwardDynamicsTangent>(module, "forward_dynamics_tangent");
   def_kernel<HybridDynamicsTangent>(module, "hybrid_dynamics_tangent");
+  def_kernel<InverseDynamicsDerivativesTangent>(module, "inverse_dynamics_derivatives_tangent");
+  def_kernel<ForwardDynamicsDerivativesTangent>(module, "forward_dynamics_derivatives_tangent");
 }
 
 }  // namespace torsor

@@ -210,50 +210,62 @@ void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int leve
   }
 }
 
-// A joint written in Python, over plain numbers and over dual ones (level 2 at most).
+// A joint written in Python. Over dual numbers the derivatives that it gives make the tangents, except those of d2s: these come
+// from a complex step, in which its real parts are d2s and its imaginary parts the tangent.
 template <class S, class C>
 void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
-  if constexpr (IsDual<S>::value) {
-    using Base = decltype(S::v);
-    const int n = joint.nv;
-    Base x[6] = {};
-    for (int k = 0; k < n; ++k) x[k] = q[k].v;
-    SE3<Base> T;
-    Motion<Base> s[6], ds[36], d2s[216];
-    evaluate_custom(joint, x, level + 1, GeneralTerms<Base>{T, s, ds, d2s});
-    const auto zip = [](const Vec3<Base>& value, const Vec3<Base>& tangent) -> Vec3<S> {
-      return {{value.x, tangent.x}, {value.y, tangent.y}, {value.z, tangent.z}};
-    };
-    // value, and its derivative as the sum over k of parts[k] times the tangent of q_k
-    const auto along = [&](const Motion<Base>& value, const Motion<Base>* parts) -> Motion<S> {
-      Motion<Base> sum = zero_motion<Base>();
-      for (int k = 0; k < n; ++k) sum = mul_add(q[k].d, parts[k], sum);
-      return {zip(value.w, sum.w), zip(value.v, sum.v)};
-    };
-    Motion<Base> V = zero_motion<Base>();
-    for (int k = 0; k < n; ++k) V = mul_add(q[k].d, s[k], V);
-    // T^-1 dT = hat(V): the columns of R [w], and R v
-    const Mat3<Base>& R = T.R;
-    t.T = {
-        {zip(R.x, V.w.z * R.y - V.w.y * R.z), zip(R.y, V.w.x * R.z - V.w.z * R.x), zip(R.z, V.w.y * R.x - V.w.x * R.y)},
-        zip(T.p, R * V.v)};
-    for (int j = 0; j < n; ++j) t.s[j] = along(s[j], ds + n * j);
-    for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = along(ds[j], d2s + n * j);
+  constexpr bool dual = IsDual<S>::value;
+  const int n = joint.nv;
+  if (dual && level < 3) {
+    if constexpr (dual) {
+      using Base = decltype(S::v);
+      Base x[6] = {};
+      for (int k = 0; k < n; ++k) x[k] = q[k].v;
+      SE3<Base> T;
+      Motion<Base> s[6], ds[36], d2s[216];
+      evaluate_custom(joint, x, level + 1, GeneralTerms<Base>{T, s, ds, d2s});
+      const auto zip = [](const Vec3<Base>& value, const Vec3<Base>& tangent) -> Vec3<S> {
+        return {{value.x, tangent.x}, {value.y, tangent.y}, {value.z, tangent.z}};
+      };
+      // value, and its derivative as the sum over k of parts[k] times the tangent of q_k
+      const auto along = [&](const Motion<Base>& value, const Motion<Base>* parts) -> Motion<S> {
+        Motion<Base> sum = zero_motion<Base>();
+        for (int k = 0; k < n; ++k) sum = mul_add(q[k].d, parts[k], sum);
+        return {zip(value.w, sum.w), zip(value.v, sum.v)};
+      };
+      Motion<Base> V = zero_motion<Base>();
+      for (int k = 0; k < n; ++k) V = mul_add(q[k].d, s[k], V);
+      // T^-1 dT = hat(V): the columns of R [w], and R v
+      const Mat3<Base>& R = T.R;
+      t.T = {{zip(R.x, V.w.z * R.y - V.w.y * R.z), zip(R.y, V.w.x * R.z - V.w.z * R.x),
+              zip(R.z, V.w.y * R.x - V.w.x * R.y)},
+             zip(T.p, R * V.v)};
+      for (int j = 0; j < n; ++j) t.s[j] = along(s[j], ds + n * j);
+      for (int j = 0; level >= 2 && j < n * n; ++j) t.ds[j] = along(ds[j], d2s + n * j);
+    }
   } else {
-    using Value = std::conditional_t<std::is_same_v<S, Complex>, Complex, double>;
+    using Value = std::conditional_t<std::is_same_v<S, Complex> || dual, Complex, double>;
     constexpr int lanes = Lanes<S>::value;
-    const int n = joint.nv, size = 16 + 6 * n + 6 * n * n + 6 * n * n * n;
+    constexpr double step = 1e-30;  // far below rounding, far above underflow
+    const int size = 16 + 6 * n + 6 * n * n + 6 * n * n * n;
     std::vector<Value> in(lanes * n), out(lanes * size);
     for (int l = 0; l < lanes; ++l)
       for (int k = 0; k < n; ++k) {
-        if constexpr (lanes == 1)
+        if constexpr (dual)
+          in[l * n + k] = {lane_of(q[k].v, l), step * lane_of(q[k].d, l)};
+        else if constexpr (lanes == 1)
           in[k] = q[k];
         else
           in[l * n + k] = q[k].lane(l);
       }
     joint.custom->evaluate(in.data(), lanes, level, out.data());
     const auto at = [&](int k) -> S {
-      if constexpr (lanes == 1)
+      if constexpr (dual)
+        return per_lane<S>([&](int l) {
+          const Complex& z = out[l * size + k];
+          return Dual<double>(z.real(), z.imag() / step);
+        });
+      else if constexpr (lanes == 1)
         return out[k];
       else
         return per_lane<S>([&](int l) { return out[l * size + k]; });

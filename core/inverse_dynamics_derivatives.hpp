@@ -38,8 +38,8 @@ TORSOR_INLINE Vec3<S> transposed(const CoriolisInertia<S>& B, const Motion<S>& a
 }
 
 // Columns and their rates for a joint with constant S.
-template <class S, class Joint>
-TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body, const DerivativeBody<S>* p, const S* v,
+template <class S, class Joint, class Body>
+TORSOR_INLINE void constant_columns(const Joint& joint, const Body& body, const DerivativeBody<S>* p, const S* v,
                                     const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>();
   for (int k = 0; k < joint.nv; ++k) {
@@ -59,9 +59,9 @@ TORSOR_INLINE void constant_columns(const Joint& joint, const Model::Body& body,
 }
 
 // The same for a joint with S(q), whose ds and d2s are known.
-template <class S>
-void general_columns(const DerivativeGeneral<S>& g, int n, const Model::Body& body, const DerivativeBody<S>* p,
-                     const S* v, const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
+template <class S, class Body>
+void general_columns(const DerivativeGeneral<S>& g, int n, const Body& body, const DerivativeBody<S>* p, const S* v,
+                     const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   const S *vj = v + body.iv, *aj = a + body.iv;
   const auto world = [&](const Motion<S>& m) { return shift(Motion<S>{b.R * m.w, b.R * m.v}, -b.p); };
   Motion<S> s1[6], s2[6];  // first and second rate in the child's frame
@@ -134,8 +134,8 @@ struct Motions {
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
 };
-template <class S>
-Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
+template <class S, class C>
+Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
   const int n = m.n();
   auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;
   auto* columns = arena.get<DerivativeColumn<S>>(m.nv);
@@ -144,7 +144,7 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
   bodies[-1].v = bodies[-1].a = zero_motion<S>();
   if (gravity) bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = bodies + body.parent;
     const Mat3<S>* axes = body.parent >= 0 ? &p->R : nullptr;
@@ -170,8 +170,8 @@ Motions<S> motions(const Model& m, Arena& arena, const S* q, const S* v, const S
 
 // External wrenches of all subtrees that do not turn with the bodies, f_ext being given in the world's frame (axes 1) or in the
 // world's axes at the bodies' origins (2).
-template <class S>
-WorldWrench<S>* world_wrenches(const Model& m, Arena& arena, const DerivativeBody<S>* bodies, const S* f_ext,
+template <class S, class C>
+WorldWrench<S>* world_wrenches(const ModelT<C>& m, Arena& arena, const DerivativeBody<S>* bodies, const S* f_ext,
                                int axes) {
   auto* wrenches = arena.get<WorldWrench<S>>(m.n());
   for (int i = 0; i < m.n(); ++i) wrenches[i] = world_wrench(zero3<S>(), zero3<S>(), zero3<S>());
@@ -187,11 +187,11 @@ WorldWrench<S>* world_wrenches(const Model& m, Arena& arena, const DerivativeBod
 
 // I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
 // world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
-template <class S>
-WorldWrench<S>* sum_subtrees(const Model& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+template <class S, class C>
+WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
   const int n = m.n();
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.massless) {
       b.I = zero_inertia<S>();
@@ -293,6 +293,7 @@ void accelerate(const Model& m, Arena& arena, const Motions<S>& all, const S* a)
     Motion<S> Sa = zero_motion<S>();
     for (int k = body.iv; k < body.iv + body.nv; ++k) Sa = mul_add(a[k], all.columns[k].S_, Sa);
     A[i] = A[body.parent] + Sa;
+    all.bodies[i].a += A[i];
     F[i] = all.bodies[i].I * Sa;
     const Motion<S>& along = A[body.general >= 0 ? i : body.parent];
     for (int j = 0; j < body.nv; ++j) {

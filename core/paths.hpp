@@ -31,13 +31,16 @@ class Path {
       for (int t = 0; t < stride_; ++t) velocity_[t] = -1;
     }
   }
-  // Goes to body i. Bodies come in the reverse of their order, so that the columns of each are put down once.
+  // Forgets where it is: for columns that have changed.
+  void reset() { known_ = 0; }
+  // Goes to body i, and puts down the columns that were not on the path before. Least work if bodies come in their order or in
+  // its reverse.
   void enter(int i) {
-    const int branch = i + 1 < m_.n() ? m_.links[i + 1].parent : -1;
-    if (i == branch) return;
-    int first = 0;
-    for (int j = i; j != branch; j = m_.links[j].parent) {
+    const int end = m_.links[i].above + m_.links[i].nv;
+    int first = end;
+    for (int j = i; j >= 0; j = m_.links[j].parent) {
       const Model::Link& link = m_.links[j];
+      if (link.above < known_ && velocity_[link.above] == link.iv) break;
       first = link.above;
       for (int k = 0; k < link.nv; ++k) {
         velocity_[first + k] = link.iv + k;
@@ -48,11 +51,12 @@ class Path {
         }
       }
     }
-    for (int t = first / width * width; width > 1 && t < m_.links[i].above + m_.links[i].nv; t += width) {
+    for (int t = first / width * width; width > 1 && t < end; t += width) {
       bool consecutive = true;
       for (int l = 1; l < width; ++l) consecutive = consecutive && velocity_[t + l] == velocity_[t] + l;
       consecutive_[t / width] = consecutive;
     }
+    if (first < end) known_ = end;
   }
   // Columns t, t + 1, ... of the path, t a multiple of the width.
   TORSOR_INLINE std::conditional_t<width == 1, const Column<V>&, Column<V>> at(int t) const {
@@ -66,24 +70,26 @@ class Path {
       return e;
     }
   }
-  // Writes what belongs to them, as far as the first `count` columns of the path, into a row, or a column, of a matrix.
-  TORSOR_INLINE void put_row(const V& x, int t, int count, S* row) const {
+  int velocity(int t) const { return velocity_[t]; }
+  // Writes what belongs to them, as far as columns `from` to `count` of the path, into a row, or a column, of a matrix.
+  TORSOR_INLINE void put_row(const V& x, int t, int count, S* row, int from = 0) const {
     if constexpr (width == 1) {
       if (t < count) row[velocity_[t]] = x;
-    } else if (t + width <= count && consecutive_[t / width]) {
+    } else if (t >= from && t + width <= count && consecutive_[t / width]) {
       store(x, row + velocity_[t]);
     } else {
-      for (int l = 0; l < width && t + l < count; ++l) row[velocity_[t + l]] = x.lane(l);
+      for (int l = t < from ? from - t : 0; l < width && t + l < count; ++l) row[velocity_[t + l]] = x.lane(l);
     }
   }
-  TORSOR_INLINE void put_column(const V& x, int t, int count, S* column, int stride) const {
+  TORSOR_INLINE void put_column(const V& x, int t, int count, S* column, int stride, int from = 0) const {
     if constexpr (width == 1) {
       if (t < count) column[velocity_[t] * stride] = x;
-    } else if (t + width <= count) {
+    } else if (t >= from && t + width <= count) {
 #pragma GCC unroll 8
       for (int l = 0; l < width; ++l) column[velocity_[t + l] * stride] = x.x[l];
     } else {
-      for (int l = 0; t + l < count; ++l) column[velocity_[t + l] * stride] = x.lane(l);
+      for (int l = t < from ? from - t : 0; l < width && t + l < count; ++l)
+        column[velocity_[t + l] * stride] = x.lane(l);
     }
   }
 
@@ -99,6 +105,7 @@ class Path {
   const Column<S>* columns_;
   std::size_t step_;
   int stride_;
+  int known_ = 0;       // so many columns are put down
   int* velocity_;       // along the path
   bool* consecutive_;   // whether those of a group are
   S* parts_ = nullptr;  // the columns along the path, group by group, number by number

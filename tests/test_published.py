@@ -211,3 +211,23 @@ def test_reference_derivatives(name):
     close(g.v, w @ data["dqdd_dqd"], tol)
     t = ts.inverse_dynamics_tangent(model, q, v, a, dq=dq, dv=dv)
     close(t.dtau, data["dtau_dq"] @ dq + data["dtau_dqd"] @ dv, tol)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_reference_second_derivatives(name):
+    data, model, q, v, a = read(name)
+    tol = 1e-11  # as above
+    H = ts.inverse_dynamics_hessians(model, q, v, a)
+    close(H.d2tau_dqdq, data["d2tau_dq"], tol)
+    close(H.d2tau_dqdv, data["d2tau_cross"], tol)
+    close(H.d2tau_dvdv, data["d2tau_dqd"], tol)
+    close(H.d2tau_dadq, data["dM_dq"], tol)
+    H = ts.forward_dynamics_hessians(model, q, v, data["tau"])
+    close(H.d2a_dqdq, data["d2qdd_dqdq"], tol)
+    close(H.d2a_dqdv, data["d2qdd_dqdqd"], tol)
+    close(H.d2a_dvdv, data["d2qdd_dqddqd"], tol)
+    close(H.d2a_dtaudq, data["d2qdd_dtaudq"], tol)
+    w = np.random.default_rng(0).standard_normal(model.nv)
+    H = ts.forward_dynamics_hessians(model, q, v, data["tau"], contract=w)
+    close(H.d2a_dqdq, np.einsum("i,ijk->jk", w, data["d2qdd_dqdq"]), tol)
+    close(H.da_dq, w @ data["dqdd_dq"], tol)

@@ -37,6 +37,15 @@ from torsor.dynamics import (
     momentum,
     potential_energy,
 )
+from torsor.hessians import (
+    ContractedForwardDynamicsHessians,
+    ContractedInverseDynamicsHessians,
+    ForwardDynamicsHessians,
+    InverseDynamicsHessians,
+    christoffel_symbols,
+    forward_dynamics_hessians,
+    inverse_dynamics_hessians,
+)
 from torsor.inertia import Inertia
 from torsor.joints import (
     Composite,
@@ -85,12 +94,16 @@ from torsor.kinematics_derivatives import (
 from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
 from torsor.spatial import SE3
 from torsor.tangents import (
+    ForwardDynamicsDerivativesTangent,
     ForwardDynamicsTangent,
     HybridDynamicsTangent,
+    InverseDynamicsDerivativesTangent,
     InverseDynamicsTangent,
     ModelDirection,
+    forward_dynamics_derivatives_tangent,
     forward_dynamics_tangent,
     hybrid_dynamics_tangent,
+    inverse_dynamics_derivatives_tangent,
     inverse_dynamics_tangent,
 )
 
@@ -214,4 +227,15 @@ __all__ = [
     "centroidal_momentum_derivatives",
     "maximal_jacobian_derivatives",
     "point_hessian",
+    "ContractedForwardDynamicsHessians",
+    "ContractedInverseDynamicsHessians",
+    "ForwardDynamicsDerivativesTangent",
+    "ForwardDynamicsHessians",
+    "InverseDynamicsDerivativesTangent",
+    "InverseDynamicsHessians",
+    "christoffel_symbols",
+    "forward_dynamics_derivatives_tangent",
+    "forward_dynamics_hessians",
+    "inverse_dynamics_derivatives_tangent",
+    "inverse_dynamics_hessians",
 ]

@@ -13,6 +13,12 @@ from torsor.derivatives import (
     InverseDynamicsDerivatives,
     InverseDynamicsGradient,
 )
+from torsor.hessians import (
+    ContractedForwardDynamicsHessians,
+    ContractedInverseDynamicsHessians,
+    ForwardDynamicsHessians,
+    InverseDynamicsHessians,
+)
 from torsor.kinematics_derivatives import (
     BodyAccelerationsDerivatives,
     BodyVelocitiesDerivatives,
@@ -20,8 +26,10 @@ from torsor.kinematics_derivatives import (
     MaximalJacobianDerivatives,
 )
 from torsor.tangents import (
+    ForwardDynamicsDerivativesTangent,
     ForwardDynamicsTangent,
     HybridDynamicsTangent,
+    InverseDynamicsDerivativesTangent,
     InverseDynamicsTangent,
 )
 
@@ -171,6 +179,36 @@ def hybrid_dynamics_tangent(
     threads: Any,
     /,
 ) -> HybridDynamicsTangent: ...
+def inverse_dynamics_derivatives_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> InverseDynamicsDerivativesTangent: ...
+def forward_dynamics_derivatives_tangent(
+    model: Any,
+    q: Any,
+    v: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> ForwardDynamicsDerivativesTangent: ...
 def body_velocities_derivatives(
     model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
 ) -> BodyVelocitiesDerivatives: ...
@@ -184,3 +222,15 @@ def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, thre
 def momentum_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
 ) -> CentroidalMomentumDerivatives: ...
+def inverse_dynamics_hessians(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> InverseDynamicsHessians: ...
+def inverse_dynamics_hessians_contracted(
+    model: Any, q: Any, v: Any, a: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ContractedInverseDynamicsHessians: ...
+def forward_dynamics_hessians(
+    model: Any, q: Any, v: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ForwardDynamicsHessians: ...
+def forward_dynamics_hessians_contracted(
+    model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ContractedForwardDynamicsHessians: ...

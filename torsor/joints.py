@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
-from torsor import _core, _errors, spatial
+from torsor import _check, _core, _errors, spatial
 from torsor._core import Model as CoreModel
 
 if TYPE_CHECKING:
@@ -578,8 +578,9 @@ class CustomJoint(Joint):
     Derive a class with an attribute `dofs` (that n) and the methods `T`, `S`, `dS` and `d2S`; the rest follows from
     them. Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n,
     n, n). Set `batched = True` when they also take (..., n), which spares a loop in Python. They must be written
-    without abs, conj or comparisons of complex numbers if complex steps are to go through them. `testing.check_joint`
-    checks them all.
+    without abs, conj or comparisons of complex numbers: second derivatives of dynamics have third derivatives of S,
+    which come from a complex step through `d2S`, and so do derivatives of first ones along a direction.
+    `testing.check_joint` checks them all.
 
     To be sent to other processes and compared, an instance needs what Python asks for: to be picklable, and `__eq__`.
     The methods run under the interpreter lock, for a few states at a time: such a joint is far slower than a built-in
@@ -621,6 +622,13 @@ class CustomJoint(Joint):
 
     def _evaluate(self, q: NDArray[Any], level: int) -> NDArray[Any]:
         """T, S, dS and, at level 3, d2S of the rows of q, flat, one row for each: what the core asks for."""
+        token = _check.complex_allowed.set(_check.complex_allowed.get() or q.dtype.kind == "c")
+        try:
+            return self._evaluate_parts(q, level)
+        finally:
+            _check.complex_allowed.reset(token)
+
+    def _evaluate_parts(self, q: NDArray[Any], level: int) -> NDArray[Any]:
         n = q.shape[1]
         parts = [(self.T, (4, 4)), (self.S, (6, n)), (self.dS, (6, n, n)), (self.d2S, (6, n, n, n))]
         out = []

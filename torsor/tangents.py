@@ -14,6 +14,7 @@ import numpy as np
 
 from torsor import _core, spatial
 from torsor._check import axes, listed, record_of
+from torsor.derivatives import _wanted
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Chain, Composite, CustomJoint, Joint, SplineCurve
 from torsor.model import Model, compile_tree, require_model
@@ -149,6 +150,30 @@ class HybridDynamicsTangent(NamedTuple):
     dtau: FloatArray
 
 
+@record_of("inverse_dynamics_derivatives_tangent")
+class InverseDynamicsDerivativesTangent(NamedTuple):
+    """The first derivatives of tau and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+
+    dtau_dq: FloatArray
+    dtau_dv: FloatArray
+    dtau_da: FloatArray
+    ddtau_dq: FloatArray
+    ddtau_dv: FloatArray
+    ddtau_da: FloatArray
+
+
+@record_of("forward_dynamics_derivatives_tangent")
+class ForwardDynamicsDerivativesTangent(NamedTuple):
+    """The first derivatives of a and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+
+    da_dq: FloatArray
+    da_dv: FloatArray
+    da_dtau: FloatArray
+    dda_dq: FloatArray
+    dda_dv: FloatArray
+    dda_dtau: FloatArray
+
+
 def inverse_dynamics_tangent(
     model: Model,
     q: ArrayLike,
@@ -225,3 +250,62 @@ def hybrid_dynamics_tangent(
     a = rest if a is None else a
     tau = rest if tau is None else tau
     return _core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
+
+
+def inverse_dynamics_derivatives_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    da: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: InverseDynamicsDerivativesTangent | None = None,
+    threads: int = 1,
+    outputs: Sequence[str] | None = None,
+) -> InverseDynamicsDerivativesTangent:
+    """The matrices of `inverse_dynamics_derivatives` and their derivatives along (dq, dv, da, df_ext,
+    model_direction); what is left out is zero.
+
+    `ddtau_dq` along dq is `inverse_dynamics_hessians(...).d2tau_dqdq @ dq`. `outputs` names the ones to compute.
+    """
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "direction": _dual_model(model, model_direction),
+        "wanted": _wanted(InverseDynamicsDerivativesTangent._fields, outputs),
+    }
+    return _core.inverse_dynamics_derivatives_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
+
+
+def forward_dynamics_derivatives_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    dtau: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: ForwardDynamicsDerivativesTangent | None = None,
+    threads: int = 1,
+    outputs: Sequence[str] | None = None,
+) -> ForwardDynamicsDerivativesTangent:
+    """The matrices of `forward_dynamics_derivatives` and their derivatives along (dq, dv, dtau, df_ext,
+    model_direction); what is left out is zero. `outputs` names the ones to compute."""
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "direction": _dual_model(model, model_direction),
+        "wanted": _wanted(ForwardDynamicsDerivativesTangent._fields, outputs),
+    }
+    return _core.forward_dynamics_derivatives_tangent(
+        model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads
+    )
