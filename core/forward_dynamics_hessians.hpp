@@ -47,8 +47,8 @@ class ForwardSecondOrder {
     const int nv = m_.nv, each = padded<S>(nv);
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < each; ++c) in_[k * each + c] = c < nv ? X[k * stride + c] : S(0.0);
-    inverse_->reduce_negated(in_, each);
-    inverse_->expand(arena_, in_, each, &out_);
+
+    inverse_->multiply_negated(arena_, in_, each, &out_);
     for (int k = 0; k < nv; ++k)
       for (int c = 0; c < nv; ++c) X[k * stride + c] = out_[k * nv + c];
   }
