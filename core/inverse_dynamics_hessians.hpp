@@ -134,6 +134,23 @@ template <class S>
 struct FixedRow {
   Force<S> A, V, U;
 };
+// The same for several columns at a time.
+template <class S>
+TORSOR_INLINE decltype(auto) lifted(const FixedRow<S>& r) {
+  using V = Wide<S>;
+  if constexpr (std::is_same_v<V, S>)
+    return (r);
+  else
+    return FixedRow<V>{lift<V>(r.A), lift<V>(r.V), lift<V>(r.U)};
+}
+template <class S>
+TORSOR_INLINE decltype(auto) lifted(const VirtualRow<S>& r, bool lags) {
+  using V = Wide<S>;
+  if constexpr (std::is_same_v<V, S>)
+    return (r);
+  else
+    return VirtualRow<V>{lift<V>(r.C), lags ? lift<V>(r.W) : zero_force<V>(), lift<V>(r.B), lift<V>(r.D)};
+}
 template <class S>
 FixedRow<S> fixed_row(const SecondOrder<S>& s, int i, int j) {
   const auto& b = s.all.bodies[i];
@@ -165,14 +182,13 @@ enum class Moves { root, still, any };
 // orders, and d/dv_k dL/dv_j is the mean of what is written here for both. turn(t, c): what A, V and U of the row are multiplied
 // with for column c, at t on the path.
 template <bool own, Moves moves, class S, class Turn>
-TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, const Above<S>& above, const Turn& turn,
-                        int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H, bool all) {
+TORSOR_INLINE void pair(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>>& row, const Above<S>& above,
+                        const Turn& turn, int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H,
+                        bool all) {
   using V = Wide<S>;
   if (from >= to) return;
   const auto& path = above.columns;
-  const Force<V> C = lift<V>(row.C), W = lags ? lift<V>(row.W) : zero_force<V>();
-  const Vec3<V> B = lift<V>(row.B), D = lift<V>(row.D);
-  const Force<V> Aq = lift<V>(fixed.A), Av = lift<V>(fixed.V), Aa = lift<V>(fixed.U);
+  const auto& [C, W, B, D] = row;
   for (int t = from / path.width * path.width; t < to; t += path.width) {
     const auto c = path.at(t);
     V qq, qv(0.0), vq(0.0), aq(0.0), qa(0.0);
@@ -189,9 +205,9 @@ TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, cons
     if constexpr (moves == Moves::still) vq = dot(c.Psidot.w, D);
     if constexpr (moves == Moves::any) {
       const Motion<V> Theta = turn(t, c);
-      qq += dot(Theta, Aq);
-      vq = dot_add(c.Psidot.w, D, dot(Theta, Av));
-      aq = dot(Theta, Aa);
+      qq += dot(Theta, fixed.A);
+      vq = dot_add(c.Psidot.w, D, dot(Theta, fixed.V));
+      aq = dot(Theta, fixed.U);
     }
     // into row j and column j
     S e[6][path.width];
@@ -220,7 +236,31 @@ TORSOR_INLINE void pair(const FixedRow<S>& fixed, const VirtualRow<S>& row, cons
         if (!own) H.aq[kj] = e[5][l];
       }
     };
-    if (path.width == 1 || (t >= from && t + path.width <= to)) {
+    if (!own && path.width > 1 && t >= from && t + path.width <= to && path.consecutive(t)) {
+      const std::size_t k = path.velocity(t), jk = j * nv + k;
+      S* column = nullptr;
+      const auto put_column = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
+        column = X + k * nv + j;
+#pragma GCC unroll 8
+        for (int l = 0; l < path.width; ++l, column += nv) *column = reinterpret_cast<const S*>(&x)[l];
+      };
+      if (all || H.qq != nullptr) {
+        store(qq, H.qq + jk);
+        put_column(qq, H.qq);
+      }
+      if (all || H.qv != nullptr) {
+        store(qv, H.qv + jk);
+        if (moves != Moves::root) put_column(vq, H.qv);
+      }
+      if (all || H.vv != nullptr) {
+        store(vv, H.vv + jk);
+        put_column(vv, H.vv);
+      }
+      if (all || H.aq != nullptr) {
+        if (moves == Moves::any) store(aq, H.aq + jk);
+        put_column(qa, H.aq);
+      }
+    } else if (path.width == 1 || (t >= from && t + path.width <= to)) {
 #pragma GCC unroll 8
       for (int l = 0; l < path.width; ++l) put(l);
     } else {
@@ -242,8 +282,8 @@ void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* 
   const int end = link.above + link.nv, last = single ? end : link.above;
   const int root = std::min(above.root[i], last), still = std::max(root, std::min(turning, last));
   for (int j = 0; j < link.nv; ++j) {
-    const FixedRow<S>& f = fixed[j];
-    const VirtualRow<S>& r = rows[j];
+    const auto& f = lifted(fixed[j]);
+    const auto& r = lifted(rows[j], lags);
     const int row = link.iv + j;
     if (on_world)
       pair<true, Moves::root>(f, r, above, turn, last, end, lags, nv, row, H, all);

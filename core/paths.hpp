@@ -31,8 +31,6 @@ class Path {
       for (int t = 0; t < stride_; ++t) velocity_[t] = -1;
     }
   }
-  // Forgets where it is: for columns that have changed.
-  void reset() { known_ = 0; }
   // Goes to body i, and puts down the columns that were not on the path before. Least work if bodies come in their order or in
   // its reverse.
   void enter(int i) {
@@ -71,25 +69,25 @@ class Path {
     }
   }
   int velocity(int t) const { return velocity_[t]; }
-  // Writes what belongs to them, as far as columns `from` to `count` of the path, into a row, or a column, of a matrix.
-  TORSOR_INLINE void put_row(const V& x, int t, int count, S* row, int from = 0) const {
+  bool consecutive(int t) const { return consecutive_[t / width]; }
+  // Writes what belongs to them, as far as the first `count` columns of the path, into a row, or a column, of a matrix.
+  TORSOR_INLINE void put_row(const V& x, int t, int count, S* row) const {
     if constexpr (width == 1) {
       if (t < count) row[velocity_[t]] = x;
-    } else if (t >= from && t + width <= count && consecutive_[t / width]) {
+    } else if (t + width <= count && consecutive_[t / width]) {
       store(x, row + velocity_[t]);
     } else {
-      for (int l = t < from ? from - t : 0; l < width && t + l < count; ++l) row[velocity_[t + l]] = x.lane(l);
+      for (int l = 0; l < width && t + l < count; ++l) row[velocity_[t + l]] = x.lane(l);
     }
   }
-  TORSOR_INLINE void put_column(const V& x, int t, int count, S* column, int stride, int from = 0) const {
+  TORSOR_INLINE void put_column(const V& x, int t, int count, S* column, int stride) const {
     if constexpr (width == 1) {
       if (t < count) column[velocity_[t] * stride] = x;
-    } else if (t >= from && t + width <= count) {
+    } else if (t + width <= count) {
 #pragma GCC unroll 8
       for (int l = 0; l < width; ++l) column[velocity_[t + l] * stride] = x.x[l];
     } else {
-      for (int l = t < from ? from - t : 0; l < width && t + l < count; ++l)
-        column[velocity_[t + l] * stride] = x.lane(l);
+      for (int l = 0; l < width && t + l < count; ++l) column[velocity_[t + l] * stride] = x.lane(l);
     }
   }
 
