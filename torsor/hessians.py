@@ -84,8 +84,6 @@ class ContractedForwardDynamicsHessians(NamedTuple):
 
 
 def _options(f_ext_frame: str, fields: tuple[str, ...], outputs: Sequence[str] | None) -> object:
-    if outputs is None and f_ext_frame == "body":
-        return "body"
     return {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": _wanted(fields, outputs)}
 
 
@@ -144,10 +142,11 @@ def inverse_dynamics_hessians(
     -------
     InverseDynamicsHessians, or ContractedInverseDynamicsHessians with `contract`
     """
+    plain = outputs is None and f_ext_frame == "body"
     if contract is None:
-        options = _options(f_ext_frame, InverseDynamicsHessians._fields, outputs)
+        options = "body" if plain else _options(f_ext_frame, InverseDynamicsHessians._fields, outputs)
         return _core.inverse_dynamics_hessians(model, q, v, a, f_ext, options, out, threads)
-    options = _options(f_ext_frame, ContractedInverseDynamicsHessians._fields, outputs)
+    options = "body" if plain else _options(f_ext_frame, ContractedInverseDynamicsHessians._fields, outputs)
     return _core.inverse_dynamics_hessians_contracted(model, q, v, a, contract, f_ext, options, out, threads)
 
 
@@ -205,10 +204,11 @@ def forward_dynamics_hessians(
     -------
     ForwardDynamicsHessians, or ContractedForwardDynamicsHessians with `contract`
     """
+    plain = outputs is None and f_ext_frame == "body"
     if contract is None:
-        options = _options(f_ext_frame, ForwardDynamicsHessians._fields, outputs)
+        options = "body" if plain else _options(f_ext_frame, ForwardDynamicsHessians._fields, outputs)
         return _core.forward_dynamics_hessians(model, q, v, tau, f_ext, options, out, threads)
-    options = _options(f_ext_frame, ContractedForwardDynamicsHessians._fields, outputs)
+    options = "body" if plain else _options(f_ext_frame, ContractedForwardDynamicsHessians._fields, outputs)
     return _core.forward_dynamics_hessians_contracted(model, q, v, tau, contract, f_ext, options, out, threads)
 
 
