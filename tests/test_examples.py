@@ -3,9 +3,11 @@
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import torsor.demo
+from torsor.testing import complex_step
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
@@ -19,6 +21,32 @@ def test_examples_are_numbered_without_gaps():
 def test_example_runs(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
+
+
+def test_newton_is_quadratic_on_a_trajectory_and_gauss_newton_is_not():
+    example = runpy.run_path(str(next(path for path in EXAMPLES if "newton" in path.stem)))
+    newton, gauss_newton = (np.array(example[name]) for name in ("newton", "gauss_newton"))
+    assert newton[0] == gauss_newton[0]
+
+    # One constant holds over nine decades, however small the error; the last norm is rounding.
+    assert newton[-1] < 1e-9
+    assert len(newton) - 1 == 5  # steps, as the README says
+    constants = newton[1:-1] / newton[:-2] ** 2
+    assert newton[-2] < 1e-6
+    assert constants.max() < 0.01
+    assert constants.max() < 5 * constants.min()
+
+    # Gauss-Newton comes to the same minimum, by the factor that the eigenvalues predict.
+    assert gauss_newton[-1] < 1e-9
+    assert len(gauss_newton) - 1 > 60
+    assert example["rate"] > 0.7
+    np.testing.assert_allclose(gauss_newton[-10:] / gauss_newton[-11:-1], example["rate"], atol=0.02)
+
+    # Away from the minimum, where the term that Gauss-Newton leaves out is not small.
+    x = 0.3 * np.random.default_rng(0).standard_normal(example["x"].shape)
+    step = complex_step(example["gradient"], x)
+    np.testing.assert_allclose(example["hessian"](x, exact=True), step, rtol=0, atol=1e-12 * np.abs(step).max())
+    assert np.abs(example["hessian"](x, exact=False) - step).max() > 0.1 * np.abs(step).max()
 
 
 def test_demo_prints_a_tree_and_results(monkeypatch, capsys):
