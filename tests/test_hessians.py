@@ -531,7 +531,8 @@ def test_memory_of_the_contracted_form():
         ts.forward_dynamics_hessians(model, q, v, a, contract=w)
         print(one, peak() - start)
     """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    script = f"import sys; sys.path[:] = {sys.path!r}\n" + textwrap.dedent(script)  # the same package as here
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     one, eight = map(int, run.stdout.split())  # kilobytes
     assert one < 30_000 and eight < 8 * 30_000
 
