@@ -188,9 +188,9 @@ class TreeInverse {
       first -= link.nv;
       const Scale<S> scale = subtree_scale(all.bodies[i]);
       const Model::Body& body = m_.bodies[i];
-      const auto local = [&](int k) { return shift(all.columns[k].S_, all.bodies[i].p); };
-      Motion<S> largest = local(link.iv);
-      for (int k = link.iv + 1; body.general >= 0 && k < link.iv + link.nv; ++k) largest = longer(largest, local(k));
+      Motion<S> largest = all.columns[link.iv].S_;
+      for (int k = link.iv + 1; body.general >= 0 && k < link.iv + link.nv; ++k)
+        largest = longer(largest, all.columns[k].S_);
       for (int j = link.nv - 1; j >= 0; --j) {
         const int k = link.iv + j, diagonal = link.above + j;
         S* own = L + k * stride_;
@@ -204,7 +204,8 @@ class TreeInverse {
         }
         D_[k] = held(k) ? S(0.0) : own[diagonal];
         if (!held(k))
-          note_singular(arena, is_singular<Screw<double>>(D_[k], scale, body.general >= 0 ? largest : local(k)),
+          note_singular(arena,
+                        is_singular<Screw<double>>(D_[k], scale, body.general >= 0 ? largest : all.columns[k].S_),
                         body.joint);
         Dinv_[k] = held(k) ? S(0.0) : S(1.0) / D_[k];
         const V inverse(Dinv_[k]);
@@ -212,12 +213,8 @@ class TreeInverse {
       }
     }
   }
-  // The inertia of a subtree as a whole, about its body's origin.
-  static Scale<S> subtree_scale(const DerivativeBody<S>& b) {
-    const Sym3<S>& J = b.I.J;
-    const S angular = J.xx + J.yy + J.zz + S(2.0) * (b.I.m * dot(b.p, b.p) - S(2.0) * dot(b.p, b.I.h));
-    return {angular, S(3.0) * b.I.m};
-  }
+  // What pivots are measured by: the inertia of a subtree as a whole, about the point of the tree, where they are rounded.
+  static Scale<S> subtree_scale(const DerivativeBody<S>& b) { return {b.I.J.xx + b.I.J.yy + b.I.J.zz, S(3.0) * b.I.m}; }
   // W = L^-1, with its diagonal of ones and zeros beyond it.
   void invert(const S* L) const {
     for (int k = 0; k < m_.nv * stride_; ++k) W_[k] = S(0.0);

@@ -948,3 +948,22 @@ def test_models_that_do_not_move(name, bodies):
         none = np.zeros((*batch, 0))
         result = f(model, none, none, none, f_ext=np.ones((bodies, 6)), threads=2, **more)
         assert all(x.shape == (*batch, 0, 0) for x in result)
+
+
+@pytest.mark.parametrize("length", [0.05, 1.0, 10.0])
+def test_a_mass_on_the_axis_of_a_joint_far_from_the_root_is_singular(length):
+    rng = np.random.default_rng(1)
+    builder = ts.ModelBuilder("arm")
+    parent = "world"
+    for name in ("upper", "lower", "hand"):
+        placement = ts.SE3.translation(length if parent != "world" else 0.0, 0.0, 0.0)
+        builder.add_body(name, parent, ts.Revolute(rng.standard_normal(3)), placement, testing.random_inertia(rng))
+        parent = name
+    axis = rng.standard_normal(3)
+    mass = ts.Inertia.point(0.7, 0.3 * axis)
+    builder.add_body("drill", parent, ts.Revolute(axis), ts.SE3.translation(length, 0.0, 0.0), mass)
+    model = builder.build()
+    q, v, tau = rng.standard_normal((3, model.nv))
+    for solve in (ts.forward_dynamics_derivatives, ts.forward_dynamics_hessians):
+        with pytest.raises(ts.SingularMassMatrixError, match="'drill'"):
+            solve(model, q, v, tau)
