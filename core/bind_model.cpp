@@ -18,6 +18,7 @@ void bind_kinematics(nb::module_& module);
 void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
 void bind_reverse(nb::module_& module);
+void bind_simulation(nb::module_& module);
 void bind_tangents(nb::module_& module);
 
 namespace {
@@ -319,5 +320,6 @@ NB_MODULE(_core, module) {
   bind_kinematics_derivatives(module);
   bind_momentum(module);
   bind_reverse(module);
+  bind_simulation(module);
   bind_tangents(module);
 }
