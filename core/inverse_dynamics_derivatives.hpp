@@ -185,12 +185,10 @@ WorldWrench<S>* world_wrenches(const Model& m, Arena& arena, const DerivativeBod
   return wrenches;
 }
 
-// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+// I, 2 B and f of each body by itself.
 template <class S>
-WorldWrench<S>* sum_subtrees(const Model& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
-  const int n = m.n();
-  for (int i = 0; i < n; ++i) {
+void body_terms(const Model& m, DerivativeBody<S>* bodies) {
+  for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.massless) {
@@ -203,6 +201,25 @@ WorldWrench<S>* sum_subtrees(const Model& m, Arena& arena, DerivativeBody<S>* bo
       b.f = b.I * b.a + cross(b.v, Force<S>{b.B.n, b.B.f});
     }
   }
+}
+// Sums of them over subtrees, and of wrenches that lag behind, if any.
+template <class S>
+void add_to_parents(const Model& m, DerivativeBody<S>* bodies, WorldWrench<S>* wrenches) {
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    bodies[p].I += bodies[i].I;
+    bodies[p].B += bodies[i].B;
+    bodies[p].f += bodies[i].f;
+    if (wrenches != nullptr) wrenches[p] += wrenches[i];
+  }
+}
+
+// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+template <class S>
+WorldWrench<S>* sum_subtrees(const Model& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+  body_terms(m, bodies);
   WorldWrench<S>* wrenches = nullptr;
   if (f_ext != nullptr && axes == 0) {
     for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
@@ -212,19 +229,12 @@ WorldWrench<S>* sum_subtrees(const Model& m, Arena& arena, DerivativeBody<S>* bo
     });
   } else if (f_ext != nullptr) {
     wrenches = world_wrenches(m, arena, bodies, f_ext, axes);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < m.n(); ++i) {
       bodies[i].f.n -= wrenches[i].F.n;
       bodies[i].f.f -= wrenches[i].F.f;
     }
   }
-  for (int i = n - 1; i >= 0; --i) {
-    const int p = m.links[i].parent;
-    if (p < 0) continue;
-    bodies[p].I += bodies[i].I;
-    bodies[p].B += bodies[i].B;
-    bodies[p].f += bodies[i].f;
-    if (wrenches != nullptr) wrenches[p] += wrenches[i];
-  }
+  add_to_parents(m, bodies, wrenches);
   return wrenches;
 }
 
