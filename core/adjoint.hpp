@@ -135,7 +135,7 @@ inline bool step_derivatives(Worker& w, const Scheme& scheme, double t, const Co
 struct Sensitivities {
   double *q, *v;                    // steps + 1 rows of nv: of the loss on each row; then of all that follows
   double* u;                        // as the controls; may be null
-  double *inertia, *placement, *gravity;
+  double *inertia, *placement, *gravity, *forces;
   double *previous_q, *previous_v;  // of what stood for the row before the first step, if anything did
 };
 
@@ -143,19 +143,23 @@ inline void add_transposed_product(int n, double s, const double* A, const doubl
   for (int i = 0; i < n; ++i) add_scaled(n, s * x[i], A + i * n, y);
 }
 
-// Adds -lambda . dr/dp at a node.
-inline void add_parameters(Worker& w, int node, const double* lambda, const Sensitivities& out) {
+// Adds -lambda . dr/dp at a node, t being the time there.
+inline void add_parameters(Worker& w, int node, double t, const double* lambda, const Sensitivities& out) {
   if (out.inertia == nullptr) return;
   const Model& m = w.scene.m;
   const int bodies = m.nframes();
+  const double *q = w.nodes.q(node), *v = w.nodes.v(node), *a = w.nodes.a(node);
   w.arena.reset();
   double *inertia = w.arena.get<double>(10 * bodies), *placement = w.arena.get<double>(6 * bodies),
          *gravity = w.arena.get<double>(3);
-  inverse_dynamics_vjp<double>(m, w.arena, w.nodes.q(node), w.nodes.v(node), w.nodes.a(node), lambda, nullptr, 0,
+  inverse_dynamics_vjp<double>(m, w.arena, q, v, a, lambda, nullptr, 0,
                                {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
   add_scaled(10 * bodies, -1.0, inertia, out.inertia);
   add_scaled(6 * bodies, -1.0, placement, out.placement);
   add_scaled(3, -1.0, gravity, out.gravity);
+  if (w.scene.forces == nullptr) return;
+  const Motions<double> all = motions(m, w.arena, q, v, a);
+  force_parameter_gradient(m, *w.scene.forces, w.arena, all, q, v, t, w.p, lambda, out.forces);
 }
 
 // From row `last` back to row `first`. `track` as it was run. False if a step cannot be repeated or a matrix is singular; `row`
@@ -212,7 +216,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
           apply(m, w.scene.quaternions, w.V, true, mu.data(), q_of(stage->other), true);
           add_scaled(nv, stage->w_of, force.data(), v_of(stage->other));
         }
-        add_parameters(w, stage->to, lambda.data(), out);
+        add_parameters(w, stage->to, at, lambda.data(), out);
       } else {
         if (!linearise_explicit(w, *stage, at)) return false;
         // gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
@@ -223,7 +227,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
         add_transposed_product(nv, -1.0, w.Aq.data(), lambda.data(), q0);
         add_scaled(nv, 1.0, v1, v0);
         add_transposed_product(nv, -1.0, w.Av.data(), lambda.data(), v0);
-        add_parameters(w, stage->from, lambda.data(), out);
+        add_parameters(w, stage->from, at, lambda.data(), out);
       }
       if (out.u != nullptr) {
         double* u = out.u + row * track.u_rows * nv;

@@ -67,9 +67,18 @@ struct Tracks {
   }
 };
 
+// The forces of a scene: their set, or None, and their parameters.
+struct Forces {
+  const ForceSet* set;
+  const double* p;
+  explicit Forces(nb::tuple t)
+      : set(t[0].is_none() ? nullptr : force_set(t[0])),
+        p(set == nullptr ? nullptr : data<const double>(t[1], set->parameters)) {}
+};
+
 // Calls work(worker, i) for all i below count, over threads.
 template <class F>
-void for_each_track(const Scene& scene, int64_t count, int threads, F&& work) {
+void for_each_track(const Scene& scene, const double* p, int64_t count, int threads, F&& work) {
   nb::gil_scoped_release release;
   std::atomic<int64_t> next{0};
   std::mutex mutex;
@@ -78,6 +87,7 @@ void for_each_track(const Scene& scene, int64_t count, int threads, F&& work) {
   in_parallel(count == 1 ? 1 : threads, [&] {
     try {
       Worker worker(scene);
+      worker.p = p;
       for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
         if (std::this_thread::get_id() == caller) check_signals();
         work(worker, i);
@@ -93,11 +103,12 @@ void for_each_track(const Scene& scene, int64_t count, int threads, F&& work) {
 
 // Runs the trajectories that are meant from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended, and in
 // error[i] what Newton's method had reached and should have.
-void simulate(nb::handle model, nb::tuple scheme_, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
+void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
               const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
               nb::handle threads) {
   const nb::object core = core_model(model);
-  const Scene scene{*nb::inst_ptr<Model>(core)};
+  const Forces forces(forces_);
+  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
   const Scheme scheme = read_scheme(scheme_);
   const Tracks tracks(scene.m, tracks_);
   const auto* first = data<const int64_t>(first_, tracks.count);
@@ -108,7 +119,7 @@ void simulate(nb::handle model, nb::tuple scheme_, double t0, nb::dict tracks_, 
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, kind});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  for_each_track(scene, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
     const Progress end = run(worker, scheme, t0, first[i], last, tracks.at(scene.m, i), limits);
     outcome[i] = static_cast<int>(end.outcome);
     row[i] = end.row;
@@ -119,10 +130,11 @@ void simulate(nb::handle model, nb::tuple scheme_, double t0, nb::dict tracks_, 
 
 // Takes the trajectories that are meant back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or
 // (-1, -1).
-std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple scheme_, double t0, nb::dict tracks_,
+std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_,
                                      nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
   const nb::object core = core_model(model);
-  const Scene scene{*nb::inst_ptr<Model>(core)};
+  const Forces forces(forces_);
+  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
   const Model& m = scene.m;
   const Scheme scheme = read_scheme(scheme_);
   const Tracks tracks(m, tracks_);
@@ -135,13 +147,15 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple scheme_, double
   auto *inertia = data<double>(out_["inertia"], batch * 10 * bodies),
        *placement = data<double>(out_["placement"], batch * 6 * bodies),
        *gravity = data<double>(out_["gravity"], batch * 3);
+  const int64_t parameters = forces.set == nullptr ? 0 : forces.set->parameters;
+  auto* force_gradient = data<double>(out_["forces"], batch * parameters);
   auto *previous_q = data<double>(out_["previous_q"], tracks.count * m.nv),
        *previous_v = data<double>(out_["previous_v"], tracks.count * m.nv);
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  for_each_track(scene, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
     const int64_t b = tracks.index[i];
     const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
     const Sensitivities out{q + b * rows,
@@ -150,6 +164,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple scheme_, double
                             part(inertia, b * 10 * bodies),
                             part(placement, b * 6 * bodies),
                             part(gravity, b * 3),
+                            part(force_gradient, b * parameters),
                             part(previous_q, i * m.nv),
                             part(previous_v, i * m.nv)};
     int64_t row = 0;
@@ -162,10 +177,11 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple scheme_, double
 
 // One step of each of `count` states and its derivatives. q, v, a: rows 0 (where it starts, or the row before that if `previous`),
 // 1, ... as in a trajectory of one or two steps. Returns the first state of which the step fails, or -1.
-int64_t step(nb::handle model, nb::tuple scheme_, double t, nb::dict tracks_, bool previous, nb::handle dq_,
+int64_t step(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t, nb::dict tracks_, bool previous, nb::handle dq_,
              nb::handle dv_, nb::handle threads) {
   const nb::object core = core_model(model);
-  const Scene scene{*nb::inst_ptr<Model>(core)};
+  const Forces forces(forces_);
+  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
   const Model& m = scene.m;
   const Scheme scheme = read_scheme(scheme_);
   const Tracks tracks(m, tracks_);
@@ -174,7 +190,7 @@ int64_t step(nb::handle model, nb::tuple scheme_, double t, nb::dict tracks_, bo
   const int64_t at = previous ? 1 : 0;
   if (tracks.steps != at + 1) throw std::invalid_argument("torsor: no such step");
   std::atomic<int64_t> failed{-1};
-  for_each_track(scene, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
     const Track track = tracks.at(m, i);
     // `run` leaves the nodes and stages of the step in the worker.
     const Progress end = run(worker, scheme, t - at * scheme.h, at, at + 1, track, {});
@@ -189,12 +205,12 @@ int64_t step(nb::handle model, nb::tuple scheme_, double t, nb::dict tracks_, bo
 }  // namespace
 
 void bind_simulation(nb::module_& module) {
-  module.def("simulate", simulate, nb::arg("model"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+  module.def("simulate", simulate, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
              nb::arg("threads"));
-  module.def("adjoint", adjoint, nb::arg("model"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+  module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
-  module.def("step", step, nb::arg("model"), nb::arg("scheme"), nb::arg("t"), nb::arg("tracks"), nb::arg("previous"),
+  module.def("step", step, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t"), nb::arg("tracks"), nb::arg("previous"),
              nb::arg("dq"), nb::arg("dv"), nb::arg("threads"));
 }
 

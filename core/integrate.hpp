@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "charts.hpp"
-#include "inverse_dynamics_derivatives.hpp"
+#include "forces.hpp"
 #include "mass_solve.hpp"
 
 namespace torsor {
@@ -27,7 +27,16 @@ struct Scheme {
 // What moves, and what is known about it beforehand.
 struct Scene {
   const Model& m;
+  const ForceSet* forces = nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
+  bool held = holds(forces);  // whether some forces are held in the world's axes
+
+  static bool holds(const ForceSet* set) {
+    if (set == nullptr) return false;
+    for (const BodyLaw& law : set->bodies)
+      if (law.kind == BodyLaw::aligned) return true;
+    return !set->points.empty();
+  }
 };
 
 // States on the way of a step. Node 0 is the row before, 1 the one that the step starts from.
@@ -108,6 +117,7 @@ struct Worker {
   std::vector<double> Aq, Av, M, H;
   std::vector<double> xi, x, s, r, delta, trial, correction, u, work, zero;
   std::vector<int> pivots;
+  const double* p = nullptr;         // parameters of the forces
   BlockDiagonal V1, V0, V, inverse;  // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
 };
@@ -116,18 +126,29 @@ struct Worker {
 struct Evaluation {
   Motions<double> all;
   const WorldWrench<double>* held;
+  const double *q, *v;
+  double t;
 };
 inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v, const double* a, double t,
                                     const double* u, double* r) {
-  const Model& m = w.scene.m;
-  (void)t;
+  const Scene& scene = w.scene;
+  const Model& m = scene.m;
   w.arena.reset();
-  Evaluation e{motions(m, w.arena, q, v, a), nullptr};
-  e.held = sum_subtrees<double>(m, w.arena, e.all.bodies, nullptr, 0);
+  const Motions<double> all = motions(m, w.arena, q, v, a);
+  body_terms(m, all.bodies);
+  ForceSums<double> sums{nullptr, nullptr, nullptr};
+  if (scene.forces != nullptr) {
+    sums = force_sums(m, *scene.forces, w.arena, all, q, v, t, w.p);
+    subtract_wrenches(m, all.bodies, sums);
+    if (!scene.held) sums.held = nullptr;
+  }
+  add_to_parents(m, all.bodies, sums.held);
   for (int i = 0; i < m.n(); ++i)
-    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
-      r[k] = dot(e.all.columns[k].S_, e.all.bodies[i].f) - u[k];
-  return e;
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+      r[k] = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      if (sums.tau != nullptr) r[k] -= sums.tau[k];
+    }
+  return {all, sums.held, q, v, t};
 }
 
 // A_q, A_v and M of the residual.
@@ -135,6 +156,8 @@ inline void linearise(Worker& w, const Evaluation& e) {
   const Model& m = w.scene.m;
   for (auto* matrix : {&w.Aq, &w.Av, &w.M}) std::fill(matrix->begin(), matrix->end(), 0.0);
   pair_columns(m, w.arena, e.all, e.held, 2, w.Aq.data(), w.Av.data(), w.M.data(), m.nv);
+  if (w.scene.forces != nullptr)
+    linearise_forces(m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, w.Aq.data(), w.Av.data(), m.nv);
 }
 
 // Control at a fraction of the step.
