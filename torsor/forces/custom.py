@@ -11,7 +11,7 @@ import numpy as np
 
 from torsor import spatial
 from torsor._check import listed
-from torsor.forces.force import Force
+from torsor.forces.force import Force, number
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class CustomForce(Force):
     """A force of the user's own, in reduced coordinates.
 
     Derive a class with the methods `value` and `derivatives`; `energy` if it has one; an attribute `p` (n,) and
-    `gradient` if it has parameters. Each takes one state. `value` must take complex arrays, and be written without
-    abs, conj or comparisons of complex numbers, if complex steps are to go through it; `testing.check_force` checks
-    them all.
+    `gradient` if it has parameters. Each takes one state. `value` and `energy` must take complex arrays, and be
+    written without abs, conj or comparisons of complex numbers, if complex steps are to go through them;
+    `testing.check_force` checks them all.
 
     The methods run under the interpreter lock, once for each evaluation: such a force is far slower than a built-in
     one.
@@ -46,7 +46,7 @@ class CustomForce(Force):
     def derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[ArrayLike, ArrayLike]:
         """(K, D), each (nv, nv): derivatives of the torques by q, in the tangent space, and by v."""
 
-    def energy(self, q: FloatArray, t: float, p: FloatArray) -> float:
+    def energy(self, q: Array, t: float, p: Array) -> Any:
         """The potential whose gradient is minus the torques at v = 0; 0 if there is none."""
         return 0.0
 
@@ -95,8 +95,8 @@ class CustomForce(Force):
         shape = (v.size, v.size)
         return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
 
-    def _energy(self, q: FloatArray, t: float, p: FloatArray) -> float:
-        return float(self.energy(q, t, p))
+    def _energy(self, q: Array, t: float, p: Array) -> Array:
+        return number(self.energy(q, t, p), q.dtype, "energy", self)
 
     def _gradient(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray, w: FloatArray) -> Array:
         return self._checked("gradient", self.gradient(q, v, t, p, w), p.shape, v.dtype)

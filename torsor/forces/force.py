@@ -174,3 +174,13 @@ def body_name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a body is named by a string, got {name!r}")
     return name
+
+
+def number(value: Any, dtype: Any, name: str, force: Force) -> FloatArray:
+    """What a user's function gave for a number, as an array (1,)."""
+    a = np.asarray(value)
+    if a.shape != () or not np.can_cast(a.dtype, dtype, "same_kind"):
+        raise ValueError(
+            f"{name} of {type(force).__name__} gave shape {a.shape} and dtype {a.dtype}, expected a number"
+        )
+    return np.array([a], dtype=dtype)

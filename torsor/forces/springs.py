@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.forces.force import Force, body_index, body_name, numbers, scalar
+from torsor.forces.force import Force, body_index, body_name, number, numbers, scalar
 from torsor.kinematics import point_positions
 from torsor.model import Model, require_model
 
@@ -278,10 +278,11 @@ class _Tension(Force):
             raise ValueError(f"the law of a {type(self).__name__} gave dtype {out.dtype}, expected {x.dtype}")
         return out.astype(x.dtype)
 
-    def _energy(self, l: float, p: Array) -> float:
+    def _energy(self, x: Array, p: Array) -> Array:
+        """The energy at the length x[0], in one array: what the core asks for."""
         if self.energy is None:
-            return 0.0
-        return float(self.energy(l, p) if p.size else self.energy(l))
+            return np.zeros(1, x.dtype)
+        return number(self.energy(x[0], p) if p.size else self.energy(x[0]), x.dtype, "the energy", self)
 
 
 @final
