@@ -36,10 +36,8 @@ class PythonSpringLaw final : public SpringLaw {
   void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const override {
     call(l, ldot, p, n, out);
   }
-  double energy(double l, const double* p, int n) const override {
-    nb::gil_scoped_acquire acquire;
-    return nb::cast<double>(spring_.attr("_energy")(l, new_array(p, n)));
-  }
+  double energy(double l, const double* p, int n) const override { return call(l, p, n); }
+  Complex energy(const Complex& l, const Complex* p, int n) const override { return call(l, p, n); }
   nb::object spring_;
 
  private:
@@ -48,6 +46,13 @@ class PythonSpringLaw final : public SpringLaw {
     nb::gil_scoped_acquire acquire;
     const T x[2] = {l, ldot};
     read_array(spring_.attr("_tension")(new_array(x, 2), new_array(p, n)), 3 + n, out);
+  }
+  template <class T>
+  T call(const T& l, const T* p, int n) const {
+    nb::gil_scoped_acquire acquire;
+    T energy;
+    read_array(spring_.attr("_energy")(new_array(&l, 1), new_array(p, n)), 1, &energy);
+    return energy;
   }
 };
 
@@ -69,10 +74,8 @@ class PythonForce final : public CustomForce {
     read_array(both[0], nv_ * nv_, K);
     read_array(both[1], nv_ * nv_, D);
   }
-  double energy(const double* q, double t, const double* p) const override {
-    nb::gil_scoped_acquire acquire;
-    return nb::cast<double>(force_.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)));
-  }
+  double energy(const double* q, double t, const double* p) const override { return call(q, t, p); }
+  Complex energy(const Complex* q, double t, const Complex* p) const override { return call(q, t, p); }
   void gradient(const double* q, const double* v, double t, const double* p, const double* w,
                 double* g) const override {
     if (n_ == 0) return;
@@ -87,6 +90,13 @@ class PythonForce final : public CustomForce {
   void call(const T* q, const T* v, double t, const T* p, T* tau) const {
     nb::gil_scoped_acquire acquire;
     read_array(force_.attr("_value")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)), nv_, tau);
+  }
+  template <class T>
+  T call(const T* q, double t, const T* p) const {
+    nb::gil_scoped_acquire acquire;
+    T energy;
+    read_array(force_.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)), 1, &energy);
+    return energy;
   }
   int nq_, nv_, n_;
 };
@@ -223,7 +233,7 @@ struct GeneralizedForcesDerivatives {
 
 struct ForceEnergies {
   static constexpr int inputs = 4, outputs = 1;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_lanes = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     state_slots(m, options, in);
     out[0] = {"energies", 1, {options.forces->forces}};
@@ -231,9 +241,9 @@ struct ForceEnergies {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     S* rest = arena.get<S>(m.nv);
-    for (int k = 0; k < m.nv; ++k) rest[k] = 0.0;
+    for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
     const auto all = motions(m, arena, in[0], in[1], rest, false);
-    force_energies(m, *options.forces, arena, all, in[0], in[1], *in[2], in[3], out[0]);
+    force_energies(m, *options.forces, arena, all, in[0], in[1], real_part(*in[2]), in[3], out[0]);
   }
 };
 

@@ -76,6 +76,7 @@ struct SpringLaw {
   virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
   virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
   virtual double energy(double l, const double* p, int n) const = 0;
+  virtual Complex energy(const Complex& l, const Complex* p, int n) const = 0;
 };
 // Forces on points of bodies that depend on where the points are and how they move.
 struct PointLaw {
@@ -95,6 +96,7 @@ struct CustomForce {
   virtual void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const = 0;
   virtual void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const = 0;
   virtual double energy(const double* q, double t, const double* p) const = 0;
+  virtual Complex energy(const Complex* q, double t, const Complex* p) const = 0;
   virtual void gradient(const double* q, const double* v, double t, const double* p, const double* w,
                         double* g) const = 0;
 };

@@ -17,7 +17,7 @@ struct ForceSums {
   WorldWrench<S>* held;  // by body: forces at its points, held in the world's axes
 };
 
-// The points of a law, or their forces: room for them in `arena`.
+// The points of a law.
 template <class S>
 ForcePoint<S>* force_points(const PointLaw& law, Arena& arena, const Motions<S>& all, const S* p) {
   auto* points = arena.get<ForcePoint<S>>(law.points.size());
@@ -222,10 +222,11 @@ inline Motions<double> generalized_forces_derivatives(const Model& m, const Forc
 }
 
 // The energy of each force; 0 for those without one.
-inline void force_energies(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all,
-                           const double* q, const double* v, double t, const double* p, double* energies) {
-  for (int i = 0; i < set.forces; ++i) energies[i] = 0.0;
-  for (const JointLaw& law : set.joints) energies[law.force] += joint_energy(JointForce<double>(m, law, q, v, p));
+template <class S>
+void force_energies(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
+                    double t, const S* p, S* energies) {
+  for (int i = 0; i < set.forces; ++i) energies[i] = S(0.0);
+  for (const JointLaw& law : set.joints) energies[law.force] += joint_energy(JointForce<S>(m, law, q, v, p));
   for (const PointLaw& law : set.points)
     energies[law.force] += point_energy(law, arena, force_points(law, arena, all, p), p, t);
   for (const CustomLaw& law : set.customs) energies[law.force] += law.custom->energy(q, t, p + law.offset);

@@ -123,19 +123,22 @@ inline void linearise_joint(const JointForce<double>& f, double* Aq, double* Av,
   }
 }
 
-inline double joint_energy(const JointForce<double>& f) {
-  double twice = 0.0;
+template <class S>
+S joint_energy(const JointForce<S>& f) {
+  S twice(0.0);
   const bool spring = f.law.kind == JointLaw::spring;
   for (int k = 0; k < f.body.nv && !f.rotates(); ++k) {
     const int side = f.law.kind == JointLaw::limits ? f.violated(k) : 0;
-    const double x = spring ? f.q[k] - f.p[f.law.rest + k] : side != 0 ? f.beyond(k, side) : 0.0;
-    if (x != 0.0) twice += f.stiffness(k) * x * x;
+    if (!spring && side == 0) continue;
+    const S x = spring ? f.q[k] - f.p[f.law.rest + k] : f.beyond(k, side);
+    twice += f.stiffness(k) * x * x;
   }
-  if (!spring || !f.rotates()) return 0.5 * twice;
-  const RotationSpring<double> rotation = f.rotation();
-  twice = dot(rotation.x, rotation.y);
-  if (f.body.kind == Kind::free) twice += dot(f.shift(), read3(f.q) - read3(f.p + f.law.rest));
-  return 0.5 * twice;
+  if (spring && f.rotates()) {
+    const RotationSpring<S> rotation = f.rotation();
+    twice = dot(rotation.x, rotation.y);
+    if (f.body.kind == Kind::free) twice += dot(f.shift(), read3(f.q) - read3(f.p + f.law.rest));
+  }
+  return S(0.5) * twice;
 }
 
 // Adds the gradient of w.tau.

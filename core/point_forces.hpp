@@ -256,30 +256,30 @@ inline void point_parameter_gradient(const PointLaw& law, Arena& arena, const Fo
   for (int k = 0; k < law.count; ++k) g[k] -= by_parameter[k] * rate;
 }
 
-inline double point_energy(const PointLaw& law, Arena& arena, const ForcePoint<double>* points, const double* p,
-                           double t) {
-  const double* x = p + law.offset;
+template <class S>
+S point_energy(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t) {
+  const S *x = p + law.offset, half(0.5);
   switch (law.kind) {
     case PointLaw::push: {  // (1.31)
-      Vec3<double> F;
-      point_forces<double>(law, arena, points, p, t, &F, nullptr, nullptr);
+      Vec3<S> F;
+      point_forces<S>(law, arena, points, p, t, &F, nullptr, nullptr);
       return -dot(F, points[0].x + points[0].origin);
     }
     case PointLaw::pull: {  // (1.41)
-      const Vec3<double> d = distance(points[0], points[1]);
-      return 0.5 * x[0] * dot(d, d);
+      const Vec3<S> d = distance(points[0], points[1]);
+      return half * x[0] * dot(d, d);
     }
     case PointLaw::contact: {
-      const GroundContact<double> contact(points[0], x);
-      return contact.touches ? 0.5 * contact.k * contact.d * contact.d : 0.0;
+      const GroundContact<S> contact(points[0], x);
+      return contact.touches ? half * contact.k * contact.d * contact.d : S(0.0);
     }
     default:
       break;
   }
-  const PointPath<double> path(arena, points, static_cast<int>(law.points.size()));
+  const PointPath<S> path(arena, points, static_cast<int>(law.points.size()));
   if (law.kind == PointLaw::tension) return law.law->energy(path.l, x, law.count);
-  const double stretch = path.l - x[2];
-  return law.kind == PointLaw::cable && stretch <= 0.0 ? 0.0 : 0.5 * x[0] * stretch * stretch / x[2];
+  const S stretch = path.l - x[2];
+  return law.kind == PointLaw::cable && !less(S(0.0), stretch) ? S(0.0) : half * x[0] * stretch * stretch / x[2];
 }
 
 }  // namespace torsor

@@ -13,6 +13,7 @@ from torsor.derivatives import (
     InverseDynamicsDerivatives,
     InverseDynamicsGradient,
 )
+from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.kinematics_derivatives import (
     BodyAccelerationsDerivatives,
     BodyVelocitiesDerivatives,
@@ -55,6 +56,23 @@ class DualModel:
         general: list[tuple[Any, ...]],
     ) -> None: ...
 
+class ForceSet:
+    def __init__(
+        self, model: Model, forces: int, parameters: int, parts: list[tuple[int, tuple[Any, ...]]]
+    ) -> None: ...
+
+def generalized_forces(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def generalized_forces_derivatives(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> GeneralizedForcesDerivatives: ...
+def force_energies(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def generalized_forces_vjp(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray]: ...
 def plus(model: Any, q: Any, dv: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
