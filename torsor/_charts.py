@@ -42,7 +42,7 @@ class ChartPart:
 class ChartSwitch:
     """A change of coordinates at a row of a trajectory.
 
-    `track` is the trajectory (flat index in the batch). `q` and `v` are the row's in the old coordinates; the row before
+    `track` is the trajectory (flat index in the batch). `q`, `v` and `a` are the row's in the old coordinates; the row before
     it, which integrators of two steps need too, is `previous_q` and `previous_v` in the new ones. `old` and `charts` are
     the charts before and after, for every joint that has any.
     """
@@ -53,6 +53,7 @@ class ChartSwitch:
     charts: tuple[str, ...]
     q: FloatArray
     v: FloatArray
+    a: FloatArray
     previous_q: FloatArray
     previous_v: FloatArray
 
@@ -147,7 +148,7 @@ def switch_charts(
 ) -> ChartSwitch:
     """Changes the coordinates of a row, in place, of all joints that are due; q, v, a: rows of one trajectory."""
     charts = list(old)
-    before_q, before_v = q[row].copy(), v[row].copy()
+    before_q, before_v, before_a = q[row].copy(), v[row].copy(), a[row].copy()
     previous_q, previous_v = q[row - 1].copy(), v[row - 1].copy()
     for k, part in enumerate(parts):
         iq, iv = slice(part.iq, part.iq + 3), slice(part.iv, part.iv + 3)
@@ -166,7 +167,7 @@ def switch_charts(
         x = q[row - 1, iq]
         previous_q[iq] = _carry(old[k], charts[k], x, moved)
         previous_v[iv] = _maps(old[k], charts[k], x, previous_q[iq], previous_v[iv])[0] @ v[row - 1, iv]
-    return ChartSwitch(track, row, old, tuple(charts), before_q, before_v, previous_q, previous_v)
+    return ChartSwitch(track, row, old, tuple(charts), before_q, before_v, before_a, previous_q, previous_v)
 
 
 def pull_back(
@@ -236,7 +237,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[ChartSwitch, ...]:
     out = []
     for k in range(len(arrays["row"])):
         strings = {n: tuple(arrays[n][k].tolist()) for n in ("old", "charts")}
-        vectors = {n: arrays[n][k] for n in ("q", "v", "previous_q", "previous_v")}
+        vectors = {n: arrays[n][k] for n in ("q", "v", "a", "previous_q", "previous_v")}
         out.append(ChartSwitch(int(arrays["track"][k]), int(arrays["row"][k]), **strings, **vectors))
     return tuple(out)
 

@@ -175,11 +175,13 @@ def adjoint(
             switch = mine.get(first)
             # The rows from `first` on are in these coordinates, and so is the end of the last step but where a switch follows.
             end = min(last, steps)
+            kept = {name: tracks[name][i, end].copy() for name in ("q", "v", "a")}
             if last in mine:
-                tracks["q"][i, last], tracks["v"][i, last] = mine[last].q, mine[last].v
+                for name in kept:
+                    tracks[name][i, last] = getattr(mine[last], name)
             before = sweep(variant, [i], first, end, switch)
-            if last in mine:
-                tracks["q"][i, last], tracks["v"][i, last] = q[i, last], v[i, last]
+            for name, row in kept.items():
+                tracks[name][i, end] = row
             if switch is not None and before is not None:
                 parts = trajectory._parts
                 _charts.pull_back(parts, switch, switch.q, switch.v, q[i, first], gq[i, first], gv[i, first])
@@ -189,7 +191,7 @@ def adjoint(
                 gv[i, first - 1] += before[1][0]
 
     def shaped(x: FloatArray | None) -> Any:
-        return None if x is None else x.reshape(*shape, *x.shape[1:])
+        return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
     of_forces = sums["forces"]
     return AdjointGradient(

@@ -367,7 +367,7 @@ def simulate(
 
     def trajectory(last: int, switches: Sequence[_charts.ChartSwitch]) -> Trajectory:
         def shaped(x: FloatArray) -> Any:
-            return x.reshape(*shape, *x.shape[1:])
+            return x.reshape((*shape, *x.shape[1:]))
 
         kept = None
         if u is not None:
