@@ -70,7 +70,7 @@ class Scene:
         for force in self.forces:
             out.append({})
             for name, value in force.parameters.items():
-                out[-1][name] = flat[..., at : at + value.size].reshape(*flat.shape[:-1], *value.shape)
+                out[-1][name] = flat[..., at : at + value.size].reshape((*flat.shape[:-1], *value.shape))
                 at += value.size
         return tuple(out)
 
