@@ -2,6 +2,7 @@
 // the same for all forces, so that a call can be made with other values of them.
 #pragma once
 #include <algorithm>
+#include <cmath>
 
 #include "model.hpp"
 
@@ -16,10 +17,11 @@ struct Table {
     double s;       // the part of the second
   };
   Place place(double t) const {
+    if (times.empty()) return {offset, offset, 0.0};
     const int rows = static_cast<int>(times.size());
     const int after = static_cast<int>(std::upper_bound(times.begin(), times.end(), t) - times.begin());
-    const int r = std::max(after - 1, 0), next = std::min(after, std::max(rows - 1, 0));
-    const double s = r < next ? (t - times[r]) / (times[next] - times[r]) : 0.0;
+    const int r = std::max(after - 1, 0), next = std::min(after, rows - 1);
+    const double s = std::isnan(t) ? t : r < next ? (t - times[r]) / (times[next] - times[r]) : 0.0;
     return {offset + size * r, offset + size * next, s};
   }
   template <class S>
