@@ -1,6 +1,7 @@
 // Exact derivatives of steps: forward, as matrices, and in reverse, over whole trajectories (the adjoint method). Both are written
 // once over stages (docs/derivations/implicit_steps.md; Sueda 2021, 3.5, with the stage alpha of (3.98), (3.103) included).
 #pragma once
+#include "force_placements.hpp"
 #include "integrate.hpp"
 #include "inverse_dynamics_vjp.hpp"
 
@@ -15,8 +16,8 @@ inline bool linearise_stage(Worker& w, const Stage& stage, double t) {
   chart(m, nodes.q(stage.from), nodes.q(stage.to), w.xi.data());
   if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
   for (int k = 0; k < nv; ++k) w.s[k] = stage.c * (stage.other < 0 ? w.xi[k] : w.xi[k] - stage.z * w.x[k]);
-  const Evaluation e = evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(),
-                                         w.r.data());
+  const Evaluation e =
+      evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
   linearise(w, e);
   stage_terms(w, stage, true);
   add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
@@ -25,16 +26,66 @@ inline bool linearise_stage(Worker& w, const Stage& stage, double t) {
   return factor(nv, w.H.data(), w.pivots.data());
 }
 
-// The same for an explicit one: A_q, A_v, M factored in H, and with xi = h v1 the derivatives of q1,
+// A node moved by an imaginary amount along (v1, a0), the direction of a step: what is linear in that direction has its derivative
+// in the imaginary part, divided by kStep.
+constexpr double kStep = 1e-30;
+struct ComplexNode {
+  std::vector<Complex> q, v, p;
+  ComplexNode(const Worker& w, const double* q0, const double* v0, const double* v1, const double* a0, int parameters)
+      : q(w.scene.m.nq), v(w.scene.m.nv), p(w.p, w.p + parameters) {
+    const Model& m = w.scene.m;
+    std::vector<Complex> from(q0, q0 + m.nq), along(m.nv);
+    for (int k = 0; k < m.nv; ++k) {
+      along[k] = Complex(0.0, kStep * v1[k]);
+      v[k] = Complex(v0[k], kStep * a0[k]);
+    }
+    plus(m, from.data(), along.data(), q.data());
+  }
+};
+
+// A_q and A_v of linearly implicit Euler, whose residual has h (K v1 + D a0) more. Its derivatives are those of K and D along the
+// step; q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups. H = M - h D - h^2 K.
+inline void linearise_along(Worker& w, const Stage& stage, double t) {
+  const Model& m = w.scene.m;
+  const int nv = m.nv;
+  const double h = 1.0 / stage.c;
+  force_matrices(w, stage.from, t, h);
+  const ComplexNode at(w, w.nodes.q(stage.from), w.nodes.v(stage.from), w.nodes.v(stage.to), w.nodes.a(stage.from),
+                       w.scene.forces->parameters);
+  std::vector<Complex> K(nv * nv), D(nv * nv);
+  generalized_forces_derivatives<Complex>(m, *w.scene.forces, w.arena, at.q.data(), at.v.data(), t, at.p.data(),
+                                          K.data(), D.data());
+  for (int k = 0; k < nv * nv; ++k) {
+    w.Aq[k] -= h * K[k].imag() / kStep;
+    w.Av[k] -= h * (w.K[k] + D[k].imag() / kStep);
+  }
+  for (int i : w.scene.quaternions) {
+    const Model::Body& body = m.bodies[i];
+    const double* x = w.nodes.v(stage.to) + body.iv;
+    for (int c = 0; c < body.nv; ++c) {
+      double unit[6] = {}, bracket[6] = {};
+      unit[c] = 1.0;
+      if (body.kind == Kind::free)
+        write(cross(read_motion(x), read_motion(unit)), bracket);
+      else
+        write3(cross(read3(x), read3(unit)), bracket);
+      for (int r = 0; r < nv; ++r)
+        for (int k = 0; k < body.nv; ++k) w.Aq[r * nv + body.iv + c] += h * w.K[r * nv + body.iv + k] * bracket[k];
+    }
+  }
+}
+
+// The same for an explicit one: A_q, A_v, the matrix of the accelerations factored in H, and with xi = h v1 the derivatives of q1,
 // V1 = h J(xi) with respect to v1 and V0 = J B with respect to q0.
-inline bool linearise_explicit(Worker& w, const Stage& stage, double t) {
+inline bool linearise_explicit(Worker& w, const Scheme& scheme, const Stage& stage, double t) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
-  const Evaluation e = evaluate_residual(w, nodes.q(stage.from), nodes.v(stage.from), nodes.a(stage.from), t,
-                                         w.u.data(), w.r.data());
+  const Evaluation e =
+      evaluate_residual(w, nodes.q(stage.from), nodes.v(stage.from), nodes.a(stage.from), t, w.u.data(), w.r.data());
   linearise(w, e);
   w.H = w.M;
+  if (scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr) linearise_along(w, stage, t);
   for (int k = 0; k < nv; ++k) w.xi[k] = nodes.v(stage.to)[k] / stage.c;
   w.V1.scalar = 1.0 / stage.c;
   w.V0.scalar = 1.0;
@@ -99,7 +150,7 @@ inline bool step_derivatives(Worker& w, const Scheme& scheme, double t, const Co
     read_control(w, controls, stage.fraction);
     double *q1 = q_of(stage.to), *v1 = v_of(stage.to);
     if (!stage.implicit) {
-      if (!linearise_explicit(w, stage, at)) return false;
+      if (!linearise_explicit(w, scheme, stage, at)) return false;
       // M da = -A_q dq0 - A_v dv0 + du;  dv1 = dv0 + h da;  dq1 = V0 dq0 + V1 dv1
       add_product(nv, -1.0, w.Aq.data(), q_of(stage.from), v1, columns);
       add_product(nv, -1.0, w.Av.data(), v_of(stage.from), v1, columns);
@@ -133,8 +184,8 @@ inline bool step_derivatives(Worker& w, const Scheme& scheme, double t, const Co
 
 // Where gradients go; those of parameters are added up and may be null.
 struct Sensitivities {
-  double *q, *v;                    // steps + 1 rows of nv: of the loss on each row; then of all that follows
-  double* u;                        // as the controls; may be null
+  double *q, *v;  // steps + 1 rows of nv: of the loss on each row; then of all that follows
+  double* u;      // as the controls; may be null
   double *inertia, *placement, *gravity, *forces;
   double *previous_q, *previous_v;  // of what stood for the row before the first step, if anything did
 };
@@ -143,11 +194,39 @@ inline void add_transposed_product(int n, double s, const double* A, const doubl
   for (int i = 0; i < n; ++i) add_scaled(n, s * x[i], A + i * n, y);
 }
 
-// Adds -lambda . dr/dp at a node, t being the time there.
-inline void add_parameters(Worker& w, int node, double t, const double* lambda, const Sensitivities& out) {
+// Adds lambda . dtau/dp of the forces at a node; `along` a step of linearly implicit Euler, that of tau + h (K v1 + D a0).
+inline void add_force_parameters(Worker& w, const double* q, const double* v, const double* a, double t,
+                                 const double* lambda, const Sensitivities& out) {
+  const Model& m = w.scene.m;
+  const Motions<double> all = motions(m, w.arena, q, v, a);
+  force_parameter_gradient(m, *w.scene.forces, w.arena, all, q, v, t, w.p, lambda, out.forces);
+  force_placement_gradient(m, *w.scene.forces, w.arena, all, t, w.p, lambda, out.placement);
+}
+inline void add_force_parameters_along(Worker& w, const Stage& stage, double t, const double* lambda,
+                                       const Sensitivities& out) {
+  const Model& m = w.scene.m;
+  const ForceSet& set = *w.scene.forces;
+  const ComplexNode at(w, w.nodes.q(stage.from), w.nodes.v(stage.from), w.nodes.v(stage.to), w.nodes.a(stage.from),
+                       set.parameters);
+  const std::vector<Complex> power(lambda, lambda + m.nv), rest(m.nv, 0.0);
+  std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m.nframes(), 0.0);
+  const Motions<Complex> all = motions(m, w.arena, at.q.data(), at.v.data(), rest.data());
+  force_parameter_gradient<Complex>(m, set, w.arena, all, at.q.data(), at.v.data(), t, at.p.data(), power.data(),
+                                    parameters.data());
+  force_placement_gradient<Complex>(m, set, w.arena, all, t, at.p.data(), power.data(), placements.data());
+  const double h = 1.0 / stage.c;
+  for (std::size_t k = 0; k < parameters.size(); ++k)
+    out.forces[k] += parameters[k].real() + h * parameters[k].imag() / kStep;
+  for (std::size_t k = 0; k < placements.size(); ++k)
+    out.placement[k] += placements[k].real() + h * placements[k].imag() / kStep;
+}
+
+// Adds -lambda . dr/dp of a stage, t being the time there.
+inline void add_parameters(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* lambda,
+                           const Sensitivities& out) {
   if (out.inertia == nullptr) return;
   const Model& m = w.scene.m;
-  const int bodies = m.nframes();
+  const int bodies = m.nframes(), node = stage.implicit ? stage.to : stage.from;
   const double *q = w.nodes.q(node), *v = w.nodes.v(node), *a = w.nodes.a(node);
   w.arena.reset();
   double *inertia = w.arena.get<double>(10 * bodies), *placement = w.arena.get<double>(6 * bodies),
@@ -158,8 +237,10 @@ inline void add_parameters(Worker& w, int node, double t, const double* lambda, 
   add_scaled(6 * bodies, -1.0, placement, out.placement);
   add_scaled(3, -1.0, gravity, out.gravity);
   if (w.scene.forces == nullptr) return;
-  const Motions<double> all = motions(m, w.arena, q, v, a);
-  force_parameter_gradient(m, *w.scene.forces, w.arena, all, q, v, t, w.p, lambda, out.forces);
+  if (scheme.method == Method::linearly_implicit_euler)
+    add_force_parameters_along(w, stage, t, lambda, out);
+  else
+    add_force_parameters(w, q, v, a, t, lambda, out);
 }
 
 // From row `last` back to row `first`. `track` as it was run. False if a step cannot be repeated or a matrix is singular; `row`
@@ -216,9 +297,8 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
           apply(m, w.scene.quaternions, w.V, true, mu.data(), q_of(stage->other), true);
           add_scaled(nv, stage->w_of, force.data(), v_of(stage->other));
         }
-        add_parameters(w, stage->to, at, lambda.data(), out);
       } else {
-        if (!linearise_explicit(w, *stage, at)) return false;
+        if (!linearise_explicit(w, scheme, *stage, at)) return false;
         // gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
         apply(m, w.scene.quaternions, w.V1, true, q1, v1, true);
         for (int k = 0; k < nv; ++k) lambda[k] = v1[k] / stage->c;
@@ -227,8 +307,8 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
         add_transposed_product(nv, -1.0, w.Aq.data(), lambda.data(), q0);
         add_scaled(nv, 1.0, v1, v0);
         add_transposed_product(nv, -1.0, w.Av.data(), lambda.data(), v0);
-        add_parameters(w, stage->from, at, lambda.data(), out);
       }
+      add_parameters(w, scheme, *stage, at, lambda.data(), out);
       if (out.u != nullptr) {
         double* u = out.u + row * track.u_rows * nv;
         const double weight = controls.weight(stage->fraction);

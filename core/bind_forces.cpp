@@ -131,8 +131,8 @@ void read_joint(const Model& m, int force, nb::tuple t, ForceSet& set) {
 }
 Attachment read_attachment(const Model& m, nb::handle item) {  // (index of the user's body or -1, offset)
   const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);
-  if (frame < 0) return {-1, {identity3<double>(), zero3<double>()}, offset};
-  return {m.frames[frame].body, m.frames[frame].pose, offset};
+  if (frame < 0) return {-1, {identity3<double>(), zero3<double>()}, offset, -1};
+  return {m.frames[frame].body, m.frames[frame].pose, offset, frame};
 }
 
 // parts: tuples (force, part), each part as the readers above and below have it.
@@ -149,10 +149,11 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
     } else if (name == "torque") {  // (first velocity, table)
       set->torques.push_back({force, nb::cast<int>(t[1]), read_table(t[2])});
     } else if (name == "body") {  // (kind, body, table)
-      const Model::Frame& frame = m.frames[nb::cast<int>(t[2])];
+      const int body = nb::cast<int>(t[2]);
+      const Model::Frame& frame = m.frames[body];
       if (frame.body < 0) continue;  // fixed to the world
       set->bodies.push_back(
-          {force, static_cast<BodyLaw::Kind>(nb::cast<int>(t[1])), frame.body, frame.pose, read_table(t[3])});
+          {force, static_cast<BodyLaw::Kind>(nb::cast<int>(t[1])), frame.body, frame.pose, read_table(t[3]), body});
     } else if (name == "points") {  // (kind, attachments, table or None, offset, count, spring or None)
       PointLaw law{force, static_cast<PointLaw::Kind>(nb::cast<int>(t[1])), {}, 0, 0, {}, nullptr};
       for (nb::handle point : t[2]) law.points.push_back(read_attachment(m, point));

@@ -22,8 +22,8 @@ T* data(nb::handle object, int64_t size) {
 }
 
 Scheme read_scheme(nb::tuple t) {  // (method, h, tolerance, iterations, substeps)
-  return {static_cast<Method>(nb::cast<int>(t[0])), nb::cast<double>(t[1]), nb::cast<double>(t[2]),
-          nb::cast<int>(t[3]), nb::cast<int>(t[4])};
+  return {static_cast<Method>(nb::cast<int>(t[0])), nb::cast<double>(t[1]), nb::cast<double>(t[2]), nb::cast<int>(t[3]),
+          nb::cast<int>(t[4])};
 }
 
 // Arrays of all trajectories of a batch, and those of them that are meant.
@@ -103,9 +103,9 @@ void for_each_track(const Scene& scene, const double* p, int64_t count, int thre
 
 // Runs the trajectories that are meant from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended, and in
 // error[i] what Newton's method had reached and should have.
-void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
-              const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
-              nb::handle threads) {
+void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_, nb::handle first_,
+              int64_t last, const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_,
+              nb::handle error_, nb::handle threads) {
   const nb::object core = core_model(model);
   const Forces forces(forces_);
   const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
@@ -130,8 +130,9 @@ void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
 
 // Takes the trajectories that are meant back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or
 // (-1, -1).
-std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_,
-                                     nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
+std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
+                                     nb::dict tracks_, nb::handle first_, nb::handle last_, nb::dict out_,
+                                     nb::handle threads) {
   const nb::object core = core_model(model);
   const Forces forces(forces_);
   const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
@@ -177,8 +178,8 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tu
 
 // One step of each of `count` states and its derivatives. q, v, a: rows 0 (where it starts, or the row before that if `previous`),
 // 1, ... as in a trajectory of one or two steps. Returns the first state of which the step fails, or -1.
-int64_t step(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t, nb::dict tracks_, bool previous, nb::handle dq_,
-             nb::handle dv_, nb::handle threads) {
+int64_t step(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t, nb::dict tracks_, bool previous,
+             nb::handle dq_, nb::handle dv_, nb::handle threads) {
   const nb::object core = core_model(model);
   const Forces forces(forces_);
   const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
@@ -205,13 +206,13 @@ int64_t step(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t, n
 }  // namespace
 
 void bind_simulation(nb::module_& module) {
-  module.def("simulate", simulate, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
-             nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
-             nb::arg("threads"));
-  module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
-             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
-  module.def("step", step, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t"), nb::arg("tracks"), nb::arg("previous"),
-             nb::arg("dq"), nb::arg("dv"), nb::arg("threads"));
+  module.def("simulate", simulate, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
+             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
+             nb::arg("row"), nb::arg("error"), nb::arg("threads"));
+  module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
+             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+  module.def("step", step, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t"), nb::arg("tracks"),
+             nb::arg("previous"), nb::arg("dq"), nb::arg("dv"), nb::arg("threads"));
 }
 
 }  // namespace torsor

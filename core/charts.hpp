@@ -55,9 +55,7 @@ inline void put(const Mat3<double>& A, bool transposed, int n, double* out) {
     for (int i = 0; i < 3; ++i) out[transposed ? n * j + i : n * i + j] = v[i];
   }
 }
-inline Mat3<double> skew(const Vec3<double>& v) {
-  return {{0.0, v.z, -v.y}, {-v.z, 0.0, v.x}, {v.y, -v.x, 0.0}};
-}
+inline Mat3<double> skew(const Vec3<double>& v) { return {{0.0, v.z, -v.y}, {-v.z, 0.0, v.x}, {v.y, -v.x, 0.0}}; }
 
 // The blocks of a joint with a quaternion at xi. T is for s, if that is not null.
 struct ChartTerms {

@@ -28,7 +28,8 @@ struct Table {
   static S value(const Place& at, const S* p, int k) {
     return mul_add(S(at.s), p[at.next + k] - p[at.row + k], p[at.row + k]);
   }
-  static void add_gradient(const Place& at, double g, int k, double* gradient) {
+  template <class S>
+  static void add_gradient(const Place& at, const S& g, int k, S* gradient) {
     gradient[at.row + k] += (1.0 - at.s) * g;
     gradient[at.next + k] += at.s * g;
   }
@@ -64,6 +65,7 @@ struct BodyLaw {
   int body;
   SE3<double> pose;  // of the user's body in this one
   Table values;
+  int frame;  // the user's body
 };
 
 // A point of a body of the user's, its coordinates being three parameters.
@@ -71,6 +73,7 @@ struct Attachment {
   int body;          // that carries it, or -1
   SE3<double> pose;  // of the user's body in that one, or in the world
   int offset;
+  int frame;  // the user's body, or -1
 };
 // Tension f(l, ldot) of a spring, written by the user. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
 struct SpringLaw {

@@ -98,10 +98,10 @@ void subtract_wrenches(const Model& m, DerivativeBody<S>* bodies, const ForceSum
 
 // Aq -= dtau/dq and Av -= dtau/dv as far as the forces themselves change: joint torques wholly, wrenches without what
 // pair_columns knows of them. Rows `stride` apart.
-inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all,
-                             const double* q, const double* v, double t, const double* p, double* Aq, double* Av,
-                             int stride) {
-  for (const JointLaw& law : set.joints) linearise_joint(JointForce<double>(m, law, q, v, p), Aq, Av, stride);
+template <class S>
+void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
+                      double t, const S* p, S* Aq, S* Av, int stride) {
+  for (const JointLaw& law : set.joints) linearise_joint(JointForce<S>(m, law, q, v, p), Aq, Av, stride);
   // Over the velocities k that move body i, tips first.
   const auto for_each_velocity = [&](int i, auto&& f) {
     for (; i >= 0; i = m.links[i].parent)
@@ -109,20 +109,20 @@ inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, 
   };
   for (const BodyLaw& law : set.bodies) {
     const auto& b = all.bodies[law.body];
-    const SE3<double> X = wrench_frame(law, b);
+    const SE3<S> X = wrench_frame(law, b);
     if (law.kind == BodyLaw::damper) {
       for_each_velocity(law.body, [&](int k) {
-        const auto drag = [&](const Motion<double>& V) { return X.act(given_wrench(law, X, V, p, t)); };
-        const Force<double> by_q = drag(all.columns[k].Psidot), by_v = drag(all.columns[k].S_);
+        const auto drag = [&](const Motion<S>& V) { return X.act(given_wrench(law, X, V, p, t)); };
+        const Force<S> by_q = drag(all.columns[k].Psidot), by_v = drag(all.columns[k].S_);
         for_each_velocity(law.body, [&](int j) {
           Aq[j * stride + k] -= dot(all.columns[j].S_, by_q);
           Av[j * stride + k] -= dot(all.columns[j].S_, by_v);
         });
       });
     } else if (law.kind == BodyLaw::world) {  // it was taken for one that moves with the body
-      const Force<double> F = X.act(given_wrench(law, X, b.v, p, t));
+      const Force<S> F = X.act(given_wrench(law, X, b.v, p, t));
       for_each_velocity(law.body, [&](int k) {
-        const Force<double> moved = cross(all.columns[k].S_, F);
+        const Force<S> moved = cross(all.columns[k].S_, F);
         for_each_velocity(law.body, [&](int j) { Aq[j * stride + k] += dot(all.columns[j].S_, moved); });
       });
     }
@@ -134,8 +134,8 @@ inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, 
     if (law.kind == PointLaw::push) continue;
     const int n = static_cast<int>(law.points.size());
     const auto* points = force_points(law, arena, all, p);
-    auto* F = arena.get<Vec3<double>>(n);
-    auto *Fx = arena.get<Mat3<double>>(n * n), *Fv = arena.get<Mat3<double>>(n * n);
+    auto* F = arena.get<Vec3<S>>(n);
+    auto *Fx = arena.get<Mat3<S>>(n * n), *Fv = arena.get<Mat3<S>>(n * n);
     point_forces(law, arena, points, p, t, F, Fx, Fv);
     int count = 0;
     for (int i = 0; i < n; ++i)
@@ -145,8 +145,8 @@ inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, 
         velocity[count++] = k;
       });
     // dx/dq and dxdot/dq of all points by all of these velocities
-    auto *J = arena.get<Vec3<double>>(n * count), *G = arena.get<Vec3<double>>(n * count);
-    for (int i = 0; i < n * count; ++i) J[i] = G[i] = zero3<double>();
+    auto *J = arena.get<Vec3<S>>(n * count), *G = arena.get<Vec3<S>>(n * count);
+    for (int i = 0; i < n * count; ++i) J[i] = G[i] = zero3<S>();
     for (int i = 0; i < n; ++i)
       for_each_velocity(points[i].body, [&](int k) {
         const auto& c = all.columns[k];
@@ -156,7 +156,7 @@ inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, 
     for (int c = 0; c < count; ++c)
       for (int i = 0; i < n; ++i) {
         if (points[i].body < 0) continue;
-        Vec3<double> by_q = zero3<double>(), by_v = zero3<double>();
+        Vec3<S> by_q = zero3<S>(), by_v = zero3<S>();
         for (int j = 0; j < n; ++j) {
           by_q = mul_add(Fx[n * i + j], J[j * count + c], mul_add(Fv[n * i + j], G[j * count + c], by_q));
           by_v = mul_add(Fv[n * i + j], J[j * count + c], by_v);
@@ -168,15 +168,16 @@ inline void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, 
       }
     for (int c = 0; c < count; ++c) column[velocity[c]] = -1;
   }
-  for (const CustomLaw& law : set.customs) {
-    double *K = arena.get<double>(m.nv * m.nv), *D = arena.get<double>(m.nv * m.nv);
-    law.custom->derivatives(q, v, t, p + law.offset, K, D);
-    for (int j = 0; j < m.nv; ++j)
-      for (int k = 0; k < m.nv; ++k) {
-        Aq[j * stride + k] -= K[j * m.nv + k];
-        Av[j * stride + k] -= D[j * m.nv + k];
-      }
-  }
+  if constexpr (std::is_same_v<S, double>)  // those written in Python have no second derivatives
+    for (const CustomLaw& law : set.customs) {
+      double *K = arena.get<double>(m.nv * m.nv), *D = arena.get<double>(m.nv * m.nv);
+      law.custom->derivatives(q, v, t, p + law.offset, K, D);
+      for (int j = 0; j < m.nv; ++j)
+        for (int k = 0; k < m.nv; ++k) {
+          Aq[j * stride + k] -= K[j * m.nv + k];
+          Av[j * stride + k] -= D[j * m.nv + k];
+        }
+    }
 }
 
 // tau = the torques of all forces.
@@ -196,23 +197,23 @@ void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const
 }
 
 // K = dtau/dq and D = dtau/dv, nv x nv, both whole. The motions are returned.
-inline Motions<double> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena,
-                                                      const double* q, const double* v, double t, const double* p,
-                                                      double* K, double* D) {
-  double* rest = arena.get<double>(m.nv);
+template <class S>
+Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
+                                          double t, const S* p, S* K, S* D) {
+  S* rest = arena.get<S>(m.nv);
   for (int k = 0; k < m.nv; ++k) rest[k] = 0.0;
   for (int k = 0; k < m.nv * m.nv; ++k) K[k] = D[k] = 0.0;
-  const Motions<double> all = motions(m, arena, q, v, rest, false);
-  const ForceSums<double> sums = force_sums(m, set, arena, all, q, v, t, p);
+  const Motions<S> all = motions(m, arena, q, v, rest, false);
+  const ForceSums<S> sums = force_sums(m, set, arena, all, q, v, t, p);
   for (int i = 0; i < m.n(); ++i) {  // a tree without inertia, so that the residual is -tau
     auto& b = all.bodies[i];
-    b.I = zero_inertia<double>();
+    b.I = zero_inertia<S>();
     b.B = {b.I.J, b.I.h, b.I.h};
-    b.f = zero_force<double>();
+    b.f = zero_force<S>();
   }
   subtract_wrenches(m, all.bodies, sums);
   add_to_parents(m, all.bodies, sums.held);
-  pair_columns<double>(m, arena, all, sums.held, 2, K, nullptr, nullptr, m.nv);
+  pair_columns<S>(m, arena, all, sums.held, 2, K, nullptr, nullptr, m.nv);
   linearise_forces(m, set, arena, all, q, v, t, p, K, D, m.nv);
   for (int k = 0; k < m.nv * m.nv; ++k) {
     K[k] = -K[k];
@@ -241,25 +242,25 @@ inline double force_energy(const Model& m, const ForceSet& set, Arena& arena, co
 }
 
 // gradient += the gradient of w.tau by all parameters. w.tau is the power of the forces when the joints move with w.
-inline void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all,
-                                     const double* q, const double* v, double t, const double* p, const double* w,
-                                     double* gradient) {
-  auto* W = arena.get<Motion<double>>(m.n() + 1) + 1;  // twists of the bodies
-  W[-1] = zero_motion<double>();
+template <class S>
+void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
+                              const S* v, double t, const S* p, const S* w, S* gradient) {
+  auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;  // twists of the bodies
+  W[-1] = zero_motion<S>();
   for (int i = 0; i < m.n(); ++i) {
     const Model::Link& link = m.links[i];
     W[i] = W[link.parent];
     for (int k = link.iv; k < link.iv + link.nv; ++k) W[i] = mul_add(w[k], all.columns[k].S_, W[i]);
   }
-  for (const JointLaw& law : set.joints) joint_gradient(JointForce<double>(m, law, q, v, p), w, gradient);
+  for (const JointLaw& law : set.joints) joint_gradient(JointForce<S>(m, law, q, v, p), w, gradient);
   for (const TorqueLaw& law : set.torques) {
     const auto at = law.torque.place(t);
     for (int k = 0; k < law.torque.size; ++k) Table::add_gradient(at, w[law.iv + k], k, gradient);
   }
   for (const BodyLaw& law : set.bodies) {
     const auto at = law.values.place(t);
-    const SE3<double> X = wrench_frame(law, all.bodies[law.body]);
-    double moved[6], twist[6];
+    const SE3<S> X = wrench_frame(law, all.bodies[law.body]);
+    S moved[6], twist[6];
     write(X.act_inverse(W[law.body]), moved);
     write(X.act_inverse(all.bodies[law.body].v), twist);
     for (int k = 0; k < 6; ++k)
@@ -268,17 +269,17 @@ inline void force_parameter_gradient(const Model& m, const ForceSet& set, Arena&
   for (const PointLaw& law : set.points) {
     const int n = static_cast<int>(law.points.size());
     const auto* points = force_points(law, arena, all, p);
-    auto *F = arena.get<Vec3<double>>(n), *u = arena.get<Vec3<double>>(n);
-    auto *Fx = arena.get<Mat3<double>>(n * n), *Fv = arena.get<Mat3<double>>(n * n);
+    auto *F = arena.get<Vec3<S>>(n), *u = arena.get<Vec3<S>>(n);
+    auto *Fx = arena.get<Mat3<S>>(n * n), *Fv = arena.get<Mat3<S>>(n * n);
     point_forces(law, arena, points, p, t, F, Fx, Fv);
     for (int i = 0; i < n; ++i) {
-      const Motion<double>& V = W[points[i].body];
+      const Motion<S>& V = W[points[i].body];
       u[i] = cross_add(V.w, points[i].x, V.v);
     }
     point_parameter_gradient(law, arena, points, p, t, u, gradient);
     // A point displaced by d in its body moves x by d, xdot by w x d and u by W.w x d.
     for (int i = 0; i < n; ++i) {
-      Vec3<double> by_x = zero3<double>(), by_v = zero3<double>();
+      Vec3<S> by_x = zero3<S>(), by_v = zero3<S>();
       for (int j = 0; j < n; ++j) {
         by_x += transposed(Fx[n * j + i], u[j]);
         by_v += transposed(Fv[n * j + i], u[j]);
@@ -288,15 +289,16 @@ inline void force_parameter_gradient(const Model& m, const ForceSet& set, Arena&
         const auto& b = all.bodies[at.body];
         by_x = transposed(b.R, cross_add(by_v, b.v.w, cross_add(F[i], W[at.body].w, by_x)));
       }
-      const Vec3<double> d = transposed(at.pose.R, by_x);
+      const Vec3<S> d = transposed(at.pose.R, by_x);
       write3(read3(gradient + at.offset) + d, gradient + at.offset);
     }
   }
-  for (const CustomLaw& law : set.customs) {
-    double* g = arena.get<double>(law.count);
-    law.custom->gradient(q, v, t, p + law.offset, w, g);
-    for (int k = 0; k < law.count; ++k) gradient[law.offset + k] += g[k];
-  }
+  if constexpr (std::is_same_v<S, double>)
+    for (const CustomLaw& law : set.customs) {
+      double* g = arena.get<double>(law.count);
+      law.custom->gradient(q, v, t, p + law.offset, w, g);
+      for (int k = 0; k < law.count; ++k) gradient[law.offset + k] += g[k];
+    }
 }
 
 }  // namespace torsor

@@ -105,7 +105,7 @@ struct Controls {
 struct Worker {
   explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m) {
     const std::size_t n = scene.m.nv;
-    for (auto* matrix : {&Aq, &Av, &M, &H}) matrix->resize(n * n);
+    for (auto* matrix : {&Aq, &Av, &M, &H, &K, &D}) matrix->resize(n * n);
     for (auto* vector : {&xi, &x, &s, &r, &delta, &trial, &correction, &u, &work, &zero}) vector->resize(n);
     pivots.resize(n);
     for (auto* diagonal : {&V1, &V0, &V, &inverse}) diagonal->blocks.resize(scene.quaternions.size());
@@ -114,11 +114,11 @@ struct Worker {
   Arena arena;
   Nodes nodes;
   std::vector<Stage> stages;
-  std::vector<double> Aq, Av, M, H;
+  std::vector<double> Aq, Av, M, H, K, D;  // K, D: of the forces, for LinearlyImplicitEuler
   std::vector<double> xi, x, s, r, delta, trial, correction, u, work, zero;
   std::vector<int> pivots;
-  const double* p = nullptr;         // parameters of the forces
-  BlockDiagonal V1, V0, V, inverse;  // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
+  const double* p = nullptr;          // parameters of the forces
+  BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
 };
 
@@ -166,8 +166,7 @@ inline void read_control(Worker& w, const Controls& controls, double fraction) {
   const double weight = controls.weight(fraction);
   for (int k = 0; k < nv; ++k) {
     double u = controls.rows != nullptr ? controls.rows[k] : 0.0;
-    if (controls.rows != nullptr && controls.count == 2)
-      u = mul_add(weight, controls.rows[nv + k], (1.0 - weight) * u);
+    if (controls.rows != nullptr && controls.count == 2) u = mul_add(weight, controls.rows[nv + k], (1.0 - weight) * u);
     w.u[k] = u;
   }
 }
@@ -321,11 +320,42 @@ inline bool accelerate_node(Worker& w, int node, double t) {
   return w.arena.singular_joint < 0;
 }
 
-// v1 = v0 + h a0, q1 = q0 (+) h v1.
-inline bool explicit_stage(Worker& w, const Stage& stage, double t) {
+// K = dtau/dq and D = dtau/dv of the forces at a node, and H = M - h D - h^2 K from the M that is there.
+inline void force_matrices(Worker& w, int node, double t, double h) {
+  const Model& m = w.scene.m;
+  generalized_forces_derivatives<double>(m, *w.scene.forces, w.arena, w.nodes.q(node), w.nodes.v(node), t, w.p,
+                                         w.K.data(), w.D.data());
+  w.H = w.M;
+  add_scaled(m.nv * m.nv, -h, w.D.data(), w.H.data());
+  add_scaled(m.nv * m.nv, -h * h, w.K.data(), w.H.data());
+}
+
+// Accelerations with which linearly implicit Euler leaves a node: (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for
+// the change of v; K here has the change of lever arms too.
+inline bool accelerate_implicitly(Worker& w, int node, double t, double h) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  if (!accelerate_node(w, stage.from, t)) return false;
+  const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
+  std::fill(w.M.begin(), w.M.end(), 0.0);
+  pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M.data(), m.nv);
+  force_matrices(w, node, t, h);
+  for (int k = 0; k < m.nv; ++k) {
+    double sum = 0.0;
+    for (int j = 0; j < m.nv; ++j) sum = mul_add(w.K[k * m.nv + j], nodes.v(node)[j], sum);
+    nodes.a(node)[k] = h * sum - w.r[k];
+  }
+  if (!factor(m.nv, w.H.data(), w.pivots.data())) return false;
+  solve(m.nv, w.H.data(), w.pivots.data(), nodes.a(node));
+  return true;
+}
+
+// v1 = v0 + h a0, q1 = q0 (+) h v1.
+inline bool explicit_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t) {
+  const Model& m = w.scene.m;
+  Nodes& nodes = w.nodes;
+  const bool implicitly = scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr;
+  if (!(implicitly ? accelerate_implicitly(w, stage.from, t, scheme.h) : accelerate_node(w, stage.from, t)))
+    return false;
   for (int k = 0; k < m.nv; ++k) {
     const double v = nodes.v(stage.from)[k] + nodes.a(stage.from)[k] / stage.c;
     nodes.v(stage.to)[k] = v;
@@ -346,10 +376,10 @@ inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, 
     for (const Stage& stage : w.stages) {
       const double at = t + stage.fraction * scheme.h;
       read_control(w, controls, stage.fraction);
-      const double* guess = stage.other > stage.from          ? w.nodes.a(stage.other)
+      const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
                             : stage.from > 1 || settled ? w.nodes.a(stage.from)
                                                         : w.zero.data();
-      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, stage, at);
+      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
       if (!good) break;
     }
     if (good) return n;
@@ -410,7 +440,8 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
       load(0, step - 1);
     }
     const int count = take_step(w, scheme, 0, step > 0, step > 0, t, controls(step));
-    if (count == 0) return {w.arena.singular_joint >= 0 && scheme.is_explicit() ? Outcome::singular : Outcome::failed, step};
+    if (count == 0)
+      return {w.arena.singular_joint >= 0 && scheme.is_explicit() ? Outcome::singular : Outcome::failed, step};
     const int end = w.stages.back().to;
     track.divisions[step] = count;
     std::copy_n(nodes.q(end), m.nq, track.q + (step + 1) * m.nq);

@@ -91,7 +91,8 @@ void joint_torque(const JointForce<S>& f, S* tau) {
 }
 
 // Adds what the torque changes by to K = dtau/dq and D = dtau/dv, times -1: Aq -= K, Av -= D.
-inline void linearise_joint(const JointForce<double>& f, double* Aq, double* Av, int stride) {
+template <class S>
+void linearise_joint(const JointForce<S>& f, S* Aq, S* Av, int stride) {
   Aq += f.body.iv * (stride + 1);
   Av += f.body.iv * (stride + 1);
   for (int k = 0; k < f.body.nv; ++k) {
@@ -104,20 +105,20 @@ inline void linearise_joint(const JointForce<double>& f, double* Aq, double* Av,
     Av[k * (stride + 1)] += f.damping(k);
   }
   if (f.law.kind != JointLaw::spring || !f.rotates()) return;
-  const auto subtract_column = [&](int row, int column, const Vec3<double>& x) {
+  const auto subtract_column = [&](int row, int column, const Vec3<S>& x) {
     Aq[row * stride + column] -= x.x;
     Aq[(row + 1) * stride + column] -= x.y;
     Aq[(row + 2) * stride + column] -= x.z;
   };
-  const RotationSpring<double> spring = f.rotation();
-  const Mat3<double> unit = identity3<double>();
+  const RotationSpring<S> spring = f.rotation();
+  const Mat3<S> unit = identity3<S>();
   for (int k = 0; k < 3; ++k) subtract_column(0, k, spring.torque_along(spring.rate(unit.column(k))));
   if (f.body.kind != Kind::free) return;
-  const Mat3<double> R = f.axes();
-  const Vec3<double> pull = transposed(R, f.shift());
+  const Mat3<S> R = f.axes();
+  const Vec3<S> pull = transposed(R, f.shift());
   for (int k = 0; k < 3; ++k) {
-    const Vec3<double> d = R.column(k);
-    const Vec3<double> stretched{f.stiffness(3) * d.x, f.stiffness(4) * d.y, f.stiffness(5) * d.z};
+    const Vec3<S> d = R.column(k);
+    const Vec3<S> stretched{f.stiffness(3) * d.x, f.stiffness(4) * d.y, f.stiffness(5) * d.z};
     subtract_column(3, k, cross(unit.column(k), pull));
     subtract_column(3, 3 + k, -transposed(R, stretched));
   }
@@ -142,7 +143,8 @@ S joint_energy(const JointForce<S>& f) {
 }
 
 // Adds the gradient of w.tau.
-inline void joint_gradient(const JointForce<double>& f, const double* w, double* gradient) {
+template <class S>
+void joint_gradient(const JointForce<S>& f, const S* w, S* gradient) {
   w += f.body.iv;
   const bool spring = f.law.kind == JointLaw::spring;
   for (int k = 0; k < f.body.nv; ++k) {
@@ -158,23 +160,23 @@ inline void joint_gradient(const JointForce<double>& f, const double* w, double*
     }
   }
   if (!spring || !f.rotates()) return;
-  const RotationSpring<double> rotation = f.rotation();
-  const Vec3<double> wr = read3(w), x = rotation.x, r = rotation.rate(wr);
-  const double along[3] = {r.x * x.x, r.y * x.y, r.z * x.z};
+  const RotationSpring<S> rotation = f.rotation();
+  const Vec3<S> wr = read3(w), x = rotation.x, r = rotation.rate(wr);
+  const S along[3] = {r.x * x.x, r.y * x.y, r.z * x.z};
   for (int k = 0; k < 3; ++k) gradient[f.law.stiffness.at(k)] -= along[k];
   // The rest turned by d in its own axes moves x by -J_l^-1(x) d, and its quaternion by rest (d, 0) / 2.
-  const Mat3<double> unit = identity3<double>();
+  const Mat3<S> unit = identity3<S>();
   const auto turn = [&](int k) { return dot(wr, rotation.torque_along(-rotation.transposed_rate(unit.column(k)))); };
-  const Vec3<double> g{turn(0), turn(1), turn(2)};
-  double* at = gradient + f.law.rest + (f.body.kind == Kind::free ? 3 : 0);
-  const Quaternion<double> given = read_quaternion(f.p + f.law.rest + (f.body.kind == Kind::free ? 3 : 0));
-  const double length = square_root(dot_add(given.v, given.v, given.w * given.w));
-  const Quaternion<double> change = normalized(given) * Quaternion<double>{g, 0.0};
+  const Vec3<S> g{turn(0), turn(1), turn(2)};
+  S* at = gradient + f.law.rest + (f.body.kind == Kind::free ? 3 : 0);
+  const Quaternion<S> given = read_quaternion(f.p + f.law.rest + (f.body.kind == Kind::free ? 3 : 0));
+  const S length = square_root(dot_add(given.v, given.v, given.w * given.w));
+  const Quaternion<S> change = normalized(given) * Quaternion<S>{g, 0.0};
   write3(read3(at) + (2.0 / length) * change.v, at);
   at[3] += 2.0 / length * change.w;
   if (f.body.kind != Kind::free) return;
-  const Vec3<double> u = f.axes() * read3(w + 3);
-  const double parts[3] = {u.x, u.y, u.z};
+  const Vec3<S> u = f.axes() * read3(w + 3);
+  const S parts[3] = {u.x, u.y, u.z};
   for (int k = 0; k < 3; ++k) {
     gradient[f.law.stiffness.at(3 + k)] -= parts[k] * (f.q[k] - f.p[f.law.rest + k]);
     gradient[f.law.rest + k] += parts[k] * f.stiffness(3 + k);

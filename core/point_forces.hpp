@@ -225,33 +225,34 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
 }
 
 // Adds the gradient of sum u_i.F_i by the parameters other than the points.
-inline void point_parameter_gradient(const PointLaw& law, Arena& arena, const ForcePoint<double>* points,
-                                     const double* p, double t, const Vec3<double>* u, double* gradient) {
+template <class S>
+void point_parameter_gradient(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t,
+                              const Vec3<S>* u, S* gradient) {
   const int n = static_cast<int>(law.points.size());
-  double* g = gradient + law.offset;
+  S* g = gradient + law.offset;
   switch (law.kind) {
     case PointLaw::push: {
       const auto at = law.values.place(t);
-      const double parts[3] = {u[0].x, u[0].y, u[0].z};
+      const S parts[3] = {u[0].x, u[0].y, u[0].z};
       for (int k = 0; k < 3; ++k) Table::add_gradient(at, parts[k], k, gradient);
       return;
     }
     case PointLaw::pull: {
-      const Vec3<double> apart = u[0] - u[1];
+      const Vec3<S> apart = u[0] - u[1];
       g[0] += dot(apart, distance(points[0], points[1]));
       g[1] += dot(apart, points[1].xdot - points[0].xdot);
       return;
     }
     case PointLaw::contact:
-      GroundContact<double>(points[0], p + law.offset).add_gradient(u[0], points[0].xdot, g);
+      GroundContact<S>(points[0], p + law.offset).add_gradient(u[0], points[0].xdot, g);
       return;
     default:
       break;
   }
-  const PointPath<double> path(arena, points, n);
-  double* by_parameter;
+  const PointPath<S> path(arena, points, n);
+  S* by_parameter;
   tension(law, path.l, path.ldot, arena, p, by_parameter);
-  double rate = 0.0;  // of the length, when the points move with u
+  S rate = 0.0;  // of the length, when the points move with u
   for (int i = 0; i < n; ++i) rate = dot_add(path.at(path.u, i), u[i], rate);
   for (int k = 0; k < law.count; ++k) g[k] -= by_parameter[k] * rate;
 }
