@@ -72,7 +72,7 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
             )
         if not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite")
-    return out.reshape(-1, rows, nv)
+    return out.reshape(prod(shape), rows, nv)
 
 
 def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
@@ -140,11 +140,11 @@ def adjoint(
     if parameters:
         sums["inertia"], sums["placement"] = np.zeros((batch, nbodies, 10)), np.zeros((batch, nbodies, 6))
         sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, len(scene.parameters)))
-    q, v = trajectory.q.reshape(batch, steps + 1, -1), trajectory.v.reshape(batch, steps + 1, -1)
+    q, v = trajectory.q.reshape(batch, steps + 1, model.nq), trajectory.v.reshape(batch, steps + 1, nv)
     u = None if trajectory.controls is None else trajectory.controls.reshape(batch, steps, rows, nv)
     tracks: dict[str, Any] = {
         "steps": steps, "batch": batch, "q": q.copy(), "v": v.copy(),
-        "a": trajectory.a.reshape(batch, steps + 1, -1).copy(), "u": u, "u_rows": rows, "u_shared": False,
+        "a": trajectory.a.reshape(batch, steps + 1, nv).copy(), "u": u, "u_rows": rows, "u_shared": False,
         "divisions": trajectory.substeps.reshape(batch, steps).copy(),
     }  # fmt: skip
 

@@ -69,7 +69,7 @@ def _over_rows(
     """The sum of a loss over rows. f(model, q, v, rows) gives value (...), dq and dv (..., nv) at states (..., nq)."""
     n, count, nv = prod(trajectory.batch_shape), trajectory.steps + 1, trajectory.model.nv
     chosen = np.atleast_1d(np.arange(count)[rows if isinstance(rows, (int, slice)) else np.asarray(rows)])
-    q, v = trajectory.q.reshape(n, count, -1), trajectory.v.reshape(n, count, -1)
+    q, v = trajectory.q.reshape(n, count, trajectory.model.nq), trajectory.v.reshape(n, count, nv)
     value, dq, dv = np.zeros(n), np.zeros((n, count, nv)), np.zeros((n, count, nv))
     if not trajectory.switches:
         each, dq[:, chosen], dv[:, chosen] = f(trajectory.model, q[:, chosen], v[:, chosen], chosen)

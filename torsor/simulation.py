@@ -114,7 +114,7 @@ class Trajectory:
         rows, n = len(self.t), prod(self.batch_shape)
         kinetic, potential = np.empty((n, rows)), np.empty((n, rows))
         of_forces = np.zeros((n, rows, len(self.forces)))
-        q, v = self.q.reshape(n, rows, -1), self.v.reshape(n, rows, -1)
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
         if not self.switches:
             kinetic, potential = kinetic_energy(self.model, q, v), potential_energy(self.model, q)
             of_forces = force_energies(self.model, self.forces, q, self.t)
@@ -125,7 +125,7 @@ class Trajectory:
                 potential[i, at] = potential_energy(model, q[i, at])
                 of_forces[i, at] = force_energies(model, self.forces, q[i, at], self.t[at])
         shape = (*self.batch_shape, rows)
-        parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, -1))
+        parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -355,14 +355,14 @@ def simulate(
         given = f"q0 {q.shape}, v0 {v.shape}" + ("" if u is None else f", controls {u.shape[:-3] + (count, model.nv)}")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
-    q = model.plus(np.broadcast_to(q, (*shape, model.nq)), np.zeros(model.nv)).reshape(n, -1)
+    q = model.plus(np.broadcast_to(q, (*shape, model.nq)), np.zeros(model.nv)).reshape(n, model.nq)
     if not np.isfinite(q).all():
         raise ValueError("q0 has a quaternion of length 0")
-    v = np.broadcast_to(v, (*shape, model.nv)).reshape(n, -1)
+    v = np.broadcast_to(v, (*shape, model.nv)).reshape(n, model.nv)
     if u is not None:
         shared = prod(u.shape[:-3]) == 1
         u = np.ascontiguousarray(np.broadcast_to(u, (*(() if shared else shape), *u.shape[-3:])))
-        u = u.reshape(-1, *u.shape[-3:])
+        u = u.reshape(1 if shared else n, *u.shape[-3:])
     scene = compile_forces(model, forces)
     run = _Run(q, v, u, rows, count)
 
@@ -384,11 +384,13 @@ def simulate(
 
     def report(row: int) -> None:
         if callback is not None and row > 0:
-            callback(row, float(t[row]), run.q[:, row].reshape(*shape, -1), run.v[:, row].reshape(*shape, -1))
+            q_row, v_row = run.q[:, row].reshape(*shape, model.nq), run.v[:, row].reshape(*shape, model.nv)
+            callback(row, float(t[row]), q_row, v_row)
         if bar is not None:
             bar.update(row - bar.n)
 
-    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, count)
+    # Between chunks Python sees to interrupts.
+    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, 200_000 // (n * model.nv + 1))
     switches: list[_charts.ChartSwitch] = []
     try:
         if isinstance(integrator, Adaptive):
