@@ -166,9 +166,10 @@ struct GroundContact {
   }
 };
 
-// Forces F on the points of a law and, unless Fx is null, their derivatives: Fx[n i + j] = dF_i/dx_j and Fv likewise.
+// Forces F on the points of a law and, unless Fx is null, their derivatives: Fx[n i + j] = dF_i/dx_j and Fv likewise. False if
+// they are all zero.
 template <class S>
-void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t, Vec3<S>* F,
+bool point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t, Vec3<S>* F,
                   Mat3<S>* Fx, Mat3<S>* Fv) {
   const int n = static_cast<int>(law.points.size());
   const Mat3<S> none = outer(zero3<S>(), zero3<S>());
@@ -177,7 +178,7 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
     case PointLaw::push: {  // (1.30)
       const auto at = law.values.place(t);
       F[0] = {Table::value(at, p, 0), Table::value(at, p, 1), Table::value(at, p, 2)};
-      return;
+      return false;
     }
     case PointLaw::pull: {  // (1.40), (1.45)
       const S k = p[law.offset], d = p[law.offset + 1];
@@ -188,13 +189,13 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
         add(Fx[i], same ? -k : k, identity3<S>());
         add(Fv[i], same ? -d : d, identity3<S>());
       }
-      return;
+      return true;
     }
     case PointLaw::contact: {
       const GroundContact<S> contact(points[0], p + law.offset);
       F[0] = contact.force();
       if (Fx != nullptr) contact.derivatives(Fx[0], Fv[0]);
-      return;
+      return contact.touches;
     }
     default:
       break;
@@ -204,7 +205,8 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
   S* by_parameter;
   const Tension<S> pull = tension(law, path.l, path.ldot, arena, p, by_parameter);
   for (int i = 0; i < n; ++i) F[i] = (-pull.f) * path.at(path.u, i);
-  if (Fx == nullptr) return;
+  const bool slack = law.kind == PointLaw::cable && !less(p[law.offset + 2], path.l);
+  if (Fx == nullptr || slack) return !slack;
   for (int i = 0; i < n; ++i) {  // by the length and its rate, (1.67), (1.79)
     const Vec3<S> g = path.at(path.u, i);
     for (int j = 0; j < n; ++j) {
@@ -222,6 +224,7 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
     add(Fx[n * k + k + 1], s, across);
     add(Fx[n * (k + 1) + k], s, across);
   }
+  return true;
 }
 
 // Adds the gradient of sum u_i.F_i by the parameters other than the points.
