@@ -21,12 +21,15 @@
 
 namespace torsor {
 
+struct ForceSet;
+
 struct Options {
   const unsigned char* prescribed = nullptr;        // by velocity
   int axes = 0;                                     // 0 body, 1 world, 2 world's axes at the body's origin
   unsigned wanted = ~0u;                            // outputs to compute, by bit
   const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
   std::vector<int> frames;                          // the user's bodies that are asked for
+  const ForceSet* forces = nullptr;                 // of the scene
 };
 
 struct Row {
@@ -144,6 +147,12 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }
 
+// Whether a kernel takes several states at a time: all but those that run in one double (K::has_lanes = false).
+template <class K, class = void>
+struct has_lanes : std::true_type {};
+template <class K>
+struct has_lanes<K, std::enable_if_t<!K::has_lanes>> : std::false_type {};
+
 // `poll` is called by this thread every now and then, and may throw to end the batch.
 template <class K>
 void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads,
@@ -164,8 +173,12 @@ void run_batch(const Model& m, const Options& options, const Row* in, const Row*
         }
         const int64_t begin = next.fetch_add(block), end = std::min(begin + block, states);
         if (begin >= states) return;
-        for (int64_t s = begin; s < end; s += kLanes)
-          run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
+        if constexpr (has_lanes<K>::value) {
+          for (int64_t s = begin; s < end; s += kLanes)
+            run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
+        } else {
+          for (int64_t s = begin; s < end; ++s) run_one<K, double>(m, options, in, out, s);
+        }
       }
     } catch (...) {
       next = states;

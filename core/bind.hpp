@@ -109,6 +109,7 @@ inline nb::object new_output(const Slot& slot, const Call& call, Row& row) {
 constexpr int64_t kReleaseAbove = 64;
 
 nb::object core_model(nb::handle model);  // of a torsor.Model
+const ForceSet* force_set(nb::handle set);
 int thread_count(nb::handle threads);
 nb::object check_module();
 void check_signals();  // throws what a signal's handler raises

@@ -14,11 +14,13 @@ void bind_configuration(nb::module_& module);
 void bind_derivatives(nb::module_& module);
 void bind_dynamics(nb::module_& module);
 void bind_hessians(nb::module_& module);
+void bind_forces(nb::module_& module);
 void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
 void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
 void bind_reverse(nb::module_& module);
+void bind_simulation(nb::module_& module);
 void bind_tangents(nb::module_& module);
 
 namespace {
@@ -264,6 +266,8 @@ Options read_options(nb::handle value) {
       options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AsString(item.ptr()));
     else if (name == "direction")
       options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
+    else if (name == "forces")
+      options.forces = force_set(item);
     else if (name == "wanted")
       options.wanted = nb::cast<unsigned>(item);
     else
@@ -316,10 +320,12 @@ NB_MODULE(_core, module) {
   bind_derivatives(module);
   bind_dynamics(module);
   bind_hessians(module);
+  bind_forces(module);
   bind_inertia(module);
   bind_kinematics(module);
   bind_kinematics_derivatives(module);
   bind_momentum(module);
   bind_reverse(module);
+  bind_simulation(module);
   bind_tangents(module);
 }

@@ -1,7 +1,7 @@
 // First derivatives of inverse dynamics. Singh 2022, eqs. (7)-(10) and the forward pass of Alg. 1, for every joint.
 //
-// Spatial quantities in the world's axes about one point for each tree: the origin of its root body now, so that nothing
-// loses digits far from the world's origin. A velocity k has a column S_k with
+// Spatial quantities in the world's axes about one point for each tree: the origin of its first body with mass now, so that
+// nothing loses digits far from the world's origin. A velocity k has a column S_k with
 //   Psidot_k, Psiddot_k   first and second time derivative of the column as if it moved with the parent body
 //   Sdot_k                time derivative of the column
 // For joints with S(q), Psidot = Sdot and Psiddot = Sddot, and dtau_j/dq_k gains R_jk . f for j, k in one joint, where R_jk is
@@ -15,8 +15,8 @@ namespace torsor {
 template <class S>
 struct DerivativeBody {
   Mat3<S> R;       // axes
-  Vec3<S> p;       // origin, seen from the root's
-  Vec3<S> origin;  // of the root, in the world
+  Vec3<S> p;       // origin, seen from the tree's point
+  Vec3<S> origin;  // the tree's point, in the world
   Motion<S> v, a;
   RigidInertia<S> I;     // of the subtree, from the backward pass on
   CoriolisInertia<S> B;  // 2 B of the subtree
@@ -143,6 +143,29 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
   const auto x = coordinates(m, arena, q);
   bodies[-1].v = bodies[-1].a = zero_motion<S>();
   if (gravity) bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
+  const auto pose = [&](int i, const Mat3<S>* axes) -> SE3<S> {
+    const auto& body = m.bodies[i];
+    if (body.general < 0) {
+      SE3<S> X;
+      visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA { X = place<S>(joint, body, axes, x); });
+      return X;
+    }
+    auto& g = general[body.general];
+    evaluate(m.general[body.general], q + body.iq, 1, GeneralTerms<S>{g.T, g.s, g.ds, g.d2s});
+    return axes ? SE3<S>{*axes * body.M.R, *axes * body.M.p} * g.T : body.M * g.T;
+  };
+  // From the origin of a root to that of the first body with mass, if that is carried by massless ones alone.
+  const auto to_mass = [&](int root) {
+    Vec3<S> r = zero3<S>();
+    Mat3<S> axes = pose(root, nullptr).R;
+    for (int i = root; m.bodies[i].massless && i + 1 < n && m.bodies[i + 1].parent == i && m.bodies[i + 1].last_child;
+         ++i) {
+      const SE3<S> X = pose(i + 1, &axes);
+      r += X.p;
+      axes = X.R;
+    }
+    return r;
+  };
   for (int i = 0; i < n; ++i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
@@ -150,8 +173,14 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
     const Mat3<S>* axes = body.parent >= 0 ? &p->R : nullptr;
     const auto set = [&](const SE3<S>& X) TORSOR_INLINE_LAMBDA {
       b.R = X.R;
-      b.p = body.parent >= 0 ? p->p + X.p : zero3<S>();
-      b.origin = body.parent >= 0 ? p->origin : X.p;
+      if (body.parent >= 0) {
+        b.p = p->p + X.p;
+        b.origin = p->origin;
+      } else {
+        const Vec3<S> r = body.massless ? to_mass(i) : zero3<S>();
+        b.p = -r;
+        b.origin = X.p + r;
+      }
     };
     if (body.general >= 0) {
       auto& g = general[body.general];
@@ -185,12 +214,10 @@ WorldWrench<S>* world_wrenches(const ModelT<C>& m, Arena& arena, const Derivativ
   return wrenches;
 }
 
-// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+// I, 2 B and f of each body by itself.
 template <class S, class C>
-WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
-  const int n = m.n();
-  for (int i = 0; i < n; ++i) {
+void body_terms(const ModelT<C>& m, DerivativeBody<S>* bodies) {
+  for (int i = 0; i < m.n(); ++i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.massless) {
@@ -203,6 +230,25 @@ WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>
       b.f = b.I * b.a + cross(b.v, Force<S>{b.B.n, b.B.f});
     }
   }
+}
+// Sums of them over subtrees, and of wrenches that lag behind, if any.
+template <class S, class C>
+void add_to_parents(const ModelT<C>& m, DerivativeBody<S>* bodies, WorldWrench<S>* wrenches) {
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    bodies[p].I += bodies[i].I;
+    bodies[p].B += bodies[i].B;
+    bodies[p].f += bodies[i].f;
+    if (wrenches != nullptr) wrenches[p] += wrenches[i];
+  }
+}
+
+// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
+// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+template <class S, class C>
+WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
+  body_terms(m, bodies);
   WorldWrench<S>* wrenches = nullptr;
   if (f_ext != nullptr && axes == 0) {
     for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
@@ -212,19 +258,12 @@ WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>
     });
   } else if (f_ext != nullptr) {
     wrenches = world_wrenches(m, arena, bodies, f_ext, axes);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < m.n(); ++i) {
       bodies[i].f.n -= wrenches[i].F.n;
       bodies[i].f.f -= wrenches[i].F.f;
     }
   }
-  for (int i = n - 1; i >= 0; --i) {
-    const int p = m.links[i].parent;
-    if (p < 0) continue;
-    bodies[p].I += bodies[i].I;
-    bodies[p].B += bodies[i].B;
-    bodies[p].f += bodies[i].f;
-    if (wrenches != nullptr) wrenches[p] += wrenches[i];
-  }
+  add_to_parents(m, bodies, wrenches);
   return wrenches;
 }
 

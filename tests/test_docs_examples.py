@@ -38,6 +38,16 @@ def is_joint(value):
     return isinstance(value, type) and issubclass(value, ts.Joint) and value not in (ts.Joint, ts.CustomJoint)
 
 
+def test_the_table_of_forces_names_every_force():
+    text = (ROOT / "docs" / "forces.md").read_text(encoding="utf-8")
+    forces = {name for name in ts.__all__ if is_force(getattr(ts, name))}
+    assert set(re.findall(r"^\| `(\w+)\(.*?\)` \|", text, re.MULTILINE)) == forces
+
+
+def is_force(value):
+    return isinstance(value, type) and issubclass(value, ts.Force) and value not in (ts.Force, ts.CustomForce)
+
+
 def test_api_page_lists_every_public_name():
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\.\. auto\w+:: torsor\.(\w+)", text, re.MULTILINE))

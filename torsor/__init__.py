@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from torsor import models as models
-from torsor._errors import FormatError, ModelError, SingularMassMatrixError, TorsorError
+from torsor._errors import ConvergenceError, FormatError, ModelError, SingularMassMatrixError, TorsorError
+from torsor.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -37,6 +38,29 @@ from torsor.dynamics import (
     momentum,
     potential_energy,
 )
+from torsor.forces import (
+    BodyDamping,
+    BodyWrench,
+    Cable,
+    CustomForce,
+    Force,
+    GeneralizedForcesDerivatives,
+    GeneralizedForcesGradient,
+    GroundContact,
+    JointDamping,
+    JointLimits,
+    JointSpring,
+    JointTorque,
+    MultiPointSpring,
+    PointForce,
+    PointSpring,
+    Spring,
+    SpringDamper,
+    force_energies,
+    generalized_forces,
+    generalized_forces_derivatives,
+    generalized_forces_vjp,
+)
 from torsor.hessians import (
     ContractedForwardDynamicsHessians,
     ContractedInverseDynamicsHessians,
@@ -47,6 +71,7 @@ from torsor.hessians import (
     inverse_dynamics_hessians,
 )
 from torsor.inertia import Inertia
+from torsor.integrators import BDF1, BDF2, SDIRK2, Adaptive, Integrator, LinearlyImplicitEuler, SymplecticEuler
 from torsor.joints import (
     Composite,
     CustomJoint,
@@ -91,7 +116,9 @@ from torsor.kinematics_derivatives import (
     maximal_jacobian_derivatives,
     point_hessian,
 )
+from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
 from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
+from torsor.simulation import Energies, Trajectory, simulate
 from torsor.spatial import SE3
 from torsor.tangents import (
     ForwardDynamicsDerivativesTangent,
@@ -137,6 +164,26 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Adaptive",
+    "AdjointGradient",
+    "BDF1",
+    "BDF2",
+    "ConvergenceError",
+    "Energies",
+    "Integrator",
+    "LinearlyImplicitEuler",
+    "Loss",
+    "SDIRK2",
+    "StepDerivatives",
+    "SymplecticEuler",
+    "Trajectory",
+    "adjoint",
+    "control_effort",
+    "energy_loss",
+    "point_target",
+    "simulate",
+    "step_derivatives",
+    "velocity_target",
     "Body",
     "Composite",
     "CustomJoint",
@@ -238,4 +285,25 @@ __all__ = [
     "forward_dynamics_hessians",
     "inverse_dynamics_derivatives_tangent",
     "inverse_dynamics_hessians",
+    "BodyDamping",
+    "BodyWrench",
+    "Cable",
+    "CustomForce",
+    "Force",
+    "GeneralizedForcesDerivatives",
+    "GeneralizedForcesGradient",
+    "GroundContact",
+    "JointDamping",
+    "JointLimits",
+    "JointSpring",
+    "JointTorque",
+    "MultiPointSpring",
+    "PointForce",
+    "PointSpring",
+    "Spring",
+    "SpringDamper",
+    "force_energies",
+    "generalized_forces",
+    "generalized_forces_derivatives",
+    "generalized_forces_vjp",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.adjoint import StepDerivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -19,6 +20,7 @@ from torsor.hessians import (
     ForwardDynamicsHessians,
     InverseDynamicsHessians,
 )
+from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.kinematics_derivatives import (
     BodyAccelerationsDerivatives,
     BodyVelocitiesDerivatives,
@@ -63,6 +65,23 @@ class DualModel:
         general: list[tuple[Any, ...]],
     ) -> None: ...
 
+class ForceSet:
+    def __init__(
+        self, model: Model, forces: int, parameters: int, parts: list[tuple[int, tuple[Any, ...]]]
+    ) -> None: ...
+
+def generalized_forces(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def generalized_forces_derivatives(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> GeneralizedForcesDerivatives: ...
+def force_energies(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def generalized_forces_vjp(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray]: ...
 def plus(model: Any, q: Any, dv: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
@@ -234,3 +253,43 @@ def forward_dynamics_hessians(
 def forward_dynamics_hessians_contracted(
     model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> ContractedForwardDynamicsHessians: ...
+def simulate(
+    model: Any,
+    forces: tuple[Any, Any],
+    scheme: tuple[int, float, float, int, int],
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: int,
+    limits: list[tuple[int, int]],
+    outcome: NDArray[np.int32],
+    row: NDArray[np.int64],
+    error: FloatArray,
+    threads: Any,
+) -> None: ...
+def adjoint(
+    model: Any,
+    forces: tuple[Any, Any],
+    scheme: tuple[int, float, float, int, int],
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    out: dict[str, Any],
+    threads: Any,
+) -> tuple[int, int]: ...
+def step_derivatives(
+    model: Any,
+    q: Any,
+    v: Any,
+    u: Any,
+    t: Any,
+    scheme: Any,
+    parameters: Any,
+    previous_q: Any,
+    previous_v: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> StepDerivatives: ...

@@ -57,7 +57,8 @@ class Factor(NamedTuple):
 Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
 
 
-def _unit(axis: ArrayLike, name: str = "axis") -> Vector:
+def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
+    """A vector made of unit length."""
     a = spatial.frozen_array(axis, (3,), name)
     largest = float(np.abs(a).max())
     if largest == 0:
@@ -238,7 +239,7 @@ class _Axial(Joint):
     axis: Vector
 
     def __init__(self, axis: ArrayLike = (0.0, 0.0, 1.0)) -> None:
-        object.__setattr__(self, "axis", _unit(axis))
+        object.__setattr__(self, "axis", unit_vector(axis))
 
 
 @final
@@ -287,7 +288,7 @@ class Cylindrical(_Axial):
 def _two(pair: ArrayLike, name: str) -> tuple[Vector, Vector]:
     """Two unit vectors that are not parallel."""
     both = spatial.frozen_array(pair, (2, 3), name)
-    a, b = _unit(both[0], f"{name}[0]"), _unit(both[1], f"{name}[1]")
+    a, b = unit_vector(both[0], f"{name}[0]"), unit_vector(both[1], f"{name}[1]")
     if np.abs(np.cross(a, b)).max() < 1e-9:
         raise ValueError(f"{name} {a} and {b} are parallel, expected two that span a plane")
     return a, b

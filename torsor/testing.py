@@ -1,4 +1,4 @@
-"""Tools to verify derivatives, joints and algorithms: complex step, random trees, the contract of a joint."""
+"""Tools to verify derivatives, joints, forces and algorithms: complex step, random trees, contracts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor import _check, spatial
+from torsor import _check, _core, spatial
+from torsor.forces import (
+    BodyDamping,
+    BodyWrench,
+    Cable,
+    Force,
+    GroundContact,
+    JointDamping,
+    JointLimits,
+    JointSpring,
+    JointTorque,
+    MultiPointSpring,
+    PointForce,
+    PointSpring,
+    Spring,
+    SpringDamper,
+)
+from torsor.forces.force import compile_forces
 from torsor.inertia import Inertia
 from torsor.joints import (
     Composite,
@@ -100,6 +117,100 @@ def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, t
     q1 = joint.plus(q, step)
     close("minus(plus(q, dv), q)", joint.minus(q1, q), step)
     close("T at plus(q, minus(q1, q))", joint.T(joint.plus(q, joint.minus(q1, q))), joint.T(q1))
+
+
+def check_force(
+    force: Force, model: Model, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11
+) -> None:
+    """Raises AssertionError unless the derivatives and the energy of a force agree with its torque at a random state.
+
+    K, D and the gradient by its parameters against complex steps of the torque, and minus the complex step of the
+    energy against the torque at v = 0; errors relative to the largest entry, or 1. A force of the user's own must take
+    complex numbers in `value` and `energy`, a spring of the user's own in its law.
+    """
+    rng = np.random.default_rng(rng)
+    q, v, w, t = model.random(rng), rng.standard_normal(model.nv), rng.standard_normal(model.nv), rng.uniform(0.0, 2.0)
+    zero = np.zeros(model.nv)
+    scene = compile_forces(model, [force])
+    p, options = scene.parameters, {"forces": scene.core}
+
+    def close(name: str, value: Array, expected: Array) -> None:
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        error = float(np.abs(value - expected).max(initial=0.0)) / scale
+        if not error <= tolerance:
+            raise AssertionError(f"{force!r}: {name} is off by {error:.1e} at q = {q.tolist()}, v = {v.tolist()}")
+
+    def torque(q: ArrayLike, v: ArrayLike, p: ArrayLike) -> FloatArray:
+        return _core.generalized_forces(model, q, v, t, p, options, None, 1)
+
+    def energy(dq: ArrayLike) -> FloatArray:
+        return np.asarray(_core.force_energies(model, model.plus(q, dq), zero, t, p, options, None, 1)[0])
+
+    K, D = _core.generalized_forces_derivatives(model, q, v, t, p, options, None, 1)
+    close("K", K, complex_step(lambda dq: torque(model.plus(q, dq), v, p), zero))
+    close("D", D, complex_step(lambda v: torque(q, v, p), v))
+    gq, gv, gp = _core.generalized_forces_vjp(model, q, v, t, p, w, options, None, 1)
+    close("gradient by q", gq, w @ K)
+    close("gradient by v", gv, w @ D)
+    close("gradient by parameters", gp, complex_step(lambda p: np.asarray(torque(q, v, p) @ w), p))
+    if force.has_energy:
+        close("energy's gradient", -complex_step(energy, zero), torque(q, zero, p))
+
+
+def example_forces(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Force, ...]:
+    """One or more of every built-in force, on random joints and bodies of a model that has some."""
+    rng = np.random.default_rng(rng)
+    names = [b.name for b in model.bodies]
+    times = (0.0, 0.5, 1.7)
+
+    def body() -> str:
+        return names[rng.integers(len(names))]
+
+    def point(*shape: int) -> FloatArray:
+        return rng.standard_normal((*shape, 3))
+
+    def cubic(l: Any, ldot: Any) -> tuple[Any, Any, Any]:
+        return l**3 + 0.5 * l * ldot, 3 * l**2 + 0.5 * ldot, 0.5 * l
+
+    def adjustable(l: Any, ldot: Any, p: Array) -> tuple[Any, Any, Any, Array]:
+        return p[0] * l**3 + p[1] * l * ldot, 3 * p[0] * l**2 + p[1] * ldot, p[1] * l, np.array([l**3, l * ldot])
+
+    def adjustable_energy(l: Any, p: Array) -> Any:
+        return p[0] * l**4 / 4
+
+    via = [body(), body(), "world", body()]
+    joint = model.joints[max(range(len(names)), key=lambda i: model.joints[i].nv)]
+    plain = [j for j in model.joints if j.nq == j.nv > 0]
+    normal = point()
+    above = 5.0 * normal / np.sqrt(normal @ normal)
+    return (
+        JointSpring(None, rng.uniform(1, 2, model.nv), model.random(rng), rng.uniform(1, 2, model.nv)),
+        JointSpring(joint.name, 3.0, damping=0.5),
+        JointDamping(None, rng.uniform(1, 2, model.nv)),
+        JointDamping(joint.name, 0.7),
+        JointLimits(None, 4.0, 0.3, np.full(model.nq, -0.4), np.full(model.nq, 0.2)),
+        *(JointLimits(j.name, 4.0, np.full(j.nv, 0.2), np.full(j.nq, -0.1), np.full(j.nq, 0.1)) for j in plain[:1]),
+        JointTorque(None, rng.standard_normal(model.nv)),
+        JointTorque(joint.name, rng.standard_normal((3, joint.nv)), times),
+        BodyDamping(body(), rng.uniform(1, 2, 6)),
+        BodyWrench(body(), rng.standard_normal(6)),
+        BodyWrench(body(), rng.standard_normal((3, 6)), times, frame="world"),
+        BodyWrench(body(), rng.standard_normal((3, 6)), times, frame="local_world_aligned"),
+        PointForce(body(), point(), point()),
+        PointForce(body(), point(), point(3), times),
+        PointSpring(body(), point(), body(), point(), 2.0, 0.7),
+        PointSpring("world", point(), body(), point(), 2.0, 0.7),
+        SpringDamper(body(), point(), body(), point(), 3.0, 0.4, 0.5),
+        SpringDamper(body(), point(), "world", point(), 3.0, 0.4, 5.0),
+        Spring(body(), point(), body(), point(), cubic),
+        Spring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
+        MultiPointSpring(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
+        Cable(via, point(4), 3.0, 0.5, 0.2),
+        Cable(via, point(4), 3.0, 0.5, 1e3),
+        GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
+        GroundContact(body(), point(4), 5.0, 0.4, 10.0, 0.1, above, normal),
+        GroundContact(body(), point(), 5.0, 0.4, 1.0, 0.3, -100 * normal, normal),
+    )
 
 
 def example_joints() -> tuple[Joint, ...]:

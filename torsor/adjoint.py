@@ -1,0 +1,287 @@
+"""Gradients of whole simulations by the adjoint method, and exact Jacobians of single steps. Sueda 2021, 3.5.
+
+All at the cost of about one simulation, whatever the number of parameters. The gradient is that of the discrete steps,
+exact to rounding and to what Newton's method left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torsor import _charts, _core
+from torsor._check import as_array, record_of
+from torsor._errors import ConvergenceError
+from torsor.forces import CustomForce
+from torsor.forces.force import Force, compile_forces
+from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
+from torsor.losses import Loss
+from torsor.model import Model
+from torsor.simulation import Trajectory, arguments
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray = NDArray[np.float64]
+
+
+class AdjointGradient(NamedTuple):
+    """Gradients of a loss of a trajectory; None for those that were not asked for.
+
+    Attributes
+    ----------
+    q0, v0 : (..., nv)
+        With respect to the initial state, q0 in the tangent space.
+    controls : as the trajectory's, or (..., steps, nv)
+        With respect to the torques of every step.
+    inertia : (..., nbodies, 10)
+        With respect to `Inertia.parameters` of every body.
+    placement : (..., nbodies, 6)
+        With respect to twists x of the placements, placement @ SE3.exp(x).
+    gravity : (..., 3)
+    forces : tuple of dicts
+        For each force the gradients with respect to its parameters, by name.
+    """
+
+    q0: FloatArray
+    v0: FloatArray
+    controls: FloatArray
+    inertia: FloatArray | None
+    placement: FloatArray | None
+    gravity: FloatArray | None
+    forces: tuple[dict[str, FloatArray], ...] | None
+
+
+def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
+    """Loss derivatives (batch, steps + 1, nv), own memory."""
+    nv, rows, shape = trajectory.model.nv, trajectory.steps + 1, trajectory.batch_shape
+    out = np.zeros((*shape, rows, nv))
+    if value is not None:
+        array = as_array(name, value)
+        if array.shape == (*shape, rows, nv):
+            out[:] = array
+        elif array.shape == (*shape, nv):
+            out[..., -1, :] = array
+        else:
+            raise ValueError(
+                f"{name} has shape {array.shape}, expected {(*shape, rows, nv)}, a row of nv = {nv} for each of "
+                f"{rows} rows; or {(*shape, nv)}, for the last row alone"
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} is not finite")
+    return out.reshape(prod(shape), rows, nv)
+
+
+def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
+    if isinstance(integrator, LinearlyImplicitEuler) and any(isinstance(f, CustomForce) for f in forces):
+        raise TypeError(
+            "LinearlyImplicitEuler has no derivatives with a CustomForce, whose second derivatives they would need; "
+            "use BDF1"
+        )
+
+
+def adjoint(
+    trajectory: Trajectory,
+    loss: Loss | None = None,
+    *,
+    dloss_dq: ArrayLike | None = None,
+    dloss_dv: ArrayLike | None = None,
+    dloss_du: ArrayLike | None = None,
+    parameters: bool = True,
+    threads: int = 1,
+) -> AdjointGradient:
+    """The gradient of a loss of the trajectory with respect to all that it was simulated from.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From `simulate`. Of a batch, each trajectory has its own loss and its own gradient.
+    loss : Loss
+        From `torsor.losses`, or sums of them; or instead its derivatives:
+    dloss_dq, dloss_dv : (..., steps + 1, nv) or (..., nv)
+        Derivatives of the loss with respect to every row, or the last one; dloss_dq in the tangent space (for a
+        quaternion, along rotations in the child's frame), in the coordinates of the row.
+    dloss_du : as the controls
+        Derivatives with respect to the controls themselves.
+    parameters : bool
+        Whether to compute the gradients of inertias, placements, gravity and forces too.
+    threads : int
+        Shares a batch among threads, 0 for one per core.
+    """
+    if not isinstance(trajectory, Trajectory):
+        raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
+    if isinstance(trajectory.integrator, Adaptive):
+        raise TypeError("a trajectory of Adaptive has no adjoint; simulate with one of the other integrators")
+    _check_second_derivatives(trajectory.integrator, trajectory.forces)
+    if loss is not None:
+        if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
+            raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
+        if not isinstance(loss, Loss):
+            raise TypeError(f"loss must be a Loss, got {type(loss).__name__}; give arrays as dloss_dq= and dloss_dv=")
+        dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
+    model, steps, shape = trajectory.model, trajectory.steps, trajectory.batch_shape
+    if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
+        raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
+    batch, nv, nbodies = prod(shape), model.nv, model.nbodies
+    rows = 2 if trajectory.controls is not None and trajectory.controls.ndim - len(shape) == 3 else 1
+    gq, gv = _cotangents(trajectory, "dloss_dq", dloss_dq), _cotangents(trajectory, "dloss_dv", dloss_dv)
+    gu = np.zeros((batch, steps, rows, nv))
+    if dloss_du is not None:
+        given = as_array("dloss_du", dloss_du)
+        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, 2, nv)
+        if given.shape != expected:
+            raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
+        gu[:] = given.reshape(gu.shape)
+    scene = trajectory._scene
+    sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
+    if parameters:
+        sums["inertia"], sums["placement"] = np.zeros((batch, nbodies, 10)), np.zeros((batch, nbodies, 6))
+        sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, len(scene.parameters)))
+    q, v = trajectory.q.reshape(batch, steps + 1, model.nq), trajectory.v.reshape(batch, steps + 1, nv)
+    u = None if trajectory.controls is None else trajectory.controls.reshape(batch, steps, rows, nv)
+    tracks: dict[str, Any] = {
+        "steps": steps, "batch": batch, "q": q.copy(), "v": v.copy(),
+        "a": trajectory.a.reshape(batch, steps + 1, nv).copy(), "u": u, "u_rows": rows, "u_shared": False,
+        "divisions": trajectory.substeps.reshape(batch, steps).copy(),
+    }  # fmt: skip
+
+    def sweep(
+        variant: Model, chosen: Sequence[int], first: int, last: int, switch: _charts.ChartSwitch | None
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Back over some rows; the gradients of what `switch` made of the row before the first."""
+        compiled = scene if variant is model else compile_forces(variant, scene.forces)
+        n = len(chosen)
+        before = None if switch is None else (np.zeros((n, nv)), np.zeros((n, nv)))
+        some = {
+            **tracks, "count": n, "index": np.array(chosen, np.int64),
+            "previous_q": None if switch is None else switch.previous_q[None].copy(),
+            "previous_v": None if switch is None else switch.previous_v[None].copy(),
+        }  # fmt: skip
+        out = {
+            **sums, "q": gq, "v": gv, "u": gu,
+            "previous_q": None if before is None else before[0],
+            "previous_v": None if before is None else before[1],
+        }  # fmt: skip
+        track, row = _core.adjoint(
+            variant, arguments(compiled), trajectory.integrator._scheme, float(trajectory.t[0]), some,
+            np.full(n, first, np.int64), np.full(n, last, np.int64), out, threads,
+        )  # fmt: skip
+        if track >= 0:
+            where = f"at t = {trajectory.t[row]:.6g}" + (f" of trajectory {track}" if shape else "")
+            raise ConvergenceError(
+                f"the step {where} has no derivative: its matrix is singular, or it could not be taken again",
+                trajectory, row, float(trajectory.t[row]), track if shape else None,
+            )  # fmt: skip
+        return before
+
+    switched = {s.track for s in trajectory.switches}
+    sweep(model, [i for i in range(batch) if i not in switched], 0, steps, None)
+    for i in sorted(switched):
+        mine = {s.row: s for s in trajectory.switches if s.track == i}
+        for _, first, last, variant in reversed([s for s in trajectory.segments() if s[0] == i]):
+            switch = mine.get(first)
+            # The last step ends in these coordinates too, in a row that a switch may have changed.
+            end = min(last, steps)
+            kept = {name: tracks[name][i, end].copy() for name in ("q", "v", "a")}
+            if last in mine:
+                for name in kept:
+                    tracks[name][i, last] = getattr(mine[last], name)
+            before = sweep(variant, [i], first, end, switch)
+            for name, row in kept.items():
+                tracks[name][i, end] = row
+            if switch is not None and before is not None:
+                parts = trajectory._parts
+                _charts.pull_back(parts, switch, switch.q, switch.v, q[i, first], gq[i, first], gv[i, first])
+                old_q, old_v = q[i, first - 1], v[i, first - 1]
+                _charts.pull_back(parts, switch, old_q, old_v, switch.previous_q, before[0][0], before[1][0])
+                gq[i, first - 1] += before[0][0]
+                gv[i, first - 1] += before[1][0]
+
+    def shaped(x: FloatArray | None) -> Any:
+        return None if x is None else x.reshape((*shape, *x.shape[1:]))
+
+    of_forces = sums["forces"]
+    return AdjointGradient(
+        shaped(gq[:, 0]), shaped(gv[:, 0]), shaped(gu[:, :, 0] if rows == 1 else gu),
+        shaped(sums["inertia"]), shaped(sums["placement"]), shaped(sums["gravity"]),
+        None if of_forces is None else scene.unflatten(shaped(of_forces)),
+    )  # fmt: skip
+
+
+@record_of("step_derivatives")
+class StepDerivatives(NamedTuple):
+    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both by q, v and u.
+
+    Those of and by configurations are in the tangent space. For a step of `BDF2` from two states those by the state
+    before come too, else None.
+    """
+
+    q1: FloatArray
+    v1: FloatArray
+    dq1_dq: FloatArray
+    dq1_dv: FloatArray
+    dq1_du: FloatArray
+    dv1_dq: FloatArray
+    dv1_dv: FloatArray
+    dv1_du: FloatArray
+    dq1_dprevious_q: FloatArray | None = None
+    dq1_dprevious_v: FloatArray | None = None
+    dv1_dprevious_q: FloatArray | None = None
+    dv1_dprevious_v: FloatArray | None = None
+
+
+_SCHEMES: dict[Integrator, FloatArray] = {}  # of the integrators used last, for the core
+
+
+def step_derivatives(
+    model: Model,
+    integrator: Integrator,
+    q: ArrayLike,
+    v: ArrayLike,
+    u: ArrayLike | None = None,
+    *,
+    forces: Sequence[Force] = (),
+    t: float = 0.0,
+    previous: tuple[ArrayLike, ArrayLike] | None = None,
+    threads: int = 1,
+) -> StepDerivatives:
+    """One step from q (..., nq), v (..., nv) under torques u (..., nv), with its derivatives.
+
+    `previous` is the state (q, v) one step before, for `BDF2`. Without it BDF2 takes its first step, by SDIRK2.
+
+    Raises
+    ------
+    ConvergenceError
+        If the step cannot be taken, in any state of the batch.
+    """
+    if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
+        raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
+    scheme = _SCHEMES.get(integrator)
+    if scheme is None:
+        if len(_SCHEMES) > 100:
+            _SCHEMES.clear()
+        scheme = _SCHEMES[integrator] = np.array(integrator._scheme, dtype=np.float64)
+    before: tuple[Any, Any] = (None, None)
+    if previous is not None:
+        if not isinstance(integrator, BDF2):
+            raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
+        before = previous
+    options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
+    parameters = None
+    if forces:
+        _check_second_derivatives(integrator, forces)
+        scene = compile_forces(model, forces)
+        options["forces"], parameters = scene.core, scene.parameters
+    try:
+        time = np.array(t, dtype=np.float64)
+        return _core.step_derivatives(model, q, v, u, time, scheme, parameters, *before, options, None, threads)
+    except RuntimeError as error:
+        if str(error) != "the step could not be taken":
+            raise
+    raise ConvergenceError(
+        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near "
+        "it; try a smaller h"
+    )

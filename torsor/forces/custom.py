@@ -1,0 +1,102 @@
+"""Forces of the user's own, written in Python."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import spatial
+from torsor._check import listed
+from torsor.forces.force import Force, number
+from torsor.model import Model
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Self
+
+    from torsor.forces.force import Part
+
+    Array = NDArray[Any]
+    FloatArray = NDArray[np.float64]
+
+
+class CustomForce(Force):
+    """A force of the user's own, in reduced coordinates.
+
+    Derive a class with the methods `value` and `derivatives`; `energy` if it has one; an attribute `p` (n,) and
+    `gradient` if it has parameters. Each takes one state. `value` and `energy` must take complex arrays, and be
+    written without abs, conj or comparisons of complex numbers, if complex steps are to go through them;
+    `testing.check_force` checks them all.
+
+    The methods run under the interpreter lock, once for each evaluation: such a force is far slower than a built-in
+    one.
+    """
+
+    p: ArrayLike = ()
+
+    @abstractmethod
+    def value(self, q: Array, v: Array, t: float, p: Array) -> ArrayLike:
+        """Torques (nv,) at the state q (nq,), v (nv,), the time t and with the parameters p (n,)."""
+
+    @abstractmethod
+    def derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[ArrayLike, ArrayLike]:
+        """(K, D), each (nv, nv): derivatives of the torques by q, in the tangent space, and by v."""
+
+    def energy(self, q: Array, t: float, p: Array) -> Any:
+        """The potential whose gradient is minus the torques at v = 0; 0 if there is none."""
+        return 0.0
+
+    def gradient(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray, w: FloatArray) -> ArrayLike:
+        """The gradient (n,) of w . value(q, v, t, p) by p."""
+        raise NotImplementedError(f"{type(self).__name__} has parameters p, and so needs a method gradient")
+
+    @property
+    def has_energy(self) -> bool:  # type: ignore[override]
+        """Whether it has a method `energy` of its own."""
+        return type(self).energy is not CustomForce.energy
+
+    @property
+    def parameters(self) -> dict[str, FloatArray]:
+        """{"p": p}, or nothing."""
+        p = spatial.frozen_array(np.atleast_1d(self.p), (np.size(self.p),), f"p of {type(self).__name__}")
+        return {"p": p.copy()} if p.size else {}
+
+    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with another p."""
+        for name in values:
+            if name != "p" or not self.parameters:
+                known = listed([*self.parameters]) or "none"
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {known}")
+        out = copy(self)
+        for value in values.values():
+            object.__setattr__(out, "p", spatial.frozen_array(value, np.shape(self.p), "p"))
+        return out
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        return [("custom", self, at.get("p", 0), np.size(self.p))]
+
+    def _checked(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+        a = np.asarray(value)
+        if a.shape != shape or not np.can_cast(a.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"{type(self).__name__}.{name} gave shape {a.shape} and dtype {a.dtype}, expected {shape} and {dtype}"
+            )
+        return np.ascontiguousarray(a, dtype=dtype)
+
+    def _value(self, q: Array, v: Array, t: float, p: Array) -> Array:
+        return self._checked("value", self.value(q, v, t, p), v.shape, v.dtype)
+
+    def _derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[Array, Array]:
+        K, D = self.derivatives(q, v, t, p)
+        shape = (v.size, v.size)
+        return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
+
+    def _energy(self, q: Array, t: float, p: Array) -> Array:
+        return number(self.energy(q, t, p), q.dtype, "energy", self)
+
+    def _gradient(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray, w: FloatArray) -> Array:
+        return self._checked("gradient", self.gradient(q, v, t, p, w), p.shape, v.dtype)

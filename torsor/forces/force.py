@@ -1,0 +1,186 @@
+"""The contract of every force, the checks that forces share, and their way into the core."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from torsor import _core, spatial
+from torsor._check import listed
+from torsor.model import WORLD, Model, require_model
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Self
+
+    FloatArray = NDArray[np.float64]
+    Part = tuple[Any, ...]  # as core/bind_forces.cpp reads it
+
+Numbers = float | tuple[Any, ...]
+
+
+class Force(ABC):
+    """What every force offers: a small frozen description, which any model with the bodies that it names can carry.
+
+    `generalized_forces` and its companions evaluate forces; `simulate` applies them. Every number that a force is made
+    of is a parameter, with respect to which gradients come.
+    """
+
+    has_energy: ClassVar[bool] = True
+    _numbers: ClassVar[tuple[str, ...]] = ()  # names of the fields that are parameters, in the order of the flat array
+
+    @property
+    def parameters(self) -> dict[str, FloatArray]:
+        """The force's numbers by name; without those that are left to the model."""
+        values = ((name, getattr(self, name)) for name in self._numbers)
+        return {name: np.array(value, dtype=np.float64) for name, value in values if value is not None}
+
+    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with other values of some parameters."""
+        for name in values:
+            if name not in self._numbers:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers)}")
+        return replace(self, **values)  # type: ignore[type-var]
+
+    def _for_model(self, model: Model) -> Force:
+        """The force with nothing left to the model: what was None has its value."""
+        return self
+
+    @abstractmethod
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        """The force as parts of the core; `at` says where each parameter begins in the flat array."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Forces compiled for one model."""
+
+    forces: tuple[Force, ...]
+    core: _core.ForceSet
+    parameters: FloatArray  # of all forces, flat
+
+    def unflatten(self, flat: FloatArray) -> tuple[dict[str, FloatArray], ...]:
+        """For each force its part of (..., n) numbers, by name and shaped (..., *shape of the parameter)."""
+        out: list[dict[str, FloatArray]] = []
+        at = 0
+        for force in self.forces:
+            out.append({})
+            for name, value in force.parameters.items():
+                out[-1][name] = flat[..., at : at + value.size].reshape((*flat.shape[:-1], *value.shape))
+                at += value.size
+        return tuple(out)
+
+
+def compile_forces(model: Model, forces: Iterable[Force]) -> Scene:
+    """The forces as the core takes them, with their parameters in one flat array."""
+    require_model(model)
+    if isinstance(forces, Force) or not isinstance(forces, Iterable):
+        hint = f"; did you mean [{type(forces).__name__}(...)]?" if isinstance(forces, Force) else ""
+        raise TypeError(f"forces must be a sequence of forces, got {type(forces).__name__}{hint}")
+    ready: list[Force] = []
+    parts: list[tuple[int, Part]] = []
+    flat: list[FloatArray] = [np.zeros(0)]
+    count = 0
+    for i, given in enumerate(forces):
+        if not isinstance(given, Force):
+            hint = f"; did you mean {given.__name__}(...)?" if isinstance(given, type) else ""
+            raise TypeError(f"force {i} must be a Force, got {given!r}{hint}")
+        force = given._for_model(model)
+        at: dict[str, int] = {}
+        for name, value in force.parameters.items():
+            at[name] = count
+            flat.append(value.ravel())
+            count += value.size
+        parts.extend((i, part) for part in force._parts(model, at))
+        ready.append(force)
+    return Scene(tuple(ready), _core.ForceSet(model._core, len(ready), count, parts), np.concatenate(flat))
+
+
+# ---- checks
+
+
+def scalar(value: Any, name: str, *, least: float | None = None, positive: bool = False) -> float:
+    """A finite number, not below `least`."""
+    x = float(spatial.frozen_array(value, (), name))
+    if positive and x <= 0:
+        raise ValueError(f"{name} is {x:g}, expected a number above 0")
+    if least is not None and x < least:
+        raise ValueError(f"{name} is {x:g}, expected {least:g} at least")
+    return x
+
+
+def numbers(value: Any, shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
+    """A finite array of this shape, as nested tuples."""
+    return as_tuple(spatial.frozen_array(value, shape, name))
+
+
+def as_tuple(a: FloatArray) -> tuple[Any, ...]:
+    """An array as nested tuples."""
+    return tuple(a.tolist()) if a.ndim == 1 else tuple(as_tuple(row) for row in a)
+
+
+def each(value: Any, name: str, *, least: float | None = 0.0) -> Numbers:
+    """One number for all velocities, or one for each: how many is checked with the model."""
+    if np.ndim(value) == 0:
+        return scalar(value, name, least=least)
+    if np.ndim(value) != 1:
+        raise ValueError(f"{name} has shape {np.shape(value)}, expected one number or one for each velocity")
+    x = spatial.frozen_array(value, np.shape(value), name)
+    if least is not None and (x < least).any():
+        raise ValueError(f"{name} is {x.tolist()}, expected numbers of {least:g} at least")
+    return as_tuple(x)
+
+
+def over_time(value: Any, times: Any, size: int | None, name: str) -> tuple[tuple[Any, ...], tuple[float, ...] | None]:
+    """A row of `size` numbers, or with times one row for each time."""
+    if times is None:
+        if size is None and np.ndim(value) != 1:
+            raise ValueError(f"{name} has shape {np.shape(value)}, expected (n,); give times= for a table")
+        return numbers(value, np.shape(value) if size is None else (size,), name), None
+    if np.ndim(times) != 1 or np.size(times) == 0:
+        raise ValueError(f"times has shape {np.shape(times)}, expected (n,): one time for each row of {name}")
+    t = spatial.frozen_array(times, np.shape(times), "times")
+    if (np.diff(t) <= 0).any():
+        k = int(np.argmax(np.diff(t) <= 0))
+        raise ValueError(f"times must increase, but times[{k + 1}] is {t[k + 1]:g} after {t[k]:g}")
+    if np.ndim(value) != 2:
+        raise ValueError(f"{name} has shape {np.shape(value)}, expected ({len(t)}, n): one row for each of the times")
+    columns = np.shape(value)[1] if size is None else size
+    return numbers(value, (len(t), columns), name), as_tuple(t)
+
+
+def body_index(model: Model, name: str, *, world: bool = False) -> int:
+    """Index of a body; -1 for the world, where that is allowed."""
+    if name == WORLD:
+        if world:
+            return -1
+        raise ValueError(f"a force on {WORLD!r} moves nothing; name one of the bodies {listed(_names(model))}")
+    if not isinstance(name, str) or name not in model._index["body"]:
+        bodies = [WORLD, *_names(model)] if world else _names(model)
+        raise KeyError(f"no body named {name!r} for a force to act on; bodies are {listed(bodies)}")
+    return model._index["body"][name]
+
+
+def _names(model: Model) -> list[str]:
+    return [b.name for b in model.bodies]
+
+
+def body_name(name: Any) -> str:
+    """A body's name, not yet looked up."""
+    if not isinstance(name, str):
+        raise TypeError(f"a body is named by a string, got {name!r}")
+    return name
+
+
+def number(value: Any, dtype: Any, name: str, force: Force) -> FloatArray:
+    """What a user's function gave for a number, as an array (1,)."""
+    a = np.asarray(value)
+    if a.shape != () or not np.can_cast(a.dtype, dtype, "same_kind"):
+        raise ValueError(
+            f"{name} of {type(force).__name__} gave shape {a.shape} and dtype {a.dtype}, expected a number"
+        )
+    return np.array([a], dtype=dtype)

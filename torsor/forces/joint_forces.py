@@ -1,0 +1,263 @@
+"""Forces in reduced coordinates: springs, dampers and limits of joints, and torques."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+
+from torsor import spatial
+from torsor.forces.force import Force, Numbers, as_tuple, each, over_time
+from torsor.model import Model
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torsor.forces.force import Part
+
+    FloatArray = NDArray[np.float64]
+
+_SPRING, _LIMITS, _DAMPER = range(3)  # JointLaw::Kind of core/force_set.hpp
+_NONE = (-1, 0)
+
+
+class _Span:
+    """Which joints a force is on: one by name, or all of the model's."""
+
+    def __init__(self, model: Model, joint: str | None) -> None:
+        self.index = -1
+        self.q, self.v = slice(0, model.nq), slice(0, model.nv)
+        self.joints = model.joints
+        self.label = "the model"
+        if joint is not None:
+            found = model.joint(joint)
+            self.index = model.joints.index(found)
+            self.q, self.v, self.joints, self.label = found.q_slice, found.v_slice, (found,), f"joint {joint!r}"
+
+    @property
+    def nq(self) -> int:
+        return int(self.q.stop - self.q.start)
+
+    @property
+    def nv(self) -> int:
+        return int(self.v.stop - self.v.start)
+
+    def per_velocity(self, force: Force, name: str, at: dict[str, int]) -> tuple[int, int]:
+        """Where a number for each velocity lies: (first, step)."""
+        shape = np.shape(getattr(force, name))
+        if shape not in ((), (self.nv,)):
+            raise ValueError(
+                f"{name} of {type(force).__name__} has shape {shape}, expected one number or ({self.nv},): "
+                f"{self.label} has {self.nv} velocities"
+            )
+        return at[name], len(shape)
+
+    def part(self, kind: int, stiffness: tuple[int, int], damping: tuple[int, int], first: int, second: int) -> Part:
+        return ("joint", kind, self.index, self.q.start, self.v.start, stiffness, damping, first, second)
+
+    def coordinates(self, value: Any, name: str, force: Force) -> None:
+        if np.shape(value) != (self.nq,):
+            raise ValueError(
+                f"{name} of {type(force).__name__} has shape {np.shape(value)}, expected ({self.nq},): "
+                f"{self.label} has {self.nq} coordinates"
+            )
+
+
+@final
+@dataclass(frozen=True, init=False)
+class JointSpring(Force):
+    """Springs and dampers in the coordinates of a joint: torque -stiffness x - damping v.
+
+    The displacement x is q - rest. For a quaternion it is the rotation vector from rest to q, log(rest^-1 q): the
+    energy is x.stiffness x / 2 all the same, and the torque its gradient (a kink at half a turn from rest, where the
+    shorter way changes). For the position of a `Free` joint, the last three velocities, it is q - rest along the axes
+    of the joint's frame.
+
+    Parameters
+    ----------
+    joint : str or None
+        The joint, or the body that it carries; None for all joints of the model.
+    stiffness : float or (nv,) array_like
+        One number for all velocities, or one for each.
+    rest : (nq,) array_like, optional
+        Coordinates at rest; neutral ones if left out.
+    damping : float or (nv,) array_like
+        One number for all velocities, or one for each.
+    """
+
+    joint: str | None
+    stiffness: Numbers
+    rest: tuple[float, ...] | None = None
+    damping: Numbers = 0.0
+
+    _numbers: ClassVar[tuple[str, ...]] = ("stiffness", "damping", "rest")
+
+    def __init__(
+        self, joint: str | None, stiffness: ArrayLike, rest: ArrayLike | None = None, damping: ArrayLike = 0.0
+    ) -> None:
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "stiffness", each(stiffness, "stiffness"))
+        object.__setattr__(self, "rest", None if rest is None else each(np.atleast_1d(rest), "rest", least=None))
+        object.__setattr__(self, "damping", each(damping, "damping"))
+
+    def _for_model(self, model: Model) -> JointSpring:
+        span = _Span(model, self.joint)
+        if self.rest is None:
+            return replace(self, rest=as_tuple(model.neutral[span.q]))
+        span.coordinates(self.rest, "rest", self)
+        first = span.q.start
+        for j in span.joints:
+            rest = np.array(self.rest)[j.q_slice.start - first : j.q_slice.stop - first]
+            if not np.isfinite(j.joint.normalize(rest)).all():
+                raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}")
+        return self
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        span = _Span(model, self.joint)
+        stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
+        return [span.part(_SPRING, stiffness, damping, at["rest"], 0)]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class JointDamping(Force):
+    """Viscous friction in a joint: torque -damping v. It has no energy.
+
+    Parameters
+    ----------
+    joint : str or None
+        The joint, or the body that it carries; None for all joints of the model.
+    damping : float or (nv,) array_like
+        One number for all velocities, or one for each.
+    """
+
+    joint: str | None
+    damping: Numbers
+
+    has_energy: ClassVar[bool] = False
+    _numbers: ClassVar[tuple[str, ...]] = ("damping",)
+
+    def __init__(self, joint: str | None, damping: ArrayLike) -> None:
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "damping", each(damping, "damping"))
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        span = _Span(model, self.joint)
+        return [span.part(_DAMPER, _NONE, span.per_velocity(self, "damping", at), 0, 0)]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class JointLimits(Force):
+    """Springs and dampers that push a joint back between its limits: stiffness (limit - q) - damping v while violated.
+
+    The energy, stiffness (limit - q)^2 / 2, has a continuous first derivative: the torque of the spring sets in from
+    zero, and its derivative jumps at the limit. That of the damper jumps there, in proportion to the speed at which
+    the limit is met. Quaternion joints have no limits of this kind.
+
+    Parameters
+    ----------
+    joint : str or None
+        The joint, or the body that it carries; None for all joints of the model but quaternion ones.
+    stiffness : float or (nv,) array_like
+        One number for all velocities, or one for each.
+    damping : float or (nv,) array_like
+        One number for all velocities, or one for each.
+    lower, upper : (nq,) array_like, optional
+        Limits, infinite where there is none; those of the model (`position_limits`) if left out.
+    """
+
+    joint: str | None
+    stiffness: Numbers
+    damping: Numbers = 0.0
+    lower: tuple[float, ...] | None = None
+    upper: tuple[float, ...] | None = None
+
+    _numbers: ClassVar[tuple[str, ...]] = ("stiffness", "damping", "lower", "upper")
+
+    def __init__(
+        self,
+        joint: str | None,
+        stiffness: ArrayLike,
+        damping: ArrayLike = 0.0,
+        lower: ArrayLike | None = None,
+        upper: ArrayLike | None = None,
+    ) -> None:
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "stiffness", each(stiffness, "stiffness"))
+        object.__setattr__(self, "damping", each(damping, "damping"))
+        for name, limit in (("lower", lower), ("upper", upper)):
+            object.__setattr__(self, name, None if limit is None else _limits(limit, name))
+        if self.lower is not None and self.upper is not None and len(self.lower) == len(self.upper):
+            for low, high in zip(self.lower, self.upper, strict=True):
+                if low > high:
+                    raise ValueError(f"lower limit {low:g} is above the upper limit {high:g}")
+
+    def _for_model(self, model: Model) -> JointLimits:
+        span = _Span(model, self.joint)
+        if self.joint is not None and span.nq != span.nv:
+            raise ValueError(
+                f"joint {self.joint!r} has a quaternion, which has no limits; use SphericalEuler or SphericalExp, or "
+                "limit it by a force of your own"
+            )
+        force = replace(
+            self,
+            lower=as_tuple(model.q_lower[span.q]) if self.lower is None else self.lower,
+            upper=as_tuple(model.q_upper[span.q]) if self.upper is None else self.upper,
+        )
+        span.coordinates(force.lower, "lower", self)
+        span.coordinates(force.upper, "upper", self)
+        return force
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        span = _Span(model, self.joint)
+        stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
+        return [span.part(_LIMITS, stiffness, damping, at["lower"], at["upper"])]
+
+
+def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
+    a = np.atleast_1d(value)
+    finite = np.where(np.isinf(a), 0.0, a) if a.dtype.kind in "biuf" else a
+    spatial.frozen_array(finite, np.shape(finite) if a.ndim == 1 else (a.size,), name)
+    return as_tuple(a.astype(np.float64))
+
+
+@final
+@dataclass(frozen=True, init=False)
+class JointTorque(Force):
+    """Torques at a joint, constant or a table over time. They have no energy.
+
+    Parameters
+    ----------
+    joint : str or None
+        The joint, or the body that it carries; None for all joints of the model.
+    torque : (nv,) or (n, nv) array_like
+        One for each velocity; with `times` one row for each time, linear between them and constant before the first
+        and after the last.
+    times : (n,) array_like, optional
+        Increasing.
+    """
+
+    joint: str | None
+    torque: tuple[Any, ...]
+    times: tuple[float, ...] | None = None
+
+    has_energy: ClassVar[bool] = False
+    _numbers: ClassVar[tuple[str, ...]] = ("torque",)
+
+    def __init__(self, joint: str | None, torque: ArrayLike, times: ArrayLike | None = None) -> None:
+        table, when = over_time(np.atleast_1d(torque), times, None, "torque")
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "torque", table)
+        object.__setattr__(self, "times", when)
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        span = _Span(model, self.joint)
+        size = np.shape(self.torque)[-1]
+        if size != span.nv:
+            raise ValueError(
+                f"torque of JointTorque has shape {np.shape(self.torque)}, expected {span.nv} columns: "
+                f"{span.label} has {span.nv} velocities"
+            )
+        return [("torque", span.v.start, (list(self.times or ()), at["torque"], size))]

@@ -1,0 +1,373 @@
+"""Springs between points of bodies, straight or through via points, and cables. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
+
+A point is given in its body's frame; the body "world" is the world. The length of a path through points is the sum of
+its segments'. A segment without length (below 3e-15 of the size of its ends' coordinates) has no direction, and pulls
+at nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+
+from torsor.forces.force import Force, body_index, body_name, number, numbers, scalar
+from torsor.kinematics import point_positions
+from torsor.model import Model, require_model
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torsor.forces.force import Part
+
+    Array = NDArray[Any]
+
+_PULL, _STRAIN, _CABLE, _TENSION = range(1, 5)  # PointLaw::Kind of core/force_set.hpp
+
+Law = Callable[..., Any]
+
+
+class _Pair(Force):
+    """A force between two points."""
+
+    body1: str
+    point1: tuple[float, ...]
+    body2: str
+    point2: tuple[float, ...]
+
+    def _set_points(self, body1: str, point1: ArrayLike, body2: str, point2: ArrayLike) -> None:
+        object.__setattr__(self, "body1", body_name(body1))
+        object.__setattr__(self, "point1", numbers(point1, (3,), "point1"))
+        object.__setattr__(self, "body2", body_name(body2))
+        object.__setattr__(self, "point2", numbers(point2, (3,), "point2"))
+
+    def _attachments(self, model: Model, at: dict[str, int]) -> list[tuple[int, int]]:
+        ends = ((self.body1, at["point1"]), (self.body2, at["point2"]))
+        return [(body_index(model, body, world=True), offset) for body, offset in ends]
+
+
+class _Path(Force):
+    """A force along a path through points."""
+
+    bodies: tuple[str, ...]
+    points: tuple[tuple[float, ...], ...]
+
+    def _set_points(self, bodies: Sequence[str], points: ArrayLike) -> None:
+        if isinstance(bodies, str):
+            raise TypeError(f"bodies is {bodies!r}, expected a sequence of names, one for each point")
+        names = tuple(body_name(b) for b in bodies)
+        if len(names) < 2:
+            raise ValueError(f"a path needs 2 points at least, got {len(names)} bodies")
+        object.__setattr__(self, "bodies", names)
+        object.__setattr__(self, "points", numbers(points, (len(names), 3), "points"))
+
+    def _attachments(self, model: Model, at: dict[str, int]) -> list[tuple[int, int]]:
+        first = at["points"]
+        return [(body_index(model, body, world=True), first + 3 * k) for k, body in enumerate(self.bodies)]
+
+
+def _length(model: Model, q: ArrayLike, bodies: Sequence[str], points: Any) -> float:
+    """Of the path at q."""
+    require_model(model)
+    x = [
+        np.array(p) if body_index(model, b, world=True) < 0 else point_positions(model, q, b, p)
+        for b, p in zip(bodies, points, strict=True)
+    ]
+    return float(sum(np.linalg.norm(b - a) for a, b in pairwise(x)))
+
+
+def _rest_length(value: float | None) -> float | None:
+    return None if value is None else scalar(value, "rest_length", positive=True)
+
+
+def _require_rest_length(force: Force, value: float | None) -> None:
+    if value is None:
+        raise ValueError(
+            f"rest_length of {type(force).__name__} is not known; give it, or take that of a configuration: "
+            "force.at_rest(model, q)"
+        )
+
+
+@final
+@dataclass(frozen=True, init=False)
+class PointSpring(_Pair):
+    """A spring of no length at rest, and a damper, between two points: stiffness dx + damping dv. Sueda 2021, 1.9.5.
+
+    It draws the points together in all directions alike: a stiff one closes a loop.
+
+    Parameters
+    ----------
+    body1, body2 : str
+        Bodies, or "world".
+    point1, point2 : (3,) array_like
+        Points in their frames.
+    stiffness, damping : float
+        Force for each unit of distance, and of the points' relative velocity.
+    """
+
+    body1: str
+    point1: tuple[float, ...]
+    body2: str
+    point2: tuple[float, ...]
+    stiffness: float
+    damping: float = 0.0
+
+    _numbers: ClassVar[tuple[str, ...]] = ("point1", "point2", "stiffness", "damping")
+
+    def __init__(
+        self,
+        body1: str,
+        point1: ArrayLike,
+        body2: str,
+        point2: ArrayLike,
+        stiffness: float,
+        damping: float = 0.0,
+    ) -> None:
+        self._set_points(body1, point1, body2, point2)
+        object.__setattr__(self, "stiffness", scalar(stiffness, "stiffness", least=0.0))
+        object.__setattr__(self, "damping", scalar(damping, "damping", least=0.0))
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        return [("points", _PULL, self._attachments(model, at), None, at["stiffness"], 2, None)]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class SpringDamper(_Pair):
+    """A spring and damper with a length at rest, between two points. Sueda 2021, 1.9.9.
+
+    With the strain e = (l - L)/L of the length l against the rest length L, the tension is stiffness e + damping
+    de/dt and the energy stiffness e^2 L / 2.
+
+    Parameters
+    ----------
+    body1, body2 : str
+        Bodies, or "world".
+    point1, point2 : (3,) array_like
+        Points in their frames.
+    stiffness, damping : float
+        Force for each unit of strain, and of its rate.
+    rest_length : float
+        L; `at_rest` finds it from a configuration. Needed before the force can act.
+    """
+
+    body1: str
+    point1: tuple[float, ...]
+    body2: str
+    point2: tuple[float, ...]
+    stiffness: float
+    damping: float = 0.0
+    rest_length: float | None = None
+
+    _numbers: ClassVar[tuple[str, ...]] = ("point1", "point2", "stiffness", "damping", "rest_length")
+
+    def __init__(
+        self,
+        body1: str,
+        point1: ArrayLike,
+        body2: str,
+        point2: ArrayLike,
+        stiffness: float,
+        damping: float = 0.0,
+        rest_length: float | None = None,
+    ) -> None:
+        self._set_points(body1, point1, body2, point2)
+        object.__setattr__(self, "stiffness", scalar(stiffness, "stiffness", least=0.0))
+        object.__setattr__(self, "damping", scalar(damping, "damping", least=0.0))
+        object.__setattr__(self, "rest_length", _rest_length(rest_length))
+
+    def at_rest(self, model: Model, q: ArrayLike) -> SpringDamper:
+        """A copy whose rest length is the length at q (nq,)."""
+        length = _length(model, q, (self.body1, self.body2), (self.point1, self.point2))
+        return replace(self, rest_length=length)
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        _require_rest_length(self, self.rest_length)
+        return [("points", _STRAIN, self._attachments(model, at), None, at["stiffness"], 3, None)]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Cable(_Path):
+    """A cable through via points, each a ring on its body: it pulls and never pushes. Sueda 2021, 1.9.10.
+
+    As `SpringDamper` while the path is longer than the rest length; nothing otherwise. The energy has a continuous
+    first derivative; the damper's part of the tension sets in with a jump when the cable becomes taut.
+
+    Parameters
+    ----------
+    bodies : sequence of str
+        A body, or "world", for each point.
+    points : (n, 3) array_like
+        The points in their bodies' frames, two at least.
+    stiffness, damping : float
+        Force for each unit of strain, and of its rate.
+    rest_length : float
+        Length up to which the cable is slack; `at_rest` finds it from a configuration. Needed before the force can
+        act.
+    """
+
+    bodies: tuple[str, ...]
+    points: tuple[tuple[float, ...], ...]
+    stiffness: float
+    damping: float = 0.0
+    rest_length: float | None = None
+
+    _numbers: ClassVar[tuple[str, ...]] = ("points", "stiffness", "damping", "rest_length")
+
+    def __init__(
+        self,
+        bodies: Sequence[str],
+        points: ArrayLike,
+        stiffness: float,
+        damping: float = 0.0,
+        rest_length: float | None = None,
+    ) -> None:
+        self._set_points(bodies, points)
+        object.__setattr__(self, "stiffness", scalar(stiffness, "stiffness", least=0.0))
+        object.__setattr__(self, "damping", scalar(damping, "damping", least=0.0))
+        object.__setattr__(self, "rest_length", _rest_length(rest_length))
+
+    def at_rest(self, model: Model, q: ArrayLike) -> Cable:
+        """A copy whose rest length is the length at q (nq,)."""
+        return replace(self, rest_length=_length(model, q, self.bodies, self.points))
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        _require_rest_length(self, self.rest_length)
+        return [("points", _CABLE, self._attachments(model, at), None, at["stiffness"], 3, None)]
+
+
+class _Tension(Force):
+    """A tension given by the user: what `Spring` and `MultiPointSpring` share."""
+
+    law: Law
+    energy: Law | None
+    law_parameters: tuple[float, ...]
+
+    def _set_law(self, law: Law, energy: Law | None, law_parameters: ArrayLike) -> None:
+        for name, f in (("law", law), ("energy", energy)):
+            if not callable(f) and not (name == "energy" and f is None):
+                raise TypeError(f"{name} must be a function, got {f!r}")
+        object.__setattr__(self, "law", law)
+        object.__setattr__(self, "energy", energy)
+        p = np.atleast_1d(law_parameters)
+        object.__setattr__(self, "law_parameters", numbers(p, (p.size,), "law_parameters"))
+
+    @property
+    def has_energy(self) -> bool:  # type: ignore[override]
+        """Whether it was given one."""
+        return self.energy is not None
+
+    def _tension(self, x: Array, p: Array) -> Array:
+        """f, df/dl, df/dldot and df/dp in one array: what the core asks for."""
+        given = self.law(x[0], x[1], p) if p.size else self.law(x[0], x[1])
+        names = "(f, df_dl, df_dldot, df_dp)" if p.size else "(f, df_dl, df_dldot)"
+        if not isinstance(given, (tuple, list)) or len(given) != 3 + (p.size > 0):
+            raise ValueError(f"the law of a {type(self).__name__} gave {given!r}, expected {names}")
+        parts = [np.asarray(part) for part in given]
+        shapes = [part.shape for part in parts]
+        if shapes[:3] != [()] * 3 or (p.size and shapes[3] != p.shape):
+            raise ValueError(
+                f"the law of a {type(self).__name__} gave shapes {shapes}, expected {names}: numbers, df_dp {p.shape}"
+            )
+        out = np.concatenate([part.ravel() for part in parts])
+        if not np.can_cast(out.dtype, x.dtype, "same_kind"):
+            raise ValueError(f"the law of a {type(self).__name__} gave dtype {out.dtype}, expected {x.dtype}")
+        return out.astype(x.dtype)
+
+    def _energy(self, x: Array, p: Array) -> Array:
+        """The energy at the length x[0], in one array: what the core asks for."""
+        if self.energy is None:
+            return np.zeros(1, x.dtype)
+        return number(self.energy(x[0], p) if p.size else self.energy(x[0]), x.dtype, "the energy", self)
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Spring(_Tension, _Pair):
+    """A spring between two points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.7.
+
+    Parameters
+    ----------
+    body1, body2 : str
+        Bodies, or "world".
+    point1, point2 : (3,) array_like
+        Points in their frames.
+    law : function
+        `law(l, ldot)` returns (f, df_dl, df_dldot); with parameters `law(l, ldot, p)` returns (f, df_dl, df_dldot,
+        df_dp). A positive f pulls. It is called under the interpreter lock, with NumPy numbers, complex ones inside
+        `testing.complex_inputs`.
+    energy : function, optional
+        `energy(l)` or `energy(l, p)`, whose derivative is f at rest.
+    law_parameters : (n,) array_like
+        p, if the law has parameters of its own.
+    """
+
+    body1: str
+    point1: tuple[float, ...]
+    body2: str
+    point2: tuple[float, ...]
+    law: Law
+    energy: Law | None = None
+    law_parameters: tuple[float, ...] = ()
+
+    _numbers: ClassVar[tuple[str, ...]] = ("point1", "point2", "law_parameters")
+
+    def __init__(
+        self,
+        body1: str,
+        point1: ArrayLike,
+        body2: str,
+        point2: ArrayLike,
+        law: Law,
+        energy: Law | None = None,
+        law_parameters: ArrayLike = (),
+    ) -> None:
+        self._set_points(body1, point1, body2, point2)
+        self._set_law(law, energy, law_parameters)
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        count = len(self.law_parameters)
+        return [("points", _TENSION, self._attachments(model, at), None, at["law_parameters"], count, self)]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class MultiPointSpring(_Tension, _Path):
+    """A spring through via points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.8.
+
+    Parameters
+    ----------
+    bodies : sequence of str
+        A body, or "world", for each point.
+    points : (n, 3) array_like
+        The points in their bodies' frames, two at least.
+    law, energy, law_parameters
+        As those of `Spring`.
+    """
+
+    bodies: tuple[str, ...]
+    points: tuple[tuple[float, ...], ...]
+    law: Law
+    energy: Law | None = None
+    law_parameters: tuple[float, ...] = ()
+
+    _numbers: ClassVar[tuple[str, ...]] = ("points", "law_parameters")
+
+    def __init__(
+        self,
+        bodies: Sequence[str],
+        points: ArrayLike,
+        law: Law,
+        energy: Law | None = None,
+        law_parameters: ArrayLike = (),
+    ) -> None:
+        self._set_points(bodies, points)
+        self._set_law(law, energy, law_parameters)
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        count = len(self.law_parameters)
+        return [("points", _TENSION, self._attachments(model, at), None, at["law_parameters"], count, self)]
