@@ -176,32 +176,56 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tu
   return failed;
 }
 
-// One step of each of `count` states and its derivatives. q, v, a: rows 0 (where it starts, or the row before that if `previous`),
-// 1, ... as in a trajectory of one or two steps. Returns the first state of which the step fails, or -1.
-int64_t step(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t, nb::dict tracks_, bool previous,
-             nb::handle dq_, nb::handle dv_, nb::handle threads) {
-  const nb::object core = core_model(model);
-  const Forces forces(forces_);
-  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
-  const Model& m = scene.m;
-  const Scheme scheme = read_scheme(scheme_);
-  const Tracks tracks(m, tracks_);
-  const int64_t size = int64_t(m.nv) * m.nv * (2 + tracks.u_rows + (previous ? 2 : 0));
-  auto *dq = data<double>(dq_, tracks.count * size), *dv = data<double>(dv_, tracks.count * size);
-  const int64_t at = previous ? 1 : 0;
-  if (tracks.steps != at + 1) throw std::invalid_argument("torsor: no such step");
-  std::atomic<int64_t> failed{-1};
-  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
-    const Track track = tracks.at(m, i);
-    // `run` leaves the nodes and stages of the step in the worker.
-    const Progress end = run(worker, scheme, t - at * scheme.h, at, at + 1, track, {});
-    const Controls controls{track.u == nullptr ? nullptr : track.u + at * track.u_rows * m.nv, track.u_rows};
-    if (end.outcome != Outcome::finished ||
-        !step_derivatives(worker, scheme, t, controls, previous, dq + i * size, dv + i * size))
-      failed = i;
-  });
-  return failed;
-}
+// One step and its derivatives; with the state before, if given, for BDF2.
+struct StepDerivatives {
+  static constexpr int inputs = 8, outputs = 12;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    in[1] = {"v", 1, {m.nv}};
+    in[2] = {"u", 1, {m.nv}, true};
+    in[3] = {"t", 0, {}};
+    in[4] = {"scheme", 1, {5}};
+    in[5] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
+    in[6] = {"previous q", 1, {m.nq}, true};
+    in[7] = {"previous v", 1, {m.nv}, true};
+    out[0] = {"q1", 1, {m.nq}};
+    out[1] = {"v1", 1, {m.nv}};
+    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    const int nv = m.nv;
+    const Scene scene{m, options.forces};
+    const Scheme scheme{static_cast<Method>(static_cast<int>(in[4][0])), in[4][1], in[4][2], static_cast<int>(in[4][3]),
+                        static_cast<int>(in[4][4])};
+    const bool previous = in[6] != nullptr;
+    Worker w(scene);
+    w.p = in[5];
+    plus(m, in[0], w.zero.data(), w.nodes.q(1));  // quaternions of unit length
+    std::copy_n(in[1], nv, w.nodes.v(1));
+    if (previous) {
+      plus(m, in[6], w.zero.data(), w.nodes.q(0));
+      std::copy_n(in[7], nv, w.nodes.v(0));
+    }
+    const Controls controls{in[2], 1};
+    const int columns = (previous ? 5 : 3) * nv;
+    std::vector<double> dq(std::size_t(nv) * columns), dv(std::size_t(nv) * columns);
+    if (take_step(w, scheme, 0, previous, false, *in[3], controls) == 0 ||
+        !step_derivatives(w, scheme, *in[3], controls, previous, dq.data(), dv.data()))
+      throw std::range_error("the step could not be taken");
+    const int end = w.stages.back().to;
+    std::copy_n(w.nodes.q(end), m.nq, out[0]);
+    std::copy_n(w.nodes.v(end), nv, out[1]);
+    for (int block = 0; block < columns / nv; ++block)
+      for (int r = 0; r < nv; ++r) {
+        // dq1 and dv1 by q, v, u, then both by the state before
+        const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
+        std::copy_n(&dq[r * columns + block * nv], nv, out[at] + r * nv);
+        std::copy_n(&dv[r * columns + block * nv], nv, out[other] + r * nv);
+      }
+  }
+};
 
 }  // namespace
 
@@ -211,8 +235,7 @@ void bind_simulation(nb::module_& module) {
              nb::arg("row"), nb::arg("error"), nb::arg("threads"));
   module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
-  module.def("step", step, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t"), nb::arg("tracks"),
-             nb::arg("previous"), nb::arg("dq"), nb::arg("dv"), nb::arg("threads"));
+  def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 
 }  // namespace torsor

@@ -238,7 +238,8 @@ inline double allowance(Worker& w, const Scheme& scheme, const Stage& stage) {
   return scheme.tolerance * (1.0 + speed) + 4e-16 * stage.c * reach;
 }
 
-// Solves an implicit stage for the node `stage.to` by Newton's method: damped until the simplified correction shrinks (Deuflhard's
+// Solves an implicit stage for the node `stage.to` by Newton's method from the accelerations `guess` or, if that is null, from no
+// motion at all: damped until the simplified correction shrinks (Deuflhard's
 // natural monotonicity test, which no scaling of equations changes), with the factors kept while it shrinks fast.
 inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
   const Model& m = w.scene.m;
@@ -246,8 +247,8 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
   const int nv = m.nv;
   if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
   for (int k = 0; k < nv; ++k) {
-    double v = stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
-    if (stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
+    double v = guess == nullptr ? 0.0 : stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
+    if (guess != nullptr && stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
     w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
   }
   const auto evaluate = [&] {
@@ -379,7 +380,8 @@ inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, 
       const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
                             : stage.from > 1 || settled ? w.nodes.a(stage.from)
                                                         : w.zero.data();
-      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
+      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) || solve_stage(w, scheme, stage, at, nullptr)
+                            : explicit_stage(w, scheme, stage, at);
       if (!good) break;
     }
     if (good) return n;

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _charts, _core
-from torsor._check import as_array
+from torsor._check import as_array, record_of
 from torsor._errors import ConvergenceError
+from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces
-from torsor.integrators import BDF2, Adaptive, Integrator
+from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
 from torsor.losses import Loss
-from torsor.model import Model, require_model
+from torsor.model import Model
 from torsor.simulation import Trajectory, arguments
 
 if TYPE_CHECKING:
@@ -74,6 +75,14 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
     return out.reshape(-1, rows, nv)
 
 
+def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
+    if isinstance(integrator, LinearlyImplicitEuler) and any(isinstance(f, CustomForce) for f in forces):
+        raise TypeError(
+            "LinearlyImplicitEuler has no derivatives with a CustomForce, whose second derivatives they would need; "
+            "use BDF1"
+        )
+
+
 def adjoint(
     trajectory: Trajectory,
     loss: Loss | None = None,
@@ -106,6 +115,7 @@ def adjoint(
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
     if isinstance(trajectory.integrator, Adaptive):
         raise TypeError("a trajectory of Adaptive has no adjoint; simulate with one of the other integrators")
+    _check_second_derivatives(trajectory.integrator, trajectory.forces)
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
@@ -201,9 +211,11 @@ def adjoint(
     )  # fmt: skip
 
 
+@record_of("step_derivatives")
 class StepDerivatives(NamedTuple):
     """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and the derivatives (..., nv, nv) of both with respect
-    to q, v and u, those of and with respect to configurations in the tangent space."""
+    to q, v and u, those of and with respect to configurations in the tangent space; for a step of `BDF2` from two
+    states those with respect to the state before too, else None."""
 
     q1: FloatArray
     v1: FloatArray
@@ -213,8 +225,13 @@ class StepDerivatives(NamedTuple):
     dv1_dq: FloatArray
     dv1_dv: FloatArray
     dv1_du: FloatArray
-    dq1_dprevious: tuple[FloatArray, FloatArray] | None = None
-    dv1_dprevious: tuple[FloatArray, FloatArray] | None = None
+    dq1_dprevious_q: FloatArray | None = None
+    dq1_dprevious_v: FloatArray | None = None
+    dv1_dprevious_q: FloatArray | None = None
+    dv1_dprevious_v: FloatArray | None = None
+
+
+_SCHEMES: dict[Integrator, FloatArray] = {}  # of the integrators used last, for the core
 
 
 def step_derivatives(
@@ -231,61 +248,39 @@ def step_derivatives(
 ) -> StepDerivatives:
     """One step from q (..., nq), v (..., nv) under torques u (..., nv), with its derivatives.
 
-    `previous` is the state (q, v) one step before, for `BDF2`: derivatives with respect to it come too, as pairs
-    (by q, by v). Without it BDF2 takes its first step, by SDIRK2.
+    `previous` is the state (q, v) one step before, for `BDF2`. Without it BDF2 takes its first step, by SDIRK2.
 
     Raises
     ------
     ConvergenceError
-        If the step cannot be taken.
+        If the step cannot be taken, in any state of the batch.
     """
-    require_model(model)
     if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
-    if previous is not None and not isinstance(integrator, BDF2):
-        raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-    nq, nv = model.nq, model.nv
-    names = ["q", "v", "u"]
-    values: list[Any] = [q, v, np.zeros(nv) if u is None else u]
+    scheme = _SCHEMES.get(integrator)
+    if scheme is None:
+        if len(_SCHEMES) > 100:
+            _SCHEMES.clear()
+        scheme = _SCHEMES[integrator] = np.array(integrator._scheme, dtype=np.float64)
+    before: tuple[Any, Any] = (None, None)
     if previous is not None:
-        names += ["previous q", "previous v"]
-        values += list(previous)
-    arrays = []
-    for name, value in zip(names, values, strict=True):
-        size = nq if name[-1] == "q" else nv
-        array = as_array(name, value)
-        if array.ndim == 0 or array.shape[-1] != size:
-            raise ValueError(f"{name} has shape {array.shape}, expected (..., {size})")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} is not finite")
-        arrays.append(array)
-    shape = np.broadcast_shapes(*(a.shape[:-1] for a in arrays))
-    n, at = prod(shape), 0 if previous is None else 1
-    flat = [np.broadcast_to(a, (*shape, a.shape[-1])).reshape(n, -1) for a in arrays]
-    rows_q, rows_v = np.zeros((n, at + 2, nq)), np.zeros((n, at + 2, nv))
-    controls = np.zeros((n, at + 1, 1, nv))
-    rest = np.zeros(nv)
-    rows_q[:, at], rows_v[:, at], controls[:, at, 0] = model.plus(flat[0], rest), flat[1], flat[2]
-    if previous is not None:
-        rows_q[:, 0], rows_v[:, 0] = model.plus(flat[3], rest), flat[4]
-    tracks = {
-        "steps": at + 1, "batch": n, "count": n, "index": np.arange(n), "q": rows_q, "v": rows_v,
-        "a": np.zeros((n, at + 2, nv)), "u": controls, "u_rows": 1, "u_shared": False,
-        "divisions": np.ones((n, at + 1), np.int32), "previous_q": None, "previous_v": None,
-    }  # fmt: skip
-    blocks = 5 if at else 3
-    dq, dv = np.empty((n, nv, blocks * nv)), np.empty((n, nv, blocks * nv))
-    scene = compile_forces(model, forces)
-    failed = _core.step(model, arguments(scene), integrator._scheme, t, tracks, at == 1, dq, dv, threads)
-    if failed >= 0:
-        where = f" of state {failed} of the batch" if shape else ""
-        raise ConvergenceError(f"the step{where} could not be taken; try a smaller h")
-
-    def split(d: FloatArray) -> list[Any]:
-        return [np.ascontiguousarray(d[..., k * nv : (k + 1) * nv]).reshape(*shape, nv, nv) for k in range(blocks)]
-
-    by_q, by_v = split(dq), split(dv)
-    return StepDerivatives(
-        rows_q[:, -1].reshape(*shape, nq), rows_v[:, -1].reshape(*shape, nv), *by_q[:3], *by_v[:3],
-        (by_q[3], by_q[4]) if at else None, (by_v[3], by_v[4]) if at else None,
-    )  # fmt: skip
+        if not isinstance(integrator, BDF2):
+            raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
+        before = previous
+    options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
+    parameters = None
+    if forces:
+        _check_second_derivatives(integrator, forces)
+        scene = compile_forces(model, forces)
+        options["forces"], parameters = scene.core, scene.parameters
+    try:
+        return _core.step_derivatives(
+            model, q, v, u, np.array(t, dtype=np.float64), scheme, parameters, *before, options, None, threads
+        )  # fmt: skip
+    except RuntimeError as error:
+        if str(error) != "the step could not be taken":
+            raise
+    raise ConvergenceError(
+        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near it; "
+        "try a smaller h"
+    )

@@ -39,7 +39,7 @@ def _positive(value: object, name: str, what: str) -> None:
 class _Implicit(Integrator):
     tolerance: float = 1e-10
     iterations: int = 50
-    substeps: int = 16
+    substeps: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,390 @@
+"""Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import torsor as ts
+from torsor.testing import example_forces, random_inertia, random_pose
+
+TIGHT = {"tolerance": 1e-13}
+INTEGRATORS = (
+    ts.SymplecticEuler(0.01),
+    ts.LinearlyImplicitEuler(0.01),
+    ts.BDF1(0.01, **TIGHT),
+    ts.BDF2(0.01, **TIGHT),
+    ts.SDIRK2(0.01, **TIGHT),
+)
+# Rounding (1e-13 of Newton's method over 1e-3) and truncation (1e-12) leave 1e-9 or so of the largest entry.
+TOLERANCE = 2e-8
+
+
+def scene(joints, seed=1):
+    rng = np.random.default_rng(seed)
+    builder = ts.ModelBuilder(gravity=(0.3, 0.2, -9.81))
+    names = ["world"]
+    for k, joint in enumerate(joints):
+        parent = names[-1] if k % 3 else names[rng.integers(len(names))]
+        builder.add_body(f"b{k}", parent, joint, random_pose(rng), random_inertia(rng))
+        names.append(f"b{k}")
+    model = builder.build()
+    q = model.plus(model.random(rng), np.zeros(model.nv))
+    for j in model.joints:
+        if isinstance(j.joint, (ts.SphericalEuler, ts.SphericalExp)):
+            q[j.q_slice] = (0.3, 0.4, -0.2)
+    return model, q, 0.5 * rng.standard_normal(model.nv), rng
+
+
+JOINTS = [
+    ts.Fixed(),
+    ts.Spherical(),
+    ts.Fixed(),
+    ts.Revolute((0, 1, 0.3)),
+    ts.Free(),
+    ts.SphericalExp(),
+    ts.Composite(ts.Prismatic((0, 1, 0)), ts.SphericalEuler("XYZ")),
+]
+
+
+def differences(f, x, eps=1e-3):
+    """The gradient of f at x, to the fourth order of eps."""
+    x = np.asarray(x, dtype=float)
+    out = np.zeros(x.size)
+    for k in range(x.size):
+        d = np.zeros(x.size)
+        d[k] = eps
+        d = d.reshape(x.shape)
+        near, far = (f(x + d) - f(x - d)) / (2 * eps), (f(x + 2 * d) - f(x - 2 * d)) / (4 * eps)
+        out[k] = (4 * near - far) / 3
+    return out.reshape(x.shape)
+
+
+def close(value, expected, tolerance=TOLERANCE):
+    scale = max(np.abs(expected).max(), 1e-6)
+    assert np.abs(value - expected).max() <= tolerance * scale
+
+
+def weighted(model, run, wq, wv):
+    """A loss that is linear in velocities and in displacements from the rows of `run`."""
+    return lambda other: (wq * model.minus(other.q, run.q)).sum() + (wv * other.v).sum()
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_gradients_of_a_rollout(integrator):
+    model, q, v, rng = scene(JOINTS)
+    steps = 5
+    u = rng.standard_normal((steps, model.nv))
+    # With the control of each step, all forces but those written in Python; friction and limits where they are smooth.
+    forces = [f for f in example_forces(model, 3) if not isinstance(f, (ts.JointLimits, ts.Spring, ts.MultiPointSpring))]
+
+    def run(q=q, v=v, u=u, model=model, forces=forces):
+        return ts.simulate(model, q, v, steps=steps, integrator=integrator, forces=forces, controls=u)
+
+    base = run()
+    assert not base.switches
+    wq, wv = rng.standard_normal((2, steps + 1, model.nv))
+    loss = weighted(model, base, wq, wv)
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    close(g.q0, differences(lambda x: loss(run(q=model.plus(q, x))), np.zeros(model.nv)))
+    close(g.v0, differences(lambda x: loss(run(v=x)), v))
+    chosen = np.zeros_like(u, dtype=bool)
+    chosen[::2, ::3] = True
+
+    def controls(x):
+        changed = u.copy()
+        changed[chosen] = x
+        return changed
+
+    close(g.controls[chosen], differences(lambda x: loss(run(u=controls(x))), u[chosen], 1e-2))
+    close(g.gravity, differences(lambda x: loss(run(model=model.with_gravity(x))), np.array(model.gravity), 1e-2))
+
+    def body(k, **parts):
+        bodies = list(model.bodies)
+        bodies[k] = replace(bodies[k], **parts)
+        return replace(model, bodies=tuple(bodies))
+
+    for k in (2, 3, 4):
+        b = model.bodies[k]
+        close(
+            g.inertia[k],
+            differences(lambda x, k=k: loss(run(model=body(k, inertia=ts.Inertia.from_parameters(x)))), b.inertia.parameters),
+            1e-7,
+        )
+    for k in (0, 2, 4):
+        b = model.bodies[k]
+        moved = differences(
+            lambda x, k=k, b=b: loss(run(model=body(k, placement=b.placement @ ts.SE3.exp(x)))), np.zeros(6)
+        )
+        close(g.placement[k], moved)
+    for k, (force, of_force) in enumerate(zip(forces, g.forces, strict=True)):
+        for name, value in of_force.items():
+            p = force._for_model(model).parameters[name]
+            if p.size > 6 or np.abs(value).max() < 1e-6:
+                continue
+            other = differences(
+                lambda x, k=k, name=name: loss(
+                    run(forces=[*forces[:k], forces[k].with_parameters({name: x}), *forces[k + 1 :]])
+                ),
+                p,
+            )
+            close(value, other, 1e-6)  # parameters of small influence: rounding counts for more
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_gradients_through_chart_switches(integrator):
+    rng = np.random.default_rng(0)
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    builder.add_body("a", "world", ts.SphericalEuler("XYZ"), inertia=random_inertia(rng))
+    exponential = ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalExp())
+    builder.add_body("b", "a", exponential, ts.SE3.translation(0.3, 0.1, -0.4), random_inertia(rng))
+    model = builder.build()
+    q, v = np.array([0.1, 0.95, 0.3, 0.1, 2.9, 0.8, 0.2]), np.array([0.5, 2.0, 0.3, 0.2, 2.0, 2.0, 0.5])
+    u = rng.standard_normal((12, model.nv))
+
+    def run(q=q, v=v, u=u, model=model):
+        return ts.simulate(model, q, v, steps=12, integrator=integrator, controls=u)
+
+    base = run()
+    assert [s.row for s in base.switches] == [5, 6]
+    assert base.switches[0].charts != base.switches[0].old  # Euler angles
+    assert base.switches[1].charts == base.switches[1].old  # exponential coordinates
+    wq, wv = rng.standard_normal((2, 13, model.nv))
+
+    def loss(other):
+        assert [s.row for s in other.switches] == [5, 6]
+        return (wq * other.q).sum() + (wv * other.v).sum()
+
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    close(g.q0, differences(lambda x: loss(run(q=x)), q))
+    close(g.v0, differences(lambda x: loss(run(v=x)), v))
+    close(g.controls[::5], differences(lambda x: loss(run(u=np.concatenate([*map(mixed(u, x), range(12))]))), u[::5], 1e-2))
+    close(g.gravity, differences(lambda x: loss(run(model=model.with_gravity(x))), np.array(model.gravity), 1e-2))
+
+
+def mixed(u, x):
+    return lambda row: x[row // 5 : row // 5 + 1] if row % 5 == 0 else u[row : row + 1]
+
+
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2])
+def test_gradients_through_divided_steps(kind):
+    model, q, v, rng = scene(JOINTS[:5])
+    integrator = kind(0.03, iterations=3, tolerance=1e-12)
+    base = ts.simulate(model, q, 4 * v, steps=4, integrator=integrator)
+    assert (base.substeps > 1).any()
+    wq, wv = rng.standard_normal((2, 5, model.nv))
+    loss = weighted(model, base, wq, wv)
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+
+    def at(x):
+        run = ts.simulate(model, q, x, steps=4, integrator=integrator)
+        np.testing.assert_array_equal(run.substeps, base.substeps)
+        return loss(run)
+
+    close(g.v0, differences(at, 4 * v, 1e-4), 1e-7)
+
+
+def test_gradients_with_controls_of_time():
+    """Two rows of controls for each step: at the first stage and at the end."""
+    model, q, v, rng = scene(JOINTS[:5])
+    amplitude = rng.standard_normal(model.nv)
+    for integrator in INTEGRATORS:
+
+        def run(a, integrator=integrator):
+            return ts.simulate(model, q, v, steps=4, integrator=integrator, controls=lambda t: a * np.sin(30 * t + 1))
+
+        base = run(amplitude)
+        g = ts.adjoint(base, dloss_dv=np.ones(model.nv))
+        assert g.controls.shape == base.controls.shape
+        axes = tuple(range(base.controls.ndim - 1))
+        chain = (g.controls * (base.controls / amplitude)).sum(axis=axes)
+        close(chain, differences(lambda a: run(a).v[-1].sum(), amplitude, 1e-2))
+
+
+def test_adjoint_of_a_batch_is_that_of_each():
+    model, q, v, rng = scene(JOINTS[:5])
+    qs = model.plus(q, 0.1 * rng.standard_normal((2, 2, model.nv)))
+    forces = [ts.JointSpring(None, 2.0, model.neutral)]
+    for integrator in INTEGRATORS:
+        batch = ts.simulate(model, qs, v, steps=3, integrator=integrator, forces=forces)
+        w = rng.standard_normal((2, 2, 4, model.nv))
+        g = ts.adjoint(batch, dloss_dq=w, dloss_dv=w, threads=2)
+        one = ts.simulate(model, qs[1, 0], v, steps=3, integrator=integrator, forces=forces)
+        h = ts.adjoint(one, dloss_dq=w[1, 0], dloss_dv=w[1, 0])
+        for name in ("q0", "v0", "controls", "inertia", "placement", "gravity"):
+            np.testing.assert_array_equal(getattr(g, name)[1, 0], getattr(h, name))
+        np.testing.assert_array_equal(g.forces[0]["stiffness"][1, 0], h.forces[0]["stiffness"])
+        short = ts.adjoint(one, dloss_dq=w[1, 0], dloss_dv=w[1, 0], parameters=False)
+        np.testing.assert_array_equal(short.controls, h.controls)
+        assert short.inertia is None and short.forces is None
+
+
+# ---- single steps
+
+
+def columns(f, n, eps=1e-3):
+    out = []
+    for k in range(n):
+        d = np.zeros(n)
+        d[k] = eps
+        near, far = (f(d) - f(-d)) / (2 * eps), (f(2 * d) - f(-2 * d)) / (4 * eps)
+        out.append((4 * near - far) / 3)
+    return np.stack(out, axis=-1)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_step_derivatives(integrator):
+    model, q, v, rng = scene(JOINTS)
+    u = rng.standard_normal(model.nv)
+    forces = [ts.JointSpring(None, 2.0, model.neutral, 0.1), ts.PointSpring("b3", (0, 0, 1), "b5", (1, 0, 0), 5.0, 1.0)]
+    d = ts.step_derivatives(model, integrator, q, v, u, forces=forces)
+    n = model.nv
+
+    def step(dq=0.0, dv=0.0, du=0.0):
+        run = ts.simulate(
+            model, model.plus(q, dq + np.zeros(n)), v + dv, steps=1, integrator=integrator, forces=forces, controls=u + du
+        )
+        return np.concatenate([model.minus(run.q[-1], d.q1), run.v[-1]])
+
+    np.testing.assert_allclose(step(), np.concatenate([np.zeros(n), d.v1]), atol=1e-11)
+    close(np.concatenate([d.dq1_dq, d.dv1_dq]), columns(lambda x: step(dq=x), n))
+    close(np.concatenate([d.dq1_dv, d.dv1_dv]), columns(lambda x: step(dv=x), n))
+    close(np.concatenate([d.dq1_du, d.dv1_du]), columns(lambda x: step(du=x), n))
+    assert d.dq1_dprevious_q is None
+
+
+def test_step_derivatives_of_bdf2_with_the_state_before():
+    model, q, v, rng = scene(JOINTS[:5])
+    integrator, n = ts.BDF2(0.01, **TIGHT), model.nv
+    u = rng.standard_normal((3, n))
+    run = ts.simulate(model, q, v, steps=3, integrator=integrator, controls=u)
+    before = (run.q[1], run.v[1])
+    d = ts.step_derivatives(model, integrator, run.q[2], run.v[2], u[2], previous=before, t=0.02)
+    np.testing.assert_allclose(model.minus(d.q1, run.q[3]), 0, atol=1e-12)
+
+    def step(x):
+        moved = ts.step_derivatives(
+            model, integrator, model.plus(run.q[2], x[:n]), run.v[2] + x[n : 2 * n], u[2],
+            previous=(model.plus(run.q[1], x[2 * n : 3 * n]), run.v[1] + x[3 * n :]),
+        )  # fmt: skip
+        return np.concatenate([model.minus(moved.q1, d.q1), moved.v1])
+
+    exact = np.block(
+        [
+            [d.dq1_dq, d.dq1_dv, d.dq1_dprevious_q, d.dq1_dprevious_v],
+            [d.dv1_dq, d.dv1_dv, d.dv1_dprevious_q, d.dv1_dprevious_v],
+        ]
+    )
+    close(exact, columns(step, 4 * n))
+
+
+def test_steps_chain_to_the_adjoint():
+    """The product of the steps' Jacobians is the adjoint's gradient, to rounding."""
+    model, q, v, rng = scene(JOINTS[:5])
+    for integrator in (INTEGRATORS[0], INTEGRATORS[2], INTEGRATORS[4]):
+        u = rng.standard_normal((6, model.nv))
+        run = ts.simulate(model, q, v, steps=6, integrator=integrator, controls=u)
+        wq, wv = rng.standard_normal((2, model.nv))
+        g = ts.adjoint(run, dloss_dq=wq, dloss_dv=wv)
+        for k in reversed(range(6)):
+            d = ts.step_derivatives(model, integrator, run.q[k], run.v[k], u[k])
+            close(g.controls[k], wq @ d.dq1_du + wv @ d.dv1_du, 1e-10)
+            wq, wv = wq @ d.dq1_dq + wv @ d.dv1_dq, wq @ d.dq1_dv + wv @ d.dv1_dv
+        close(g.q0, wq, 1e-10)
+        close(g.v0, wv, 1e-10)
+
+
+def test_step_derivatives_of_a_batch():
+    model, q, v, rng = scene(JOINTS[:5])
+    qs = model.plus(q, 0.1 * rng.standard_normal((3, 2, model.nv)))
+    batch = ts.step_derivatives(model, ts.SDIRK2(0.01), qs, v, threads=2)
+    assert batch.dq1_du.shape == (3, 2, model.nv, model.nv)
+    one = ts.step_derivatives(model, ts.SDIRK2(0.01), qs[2, 1], v)
+    for name in ("q1", "v1", "dq1_dq", "dv1_dv", "dv1_du"):
+        np.testing.assert_array_equal(getattr(batch, name)[2, 1], getattr(one, name))
+
+
+# ---- losses
+
+
+def test_losses_have_the_derivatives_that_they_say():
+    model, q, v, rng = scene(JOINTS)
+    forces = [ts.JointSpring(None, 2.0, model.neutral, 0.1), ts.PointForce("b3", (0, 0, 1), (1, 2, 3))]
+    u = rng.standard_normal((4, model.nv))
+    integrator = ts.BDF2(0.01, **TIGHT)
+
+    def run(q, v, u):
+        return ts.simulate(model, q, v, steps=4, integrator=integrator, forces=forces, controls=u)
+
+    def total(r):
+        return (
+            ts.point_target(r, "b5", (0.1, 0.2, 0.3), (1, 0, 0), weight=3.0)
+            + ts.point_target(r, "b3", (0.1, 0, 0), rng_targets, rows=[1, 3])
+            + 2.0 * ts.energy_loss(r, rows=slice(1, 4), parts=("kinetic", "potential", "forces"))
+            + ts.velocity_target(r, 0.1, rows=-2)
+            + ts.control_effort(r, 0.5)
+        )
+
+    rng_targets = rng.standard_normal((2, 3))
+    base = run(q, v, u)
+    g = ts.adjoint(base, total(base))
+    zero = np.zeros(model.nv)
+    close(g.q0, differences(lambda x: total(run(model.plus(q, x), v, u)).value, zero))
+    close(g.v0, differences(lambda x: total(run(q, x, u)).value, v))
+    close(g.controls[1], differences(lambda x: total(run(q, v, np.stack([u[0], x, *u[2:]]))).value, u[1], 1e-2))
+
+
+def test_losses_across_a_switch():
+    rng = np.random.default_rng(2)
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    builder.add_body("a", "world", ts.SphericalEuler("XYZ"), inertia=random_inertia(rng))
+    model = builder.build()
+    q, v = np.array([0.1, 0.95, 0.3]), np.array([0.5, 2.0, 0.3])
+
+    def total(v):
+        run = ts.simulate(model, q, v, steps=12, integrator=ts.BDF2(0.01, **TIGHT))
+        assert run.switches
+        return run, ts.point_target(run, "a", (1, 0, 0), (0, 1, 0), rows=slice(None)) + ts.energy_loss(run, rows=[2, 11])
+
+    run, loss = total(v)
+    close(ts.adjoint(run, loss).v0, differences(lambda x: total(x)[1].value, v))
+
+
+# ---- bad input
+
+
+def test_bad_input_is_told():
+    model, q, v, _ = scene(JOINTS[:5])
+    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01))
+    nv = model.nv
+    with pytest.raises(TypeError, match="trajectory must be a Trajectory, got ndarray"):
+        ts.adjoint(run.q)
+    with pytest.raises(ValueError, match=rf"dloss_dq has shape \(5,\), expected \(3, {nv}\)"):
+        ts.adjoint(run, dloss_dq=np.zeros(5))
+    with pytest.raises(ValueError, match="dloss_dv is not finite"):
+        ts.adjoint(run, dloss_dv=np.full(nv, np.nan))
+    with pytest.raises(ValueError, match="dloss_du has shape"):
+        ts.adjoint(run, dloss_du=np.zeros((3, nv)))
+    with pytest.raises(TypeError, match="either a loss or its derivatives"):
+        ts.adjoint(run, ts.velocity_target(run), dloss_dv=np.zeros(nv))
+    with pytest.raises(TypeError, match="loss must be a Loss"):
+        ts.adjoint(run, np.zeros((3, nv)))
+    with pytest.raises(ValueError, match="the trajectory has no controls"):
+        ts.control_effort(run)
+    with pytest.raises(ValueError, match="expected a list of 'kinetic'"):
+        ts.energy_loss(run, parts=("heat",))
+    with pytest.raises(ValueError, match=r"target has shape \(2,\)"):
+        ts.point_target(run, "b1", (0, 0, 0), (1, 2))
+    with pytest.raises(KeyError, match="no body named 'b77'"):
+        ts.point_target(run, "b77", (0, 0, 0), (1, 2, 3))
+    exact = ts.simulate(model, q, v, steps=1, integrator=ts.Adaptive(0.01))
+    with pytest.raises(TypeError, match="Adaptive has no adjoint"):
+        ts.adjoint(exact)
+    with pytest.raises(TypeError, match="previous is for BDF2"):
+        ts.step_derivatives(model, ts.BDF1(0.01), q, v, previous=(q, v))
+    with pytest.raises(TypeError, match="integrator must be one with steps"):
+        ts.step_derivatives(model, ts.Adaptive(0.01), q, v)
+    with pytest.raises(ValueError, match=rf"v has shape \(2,\), expected \(..., {nv}\)"):
+        ts.step_derivatives(model, ts.BDF1(0.01), q, np.zeros(2))
+    with pytest.raises(ts.ConvergenceError, match="could not be taken: a state is not finite"):
+        ts.step_derivatives(model, ts.BDF1(0.01), q, np.full(nv, np.nan))

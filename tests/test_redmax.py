@@ -1,0 +1,119 @@
+"""Scenes of Sueda's MATLAB code (reference/redmax): trajectories and energies of BDF1 and BDF2, and an adjoint gradient."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import torsor as ts
+
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "redmax"
+SCENES = ("-2", "00", "01", "03", "04", "06", "07", "12")
+
+
+def load(name):
+    path = REFERENCE / f"{name}.json"
+    if not path.exists():
+        pytest.skip("the reference data is not beside this repository")
+    return json.loads(path.read_text())
+
+
+def read_joint(j):
+    return {
+        "JointFixed": ts.Fixed,
+        "JointRevolute": lambda: ts.Revolute(j["axis"]),
+        "JointPrismatic": lambda: ts.Prismatic(j["axis"]),
+        "JointPlanar": lambda: ts.Planar(np.transpose(j["plane_columns"])),
+        "JointFree2D": ts.Free2D,
+        "JointSpherical": lambda: ts.SphericalEuler(j["chart_initial"]),
+    }[j["type"]]()
+
+
+def read_scene(scene):
+    """Model, initial state, the scene's index of each of our dofs, and forces. A body's frame here is its joint's."""
+    builder = ts.ModelBuilder(gravity=scene["grav"])
+    order, q, v, forces, poses = [], [], [], [], {"WORLD": ("world", ts.SE3())}
+    names = {0: "world"}
+    for j in scene["joints"]:
+        body = j["body"]
+        pose = ts.SE3.from_matrix(np.array(body["E0_ji_body_wrt_joint"], dtype=float))
+        names[j["index"]] = body["name"]
+        poses[body["name"]] = (body["name"], pose)
+        inertia = ts.Inertia(body["mass"], np.zeros(3), np.diag(body["I_diag_body_rot_then_trans"][:3]))
+        placement = ts.SE3.from_matrix(np.array(j["E0_pj"], dtype=float))
+        builder.add_body(body["name"], names[j["parent"]], read_joint(j), placement, inertia.transformed(pose))
+        order.extend(np.atleast_1d(j["idxR_1based"]).astype(int) - 1)
+        q.extend(np.atleast_1d(j["qInit"]))
+        v.extend(np.atleast_1d(j["qdotInit"]))
+        if j["ndof"] and (j["stiffness"] or j["damping"]):
+            forces.append(ts.JointSpring(body["name"], j["stiffness"], np.atleast_1d(j["qRest"]), j["damping"]))
+    for f in scene["forces"]:
+        assert f["type"] == "ForceSpringDamper"
+        ends = []
+        for k in "12":
+            name, pose = poses[f["body" + k]]
+            ends += [name, pose.R @ f[f"x{k}_local"] + pose.p]
+        forces.append(ts.SpringDamper(*ends, f["stiffness"], f["damping"], f["restLength_L"]))
+    return builder.build(), np.array(q, dtype=float), np.array(v, dtype=float), np.array(order), forces
+
+
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2])
+@pytest.mark.parametrize("name", SCENES)
+def test_trajectories_and_energies(name, kind):
+    data = load(f"diff_scene{name}")
+    scene = data["scene"]
+    model, q, v, order, forces = read_scene(scene)
+    (expected,) = (r for r in data["runs"] if r["integrator"].startswith(kind.__name__))
+    run = ts.simulate(model, q, v, steps=scene["nsteps"], integrator=kind(scene["h"], tolerance=1e-12), forces=forces)
+    rows = np.array(expected["traj_q"]).reshape(len(run.t), -1)[:, order]
+    assert np.abs(run.q - rows).max() < 1e-6
+    assert (run.substeps == 1).all()
+    energies = run.energies
+    potential = energies.potential + energies.forces.sum(axis=-1)
+    scale = max(abs(expected["T_end"]), abs(expected["V_end"] - expected["V0"]))
+    assert abs(energies.kinetic[-1] - expected["T_end"]) < 1e-6 * scale
+    assert abs((potential[-1] - potential[0]) - (expected["V_end"] - expected["V0"])) < 1e-6 * scale
+    for chart in expected.get("charts_end") or []:
+        assert run.charts[scene["joints"][chart["joint"] - 1]["body"]["name"]][-1] == chart["chart_end"]
+
+
+@pytest.mark.parametrize("name", ["00", "01", "03"])
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2])
+def test_convergence_to_the_exact_motion(name, kind):
+    model, q, v, order, forces = read_scene(load(f"diff_scene{name}")["scene"])
+    truth = load(f"truth_ode_diff_scene{name}")
+    exact = np.array(truth["q"])[2, order]  # at t = 0.2
+    errors = [
+        np.abs(ts.simulate(model, q, v, T=0.2, integrator=kind(h), forces=forces).q[-1] - exact).max()
+        for h in (1e-3, 5e-4)
+    ]
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(kind.order, abs=0.2)
+
+
+def test_published_gradient():
+    """Sueda's adjoint of BDF1 (reference/redmax): objective and gradient at three points."""
+    data = load("adjoint_scene100")
+    model, q, v, order, forces = read_scene(data["scene"])
+    task = data["task"]
+    (body,) = (j["body"] for j in data["scene"]["joints"] if j["body"]["name"] == task["body"])
+    pose = np.array(body["E0_ji_body_wrt_joint"], dtype=float)
+    point = pose[:3, :3] @ task["xlocal"] + pose[:3, 3]
+
+    def objective(p):
+        run = ts.simulate(
+            model, q, v, steps=100, integrator=ts.BDF1(0.01, tolerance=1e-13), forces=forces, controls=task["pscale"] * p[order]
+        )
+        loss = ts.point_target(run, task["body"], point, task["xtarget"], task["wpos"])
+        gradient = np.empty(2)
+        gradient[order] = task["pscale"] * ts.adjoint(run, loss).controls.sum(axis=0)
+        return loss.value + 0.5 * task["wreg"] * p @ p, gradient + task["wreg"] * p
+
+    for expected in data["evaluations"]:
+        value, gradient = objective(np.array(expected["p"]))
+        assert value == pytest.approx(expected["P"], rel=1e-9)
+        np.testing.assert_allclose(gradient, expected["dPdp"], rtol=1e-8)
+    scipy = pytest.importorskip("scipy.optimize")
+    best = scipy.minimize(objective, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 200})
+    np.testing.assert_allclose(best.x, data["octave_fminunc"]["p_opt"], rtol=1e-5)
+    assert best.fun == pytest.approx(data["octave_fminunc"]["P_opt"], rel=1e-6)

@@ -1,0 +1,414 @@
+"""Integrators and trajectories: order, energy, stiffness, charts, batches, files, errors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import torsor as ts
+from torsor.testing import random_inertia, random_pose
+
+INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2)
+IMPLICIT = (ts.BDF1, ts.BDF2, ts.SDIRK2)
+
+
+def tree(joints, seed=0, gravity=(0.5, 0.3, -9.81)):
+    """A chain of bodies in general position."""
+    rng = np.random.default_rng(seed)
+    builder = ts.ModelBuilder(gravity=gravity)
+    parent = "world"
+    for k, joint in enumerate(joints):
+        builder.add_body(f"b{k}", parent, joint, random_pose(rng), random_inertia(rng))
+        parent = f"b{k}"
+    model = builder.build()
+    return model, model.random(rng), 0.5 * rng.standard_normal(model.nv)
+
+
+def vectors():
+    return tree([ts.Revolute((0, 1, 0)), ts.Prismatic((1, 0, 1)), ts.Universal()])
+
+
+def quaternions():
+    return tree([ts.Free(), ts.Revolute((0, 1, 0)), ts.Spherical()], seed=3)
+
+
+def springs(model):
+    return [ts.JointSpring(None, 5.0, model.neutral, 0.3), ts.BodyDamping("b1", np.full(6, 0.2))]
+
+
+def distance(model, a, b):
+    return np.abs(model.minus(a.q[-1], b.q[-1])).max() + np.abs(a.v[-1] - b.v[-1]).max()
+
+
+@pytest.mark.parametrize("make", [vectors, quaternions])
+@pytest.mark.parametrize("kind", INTEGRATORS)
+def test_measured_order(kind, make):
+    model, q, v = make()
+    forces = springs(model)
+    exact = ts.simulate(model, q, v, T=0.2, integrator=ts.Adaptive(0.2, rtol=1e-12, atol=1e-12), forces=forces)
+    errors = []
+    for h in (2e-3, 1e-3):
+        run = ts.simulate(model, q, v, T=0.2, integrator=kind(h), forces=forces)
+        errors.append(distance(model, run, exact))
+    # The next term of the error is O(h) of the first: a few per cent here.
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(kind.order, abs=0.12)
+
+
+@pytest.mark.parametrize("kind", INTEGRATORS)
+def test_order_with_controls_of_time(kind):
+    model, q, v = quaternions()
+
+    def u(t):
+        return np.sin(20 * t + np.arange(model.nv))
+
+    exact = ts.simulate(model, q, v, T=0.2, integrator=ts.Adaptive(0.2, rtol=1e-12, atol=1e-12), controls=u)
+    errors = [
+        distance(model, ts.simulate(model, q, v, T=0.2, integrator=kind(h), controls=u), exact) for h in (2e-3, 1e-3)
+    ]
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(kind.order, abs=0.15)
+
+
+def test_free_fall_is_exact():
+    """A body with its centre of mass at its origin falls by h^2 g n (n + 1) / 2 under implicit Euler."""
+    builder = ts.ModelBuilder(gravity=(0, 0, -10))
+    builder.add_body("ball", "world", ts.Free(), inertia=ts.Inertia.sphere(mass=2.0, radius=0.3))
+    model = builder.build()
+    v0 = np.array([0.0, 0.0, 2.0, 0.0, 0.0, 0.0])
+    run = ts.simulate(model, model.neutral, v0, steps=20, integrator=ts.BDF1(0.01))
+    n = np.arange(21)
+    np.testing.assert_allclose(run.q[:, 2], -10 * 1e-4 * n * (n + 1) / 2, atol=1e-13)
+    np.testing.assert_allclose(run.q[:, 3:], [[0, 0, np.sin(x), np.cos(x)] for x in 0.01 * n], atol=1e-13)
+    np.testing.assert_allclose(run.v[:, :3], np.broadcast_to(v0[:3], (21, 3)), atol=1e-12)
+
+
+def test_energy_behaviour():
+    model, q, v = vectors()
+    start = ts.simulate(model, q, v, steps=0, integrator=ts.BDF1(1e-3)).energies.total[0]
+    drift = {}
+    for kind in INTEGRATORS:
+        energy = ts.simulate(model, q, v, T=1.0, integrator=kind(2e-3)).energies
+        np.testing.assert_allclose(energy.total, energy.kinetic + energy.potential, rtol=1e-14)
+        drift[kind] = np.abs(energy.total - start).max()
+        if kind is ts.BDF1:
+            assert energy.total[-1] < start  # it damps
+    assert drift[ts.BDF2] < 0.1 * drift[ts.BDF1] and drift[ts.SDIRK2] < 0.1 * drift[ts.BDF1]
+    assert drift[ts.SymplecticEuler] < drift[ts.BDF1]
+
+
+@pytest.mark.parametrize("kind", [*IMPLICIT, ts.LinearlyImplicitEuler])
+def test_stiff_spring_stays_finite(kind):
+    model, q, v = quaternions()
+    anchor = ts.point_positions(model, q, "b2", (0.1, 0.2, 0.3)) + np.array([0.006, 0.0, 0.008])
+    forces = [ts.PointSpring("world", anchor, "b2", (0.1, 0.2, 0.3), 1e6, 1e2), ts.JointSpring("b1", 1e6, q[7:8], 0.0)]
+    run = ts.simulate(model, q, v, steps=100, integrator=kind(1e-2), forces=forces)
+    assert np.isfinite(run.q).all() and np.isfinite(run.v).all()
+    assert run.energies.total[-1] < run.energies.total[0]
+
+
+def test_explicit_blow_up_is_an_error():
+    model, q, v = vectors()
+    forces = [ts.JointSpring("b1", 1e6, (5.0,), 0.0)]
+    with pytest.raises(ts.ConvergenceError, match="SymplecticEuler stopped at t = .*smaller h, or an implicit") as caught:
+        ts.simulate(model, q, v, steps=1000, integrator=ts.SymplecticEuler(1e-1), forces=forces)
+    assert np.isfinite(caught.value.trajectory.q).all()
+    assert caught.value.trajectory.steps == caught.value.step
+
+
+# ---- Newton's method
+
+
+def test_convergence_error_carries_the_trajectory():
+    model, q, v = quaternions()
+    good = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(1e-3))
+
+    def u(t):  # finite, and far too much from the fourth step on
+        return np.full(model.nv, 1e9 if t > 3.5e-3 else 0.0)
+
+    with pytest.raises(ts.ConvergenceError, match=r"BDF1 stopped at t = 0.003 within 5 .*h = 0.001 divided by 2") as caught:
+        ts.simulate(model, q, v, steps=9, integrator=ts.BDF1(1e-3, iterations=5, substeps=2), controls=u)
+    error = caught.value
+    assert error.step == 3 and error.t == pytest.approx(3e-3) and error.index is None
+    np.testing.assert_array_equal(error.trajectory.q, good.q)
+    np.testing.assert_array_equal(error.trajectory.v, good.v)
+    assert len(error.trajectory.t) == 4
+
+
+def test_convergence_error_in_a_batch_names_the_trajectory():
+    model, q, v = vectors()
+    u = np.zeros((3, 4, model.nv))
+    u[1, 2] = 1e12
+    integrator = ts.BDF1(1e-2, iterations=5, substeps=1)
+    with pytest.raises(ts.ConvergenceError, match="in trajectory 1 of the batch") as caught:
+        ts.simulate(model, q, v, steps=4, integrator=integrator, controls=u)
+    assert caught.value.index == 1
+    run = caught.value.trajectory
+    assert np.isfinite(run.q[1, : caught.value.step + 1]).all() and np.isnan(run.q[1, caught.value.step + 1 :]).all()
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+def test_steps_are_divided_when_newton_fails(kind):
+    model, q, v = quaternions()
+    full = ts.simulate(model, q, 4 * v, steps=4, integrator=kind(0.03))
+    hasty = ts.simulate(model, q, 4 * v, steps=4, integrator=kind(0.03, iterations=2, tolerance=1e-12))
+    assert (full.substeps == 1).all()
+    assert (hasty.substeps > 1).any()
+    # Divided steps are more exact; all are within the error of the method.
+    assert np.abs(model.minus(full.q, hasty.q)).max() < 0.1
+
+
+def test_divided_bdf1_step_is_many_small_ones():
+    model, q, v = vectors()
+    hasty = ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.1, iterations=2, tolerance=1e-8))
+    n = int(hasty.substeps[0])
+    assert n > 1
+    small = ts.simulate(model, q, v, steps=n, integrator=ts.BDF1(0.1 / n))
+    np.testing.assert_allclose(hasty.q[-1], small.q[-1], atol=1e-7)
+
+
+# ---- charts
+
+
+def test_charts_switch_and_the_motion_does_not():
+    rng = np.random.default_rng(5)
+    inertia, pose = random_inertia(rng), random_pose(rng)
+
+    def with_joint(joint):
+        builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+        builder.add_body("top", "world", joint, pose, inertia)
+        return builder.build()
+
+    rotation = ts.SE3.rotation((1, 2, 3), 0.5).R
+    omega = np.array([3.0, 5.0, -2.0])
+    quaternion = with_joint(ts.Spherical())
+    reference = ts.simulate(
+        quaternion, ts.SE3(rotation, np.zeros(3)).quaternion, omega, T=1.0, integrator=ts.Adaptive(0.01)
+    )
+    for joint in (ts.SphericalEuler("ZYX"), ts.SphericalEuler("ZXZ"), ts.SphericalExp()):
+        model = with_joint(joint)
+        q0 = np.array([0.1, 1.2, 0.3])
+        if isinstance(joint, ts.SphericalEuler):
+            q0 = joint.from_rotation(rotation)
+        else:
+            q0 = 0.5 * np.array([1, 2, 3]) / np.sqrt(14)
+        v0 = np.linalg.solve(joint.S(q0)[:3], omega)
+        errors = []
+        for h in (2e-3, 1e-3):
+            run = ts.simulate(model, q0, v0, T=1.0, integrator=ts.BDF2(h))
+            assert run.switches
+            end = run.segments()[-1][3]
+            errors.append(np.abs(ts.body_poses(end, run.q[-1]) - ts.body_poses(quaternion, reference.q[-1])).max())
+            # In every row energy and pose are those of the row's own chart.
+            assert np.abs(np.diff(run.energies.total)).max() < 0.02
+        assert errors[0] / errors[1] == pytest.approx(4, abs=0.8)
+        if isinstance(joint, ts.SphericalEuler):
+            charts = run.charts["top"]
+            assert charts.shape == (1001,) and charts[0] == joint.chart and len(set(charts)) > 1
+            det = [abs(ts.SphericalEuler(str(c)).det_S(x)) for c, x in zip(charts, run.q, strict=True)]
+            assert min(det[1:]) > 0.45
+        else:
+            assert np.linalg.norm(run.q, axis=1).max() < np.pi + 0.1
+
+
+def test_a_joint_with_forces_in_its_coordinates_keeps_its_chart():
+    model, _, _ = tree([ts.SphericalEuler("XYZ")])
+    q0, v0 = np.array([0.0, 0.9, 0.0]), np.array([0.0, 3.0, 0.0])
+    free = ts.simulate(model, q0, v0, steps=10, integrator=ts.BDF1(0.01))
+    assert free.switches
+    kept = ts.simulate(
+        model, q0, v0, steps=10, integrator=ts.BDF1(0.01), forces=[ts.JointSpring("b0", 1.0, (0.0, 0.0, 0.0))]
+    )
+    assert not kept.switches and (kept.charts["b0"] == "XYZ").all()
+
+
+# ---- batches
+
+
+@pytest.mark.parametrize("kind", INTEGRATORS)
+def test_a_trajectory_is_the_same_alone_and_in_a_batch(kind):
+    model, q, v = quaternions()
+    rng = np.random.default_rng(0)
+    qs = model.plus(q, 0.3 * rng.standard_normal((2, 3, model.nv)))
+    u = rng.standard_normal((3, 5, model.nv))
+    forces = springs(model)
+    batch = ts.simulate(model, qs, v, steps=5, integrator=kind(0.01), forces=forces, controls=u, threads=2)
+    assert batch.q.shape == (2, 3, 6, model.nq) and batch.controls.shape == (2, 3, 5, model.nv)
+    for i in range(2):
+        for j in range(3):
+            one = ts.simulate(model, qs[i, j], v, steps=5, integrator=kind(0.01), forces=forces, controls=u[j])
+            for name in ("q", "v", "a", "substeps"):
+                np.testing.assert_array_equal(getattr(batch, name)[i, j], getattr(one, name))
+            np.testing.assert_array_equal(batch.energies.total[i, j], one.energies.total)
+
+
+def test_switches_in_a_batch():
+    model, _, _ = tree([ts.SphericalEuler("XYZ"), ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalExp())])
+    rng = np.random.default_rng(1)
+    qs, vs = 0.3 * rng.standard_normal((4, model.nq)), 5 * rng.standard_normal((4, model.nv))
+    batch = ts.simulate(model, qs, vs, steps=40, integrator=ts.BDF2(0.01))
+    assert {s.track for s in batch.switches} and len({s.row for s in batch.switches}) > 1
+    for i in range(4):
+        one = ts.simulate(model, qs[i], vs[i], steps=40, integrator=ts.BDF2(0.01))
+        np.testing.assert_array_equal(batch.q[i], one.q)
+        np.testing.assert_array_equal(batch.charts["b0"][i], one.charts["b0"])
+        assert [s.row for s in batch.switches if s.track == i] == [s.row for s in one.switches]
+
+
+def test_constant_controls_and_no_steps():
+    model, q, v = vectors()
+    u = np.arange(model.nv, dtype=float)
+    one = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(0.01), controls=u)
+    rows = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(0.01), controls=np.tile(u, (3, 1)))
+    np.testing.assert_array_equal(one.q, rows.q)
+    none = ts.simulate(model, q, v, steps=0, integrator=ts.BDF1(0.01))
+    assert none.steps == 0 and none.q.shape == (1, model.nq)
+
+
+def test_first_acceleration_is_that_of_forward_dynamics():
+    model, q, v = quaternions()
+    forces, u = springs(model), np.arange(model.nv, dtype=float)
+    tau = u + ts.generalized_forces(model, forces, q, v)
+    expected = ts.forward_dynamics(model, q, v, tau)
+    for kind in (ts.SymplecticEuler, *IMPLICIT, ts.Adaptive):
+        run = ts.simulate(model, q, v, steps=1, integrator=kind(1e-3), forces=forces, controls=u)
+        np.testing.assert_allclose(run.a[0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_satisfy_the_equations_of_motion():
+    model, q, v = quaternions()
+    forces = springs(model)
+    u = np.random.default_rng(0).standard_normal((6, model.nv))
+    for kind in IMPLICIT:
+        run = ts.simulate(model, q, v, steps=6, integrator=kind(0.01, tolerance=1e-12), forces=forces, controls=u)
+        tau = ts.inverse_dynamics(model, run.q[1:], run.v[1:], run.a[1:])
+        applied = u + ts.generalized_forces(model, forces, run.q[1:], run.v[1:])
+        np.testing.assert_allclose(tau, applied, atol=1e-7)
+
+
+def test_callback_sees_every_row():
+    model, q, v = vectors()
+    seen = []
+    run = ts.simulate(
+        model, q, v, steps=5, integrator=ts.BDF2(0.01), callback=lambda row, t, q, v: seen.append((row, t, q.copy(), v))
+    )
+    assert [s[0] for s in seen] == [1, 2, 3, 4, 5]
+    np.testing.assert_array_equal([s[2] for s in seen], run.q[1:])
+    plain = ts.simulate(model, q, v, steps=5, integrator=ts.BDF2(0.01))
+    np.testing.assert_array_equal(run.q, plain.q)
+
+
+# ---- files and pictures
+
+
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+def test_save_and_load_without_loss(kind, tmp_path):
+    model, q, v = quaternions()
+    forces = springs(model)
+    run = ts.simulate(model, q, v, steps=4, integrator=kind(0.01), forces=forces, controls=lambda t: np.full(model.nv, t))
+    run.save(tmp_path / "run.npz")
+    back = ts.Trajectory.load(tmp_path / "run.npz", model, forces)
+    assert back.integrator == run.integrator and back.forces == run.forces
+    for name in ("t", "q", "v", "a", "controls", "substeps"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(run, name))
+
+
+def test_save_and_load_with_switches(tmp_path):
+    model, _, _ = tree([ts.SphericalEuler("XYZ")])
+    q0, v0 = np.array([0.0, 0.9, 0.0]), np.array([0.5, 3.0, 0.2])
+    run = ts.simulate(model, q0, v0, steps=12, integrator=ts.BDF2(0.01))
+    run.save(tmp_path / "run.npz")
+    back = ts.Trajectory.load(tmp_path / "run.npz", model)
+    assert len(back.switches) == len(run.switches) > 0
+    np.testing.assert_array_equal(back.charts["b0"], run.charts["b0"])
+    w = np.ones((13, model.nv))
+    a, b = ts.adjoint(run, dloss_dq=w), ts.adjoint(back, dloss_dq=w)
+    np.testing.assert_array_equal(a.q0, b.q0)
+
+
+def test_load_refuses_what_does_not_fit(tmp_path):
+    model, q, v = vectors()
+    ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.01)).save(tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="nq 4 and nv 4, got one with nq 12"):
+        ts.Trajectory.load(tmp_path / "run.npz", quaternions()[0])
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match="is no trajectory: it has no integrator"):
+        ts.Trajectory.load(tmp_path / "other.npz", model)
+
+
+def test_plot():
+    pytest.importorskip("matplotlib")
+    model, q, v = quaternions()
+    run = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(0.01))
+    figure = run.plot()
+    assert [axis.get_ylabel() for axis in figure.axes] == ["q", "v", "energy"]
+    assert len(run.plot(joints=["b1"]).axes[0].lines) == 1
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize("h", [0.0, -1e-2, np.nan, np.inf, "fast", None])
+def test_h_must_be_positive(h):
+    with pytest.raises(ValueError, match="h of BDF1 is .*, expected a positive number"):
+        ts.BDF1(h)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tolerance": 0}, "tolerance of SDIRK2 is 0, expected a positive number"),
+        ({"iterations": 0}, "iterations of SDIRK2 is 0, expected an integer of at least 1"),
+        ({"substeps": 2.5}, r"substeps of SDIRK2 is 2.5, expected an integer"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        ts.SDIRK2(0.01, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"T": 1.0}, TypeError, "either T, the duration, or steps, their number: got both"),
+        ({"steps": None}, TypeError, "got neither"),
+        ({"steps": None, "T": 0.015}, ValueError, r"T = 0.015 is 1.5 steps of h = 0.01, expected a whole number"),
+        ({"steps": -1}, ValueError, "steps is -1, expected at least 0"),
+        ({"steps": 2.5}, TypeError, "steps is 2.5, expected an integer"),
+        ({"q0": np.zeros(3)}, ValueError, r"q0 has shape \(3,\), expected \(..., 4\): model.nq is 4"),
+        ({"v0": np.zeros((2, 5))}, ValueError, r"v0 has shape \(2, 5\), expected \(..., 4\)"),
+        ({"q0": np.array([0, np.nan, 0, 0])}, ValueError, r"q0 is not finite: q0\[1\] is nan"),
+        ({"v0": np.array([0, 0, np.inf, 0])}, ValueError, r"v0 is not finite: v0\[2\] is inf"),
+        ({"controls": np.zeros((6, 4))}, ValueError, r"controls have shape \(6, 4\), expected \(..., 5, 4\)"),
+        ({"controls": np.full(4, np.nan)}, ValueError, "controls are not finite"),
+        ({"controls": lambda t: np.zeros(2)}, ValueError, r"controls\(t\) has shape \(2,\), expected \(..., 4\)"),
+        ({"integrator": 0.01}, TypeError, r"integrator must be an Integrator such as BDF2\(h=1e-2\), got 0.01"),
+        ({"integrator": ts.BDF1}, TypeError, "integrator must be an Integrator"),
+        ({"model": "arm"}, TypeError, "model must be a torsor.Model"),
+        ({"t0": np.nan}, ValueError, "t0 is nan"),
+        ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"batch shapes do not fit together: q0 \(2, 4\)"),
+        ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
+        ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
+        ({"threads": -1}, ValueError, "threads is -1"),
+    ],
+)
+def test_bad_input_is_told(change, error, message):
+    model, q, v = vectors()
+    arguments = {"model": model, "q0": q, "v0": v, "steps": 5, "integrator": ts.BDF1(0.01), **change}
+    with pytest.raises(error, match=message):
+        ts.simulate(**arguments)
+
+
+def test_zero_quaternion_is_told():
+    model, q, v = quaternions()
+    with pytest.raises(ValueError, match="quaternion of length 0"):
+        ts.simulate(model, np.zeros_like(q), v, steps=1, integrator=ts.BDF1(0.01))
+
+
+def test_results_do_not_depend_on_the_order_of_bodies():
+    model, q, v = tree([ts.Spherical(), ts.Revolute((0, 1, 0)), ts.Revolute((1, 0, 0))])
+    bodies = [model.bodies[0], replace(model.bodies[2], parent="b0"), model.bodies[1]]
+    first = ts.Model("a", model.gravity, (bodies[0], bodies[1], bodies[2]))
+    second = ts.Model("b", model.gravity, (bodies[0], bodies[2], bodies[1]))
+    order_q, order_v = [0, 1, 2, 3, 5, 4], [0, 1, 2, 4, 3]
+    a = ts.simulate(first, q, v, steps=20, integrator=ts.BDF2(0.01))
+    b = ts.simulate(second, q[order_q], v[order_v], steps=20, integrator=ts.BDF2(0.01))
+    np.testing.assert_allclose(a.q, b.q[:, order_q], atol=1e-11)
