@@ -31,7 +31,7 @@ test: $(venv)/extra-test
 	$(bin)/pytest -q tests
 
 bench: $(venv)/extra-bench
-	$(bin)/python benchmarks/run.py
+	OPENBLAS_NUM_THREADS=1 $(bin)/python benchmarks/run.py
 
 bench-cpp: $(venv)/extra-bench-cpp
 	CXX="$(CXX)" $(bin)/python benchmarks/second_order.py
