@@ -8,6 +8,12 @@
 
 namespace torsor {
 
+// What is not a number is on no side of a limit, and must come out all the same.
+template <class S>
+bool is_nan(const S& x) {
+  return x != x;
+}
+
 // Values over time: linear between rows, constant beyond the first and the last.
 struct Table {
   int offset = 0, size = 0;   // number k of row r is parameter offset + size r + k

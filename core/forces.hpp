@@ -131,12 +131,11 @@ void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const M
   int* velocity = arena.get<int>(m.nv);
   for (int k = 0; k < m.nv; ++k) column[k] = -1;
   for (const PointLaw& law : set.points) {
-    if (law.kind == PointLaw::push) continue;
     const int n = static_cast<int>(law.points.size());
     const auto* points = force_points(law, arena, all, p);
     auto* F = arena.get<Vec3<S>>(n);
     auto *Fx = arena.get<Mat3<S>>(n * n), *Fv = arena.get<Mat3<S>>(n * n);
-    point_forces(law, arena, points, p, t, F, Fx, Fv);
+    if (!point_forces(law, arena, points, p, t, F, Fx, Fv)) continue;
     int count = 0;
     for (int i = 0; i < n; ++i)
       for_each_velocity(points[i].body, [&](int k) {

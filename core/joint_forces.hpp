@@ -68,7 +68,10 @@ struct JointForce {
             stiffness(5) * (q[2] - p[law.rest + 2])};
   }
   // The limit that is violated: -1 lower, 1 upper, 0 none.
-  int violated(int k) const { return less(q[k], p[law.lower + k]) ? -1 : less(p[law.upper + k], q[k]) ? 1 : 0; }
+  int violated(int k) const {
+    if (less(p[law.upper + k], q[k])) return 1;
+    return less(q[k], p[law.lower + k]) || is_nan(q[k]) ? -1 : 0;
+  }
   S beyond(int k, int side) const { return q[k] - p[(side < 0 ? law.lower : law.upper) + k]; }
 };
 

@@ -57,7 +57,7 @@ struct PointPath {
       const ForcePoint<S>&a = points[k], &b = points[k + 1];
       const Vec3<S> d = distance(a, b), rate = b.xdot - a.xdot, o = b.origin - a.origin;
       const S square = dot(d, d), lost = S(1e-29) * (dot(a.x, a.x) + dot(b.x, b.x) + dot(o, o));
-      if (!less(lost, square)) {
+      if (!less(lost, square) && !is_nan(square)) {
         u[k] = udot[k] = zero3<S>();
         inverse[k] = S(0.0);
         continue;
@@ -78,6 +78,11 @@ struct PointPath {
   }
 };
 
+template <class S>
+bool slack(const PointLaw& law, const S& l, const S* p) {
+  return law.kind == PointLaw::cable && !less(p[law.offset + 2], l) && !is_nan(l);
+}
+
 // The tension of a path and its derivatives; those by parameters into `by_parameter`. Eqs. (1.81)-(1.83).
 template <class S>
 struct Tension {
@@ -85,6 +90,7 @@ struct Tension {
 };
 template <class S>
 Tension<S> tension(const PointLaw& law, const S& l, const S& ldot, Arena& arena, const S* p, S*& by_parameter) {
+  const bool loose = slack(law, l, p);
   p += law.offset;
   if (law.kind == PointLaw::tension) {
     S* out = arena.get<S>(3 + law.count);
@@ -94,7 +100,7 @@ Tension<S> tension(const PointLaw& law, const S& l, const S& ldot, Arena& arena,
   }
   by_parameter = arena.get<S>(3);
   const S k = p[0], d = p[1], L = p[2];
-  if (law.kind == PointLaw::cable && !less(L, l)) {
+  if (loose) {
     for (int i = 0; i < 3; ++i) by_parameter[i] = S(0.0);
     return {S(0.0), S(0.0), S(0.0)};
   }
@@ -122,7 +128,7 @@ struct GroundContact {
     r = point.x + (point.origin - ground);
     d = dot(n, r);
     vn = dot(n, point.xdot);
-    touches = less(d, S(0.0));
+    touches = less(d, S(0.0)) || is_nan(d);
     a = mul_add(-vn, n, point.xdot);
     t = zero3<S>();
     const S square = dot(a, a), limit = mu * k * d;
@@ -166,9 +172,10 @@ struct GroundContact {
   }
 };
 
-// Forces F on the points of a law and, unless Fx is null, their derivatives: Fx[n i + j] = dF_i/dx_j and Fv likewise.
+// Forces F on the points of a law and, unless Fx is null, their derivatives: Fx[n i + j] = dF_i/dx_j and Fv likewise. False if
+// they are all zero.
 template <class S>
-void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t, Vec3<S>* F,
+bool point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, const S* p, double t, Vec3<S>* F,
                   Mat3<S>* Fx, Mat3<S>* Fv) {
   const int n = static_cast<int>(law.points.size());
   const Mat3<S> none = outer(zero3<S>(), zero3<S>());
@@ -177,7 +184,7 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
     case PointLaw::push: {  // (1.30)
       const auto at = law.values.place(t);
       F[0] = {Table::value(at, p, 0), Table::value(at, p, 1), Table::value(at, p, 2)};
-      return;
+      return false;
     }
     case PointLaw::pull: {  // (1.40), (1.45)
       const S k = p[law.offset], d = p[law.offset + 1];
@@ -188,13 +195,13 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
         add(Fx[i], same ? -k : k, identity3<S>());
         add(Fv[i], same ? -d : d, identity3<S>());
       }
-      return;
+      return true;
     }
     case PointLaw::contact: {
       const GroundContact<S> contact(points[0], p + law.offset);
       F[0] = contact.force();
       if (Fx != nullptr) contact.derivatives(Fx[0], Fv[0]);
-      return;
+      return contact.touches;
     }
     default:
       break;
@@ -204,7 +211,8 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
   S* by_parameter;
   const Tension<S> pull = tension(law, path.l, path.ldot, arena, p, by_parameter);
   for (int i = 0; i < n; ++i) F[i] = (-pull.f) * path.at(path.u, i);
-  if (Fx == nullptr) return;
+  const bool loose = slack(law, path.l, p);
+  if (Fx == nullptr || loose) return !loose;
   for (int i = 0; i < n; ++i) {  // by the length and its rate, (1.67), (1.79)
     const Vec3<S> g = path.at(path.u, i);
     for (int j = 0; j < n; ++j) {
@@ -222,6 +230,7 @@ void point_forces(const PointLaw& law, Arena& arena, const ForcePoint<S>* points
     add(Fx[n * k + k + 1], s, across);
     add(Fx[n * (k + 1) + k], s, across);
   }
+  return true;
 }
 
 // Adds the gradient of sum u_i.F_i by the parameters other than the points.
@@ -280,7 +289,7 @@ S point_energy(const PointLaw& law, Arena& arena, const ForcePoint<S>* points, c
   const PointPath<S> path(arena, points, static_cast<int>(law.points.size()));
   if (law.kind == PointLaw::tension) return law.law->energy(path.l, x, law.count);
   const S stretch = path.l - x[2];
-  return law.kind == PointLaw::cable && !less(S(0.0), stretch) ? S(0.0) : half * x[0] * stretch * stretch / x[2];
+  return slack(law, path.l, p) ? S(0.0) : half * x[0] * stretch * stretch / x[2];
 }
 
 }  // namespace torsor

@@ -39,6 +39,14 @@ def wrenches(f, frame="body"):
     return lambda m, *x, **o: f(m, *x[:-1], f_ext=x[-1], f_ext_frame=frame, **o)
 
 
+FORCES = testing.example_forces(MODEL, 0)
+
+
+def forces_on(model):
+    same = isinstance(model, ts.Model) and model == MODEL
+    return FORCES if same else [ts.JointSpring(None, 2.0, damping=0.3), ts.JointLimits(None, 1.0)]
+
+
 # name: (function, names of its array arguments); a dot and a letter mark further ways of calling one function
 ALGORITHMS = {
     "inverse_dynamics": (ts.inverse_dynamics, "q v a"),
@@ -64,6 +72,8 @@ ALGORITHMS = {
     ),
     "coriolis_matrix": (ts.coriolis_matrix, "q v"),
     "kinetic_energy": (ts.kinetic_energy, "q v"),
+    "generalized_forces": (lambda m, q, v, **o: ts.generalized_forces(m, forces_on(m), q, v, **o), "q v"),
+    "force_energies": (lambda m, q, **o: ts.force_energies(m, forces_on(m), q, **o), "q"),
     "potential_energy": (ts.potential_energy, "q"),
     "momentum": (ts.momentum, "q v"),
     "centroidal_momentum_matrix": (ts.centroidal_momentum_matrix, "q"),
@@ -130,7 +140,9 @@ def test_the_table_is_complete():
         for name, f in vars(module).items()
         if inspect.isfunction(f) and name in ts.__all__ and f.__module__ == module.__name__
     }
-    assert public | {"plus", "minus", "normalize"} == {name.split(".")[0] for name in ALGORITHMS}
+    assert public | {"plus", "minus", "normalize", "generalized_forces", "force_energies"} == {
+        name.split(".")[0] for name in ALGORITHMS
+    }
 
 
 # ---- shapes

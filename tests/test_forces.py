@@ -474,6 +474,18 @@ def test_a_state_that_is_no_number_spoils_no_other():
     assert np.isnan(tau[1]).any()
 
 
+@pytest.mark.parametrize("k", range(len(testing.example_forces(MODEL, 0))))
+def test_what_is_no_number_comes_out(k):
+    """Also where a force looks on which side of a limit the state is."""
+    force = testing.example_forces(MODEL, 0)[k]
+    q, v = MODEL.random(0), np.ones(MODEL.nv)
+    d = ts.generalized_forces_derivatives(MODEL, [force], q, v)
+    if d.dtau_dq.any():
+        assert np.isnan(ts.generalized_forces(MODEL, [force], np.full(MODEL.nq, np.nan), v)).any()
+    if d.dtau_dv.any():
+        assert np.isnan(ts.generalized_forces(MODEL, [force], q, np.full(MODEL.nv, np.nan))).any()
+
+
 def test_errors_of_python_forces_come_out():
     class Broken(Swirl):
         def value(self, q, v, t, p):

@@ -1,4 +1,4 @@
-"""Scenes of Sueda's MATLAB code (reference/redmax): trajectories and energies of BDF1 and BDF2, and an adjoint gradient."""
+"""Scenes of Sueda's MATLAB code (reference/redmax): trajectories and energies of BDF1 and BDF2, an adjoint gradient."""
 
 import json
 from pathlib import Path
@@ -101,9 +101,8 @@ def test_published_gradient():
     point = pose[:3, :3] @ task["xlocal"] + pose[:3, 3]
 
     def objective(p):
-        run = ts.simulate(
-            model, q, v, steps=100, integrator=ts.BDF1(0.01, tolerance=1e-13), forces=forces, controls=task["pscale"] * p[order]
-        )
+        integrator, u = ts.BDF1(0.01, tolerance=1e-13), task["pscale"] * p[order]
+        run = ts.simulate(model, q, v, steps=100, integrator=integrator, forces=forces, controls=u)
         loss = ts.point_target(run, task["body"], point, task["xtarget"], task["wpos"])
         gradient = np.empty(2)
         gradient[order] = task["pscale"] * ts.adjoint(run, loss).controls.sum(axis=0)

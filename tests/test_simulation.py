@@ -108,7 +108,8 @@ def test_stiff_spring_stays_finite(kind):
 def test_explicit_blow_up_is_an_error():
     model, q, v = vectors()
     forces = [ts.JointSpring("b1", 1e6, (5.0,), 0.0)]
-    with pytest.raises(ts.ConvergenceError, match="SymplecticEuler stopped at t = .*smaller h, or an implicit") as caught:
+    message = r"SymplecticEuler stopped at t = .*smaller h, or an implicit"
+    with pytest.raises(ts.ConvergenceError, match=message) as caught:
         ts.simulate(model, q, v, steps=1000, integrator=ts.SymplecticEuler(1e-1), forces=forces)
     assert np.isfinite(caught.value.trajectory.q).all()
     assert caught.value.trajectory.steps == caught.value.step
@@ -124,7 +125,8 @@ def test_convergence_error_carries_the_trajectory():
     def u(t):  # finite, and far too much from the fourth step on
         return np.full(model.nv, 1e9 if t > 3.5e-3 else 0.0)
 
-    with pytest.raises(ts.ConvergenceError, match=r"BDF1 stopped at t = 0.003 within 5 .*h = 0.001 divided by 2") as caught:
+    message = r"BDF1 stopped at t = 0.003 within 5 .*h = 0.001 divided by 2"
+    with pytest.raises(ts.ConvergenceError, match=message) as caught:
         ts.simulate(model, q, v, steps=9, integrator=ts.BDF1(1e-3, iterations=5, substeps=2), controls=u)
     error = caught.value
     assert error.step == 3 and error.t == pytest.approx(3e-3) and error.index is None
@@ -303,7 +305,8 @@ def test_callback_sees_every_row():
 def test_save_and_load_without_loss(kind, tmp_path):
     model, q, v = quaternions()
     forces = springs(model)
-    run = ts.simulate(model, q, v, steps=4, integrator=kind(0.01), forces=forces, controls=lambda t: np.full(model.nv, t))
+    u = np.full(model.nv, 0.5)
+    run = ts.simulate(model, q, v, steps=4, integrator=kind(0.01), forces=forces, controls=lambda t: t * u)
     run.save(tmp_path / "run.npz")
     back = ts.Trajectory.load(tmp_path / "run.npz", model, forces)
     assert back.integrator == run.integrator and back.forces == run.forces
@@ -348,7 +351,7 @@ def test_plot():
 
 @pytest.mark.parametrize("h", [0.0, -1e-2, np.nan, np.inf, "fast", None])
 def test_h_must_be_positive(h):
-    with pytest.raises(ValueError, match="h of BDF1 is .*, expected a positive number"):
+    with pytest.raises(ValueError, match=r"h of BDF1 is .*, expected a positive number"):
         ts.BDF1(h)
 
 
@@ -384,7 +387,7 @@ def test_options_are_checked(options, message):
         ({"integrator": ts.BDF1}, TypeError, "integrator must be an Integrator"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model"),
         ({"t0": np.nan}, ValueError, "t0 is nan"),
-        ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"batch shapes do not fit together: q0 \(2, 4\)"),
+        ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"shapes do not fit together: q0 \(2, 4\)"),
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
         ({"threads": -1}, ValueError, "threads is -1"),

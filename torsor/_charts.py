@@ -42,9 +42,9 @@ class ChartPart:
 class ChartSwitch:
     """A change of coordinates at a row of a trajectory.
 
-    `track` is the trajectory (flat index in the batch). `q`, `v` and `a` are the row's in the old coordinates; the row before
-    it, which integrators of two steps need too, is `previous_q` and `previous_v` in the new ones. `old` and `charts` are
-    the charts before and after, for every joint that has any.
+    `track` is the trajectory (flat index in the batch). `q`, `v` and `a` are the row's in the old coordinates; the row
+    before it, which integrators of two steps need too, is `previous_q` and `previous_v` in the new ones. `old` and
+    `charts` are the charts before and after, for every joint that may change them.
     """
 
     track: int
@@ -102,7 +102,7 @@ def _joint(chart: str) -> Joint:
 
 
 def _best_chart(old: str, q: FloatArray) -> str:
-    """The chart with the largest |det S| at this rotation, the first in the order of Sueda's Tables 1 and 2 among equals."""
+    """The chart with the largest |det S| at this rotation; among equals the first by name."""
     R = SphericalEuler(old).T(q)[:3, :3]
     charts = [SphericalEuler(c) for c in SphericalEuler.CHARTS]
     return max(charts, key=lambda c: round(float(abs(c.det_S(c.from_rotation(R)))), 6)).chart
@@ -119,7 +119,7 @@ def _carry(old: str, new: str, q: FloatArray, near: FloatArray | None) -> FloatA
         assert old != "exp"
         (moved,) = SphericalEuler(old).switch(new, q)
         return moved if near is None else _near(moved, near)
-    length = np.sqrt(q @ q)
+    length = float(np.sqrt(q @ q))
     turns = round(length / (2 * np.pi)) if near is None else 1
     scaled = q * (1 - 2 * np.pi * turns / length)
     if near is not None and np.abs(scaled - near).max() > np.abs(q - near).max():
@@ -131,10 +131,10 @@ def _maps(old: str, new: str, q: FloatArray, q_new: FloatArray, v: FloatArray) -
     """Phi = dq'/dq and L = d(Phi(q) v)/dq of a change of coordinates at q."""
     a, b = _joint(old), _joint(new)
     Ea, Eb = a.S(q)[:3], b.S(q_new)[:3]
-    Phi = np.linalg.solve(Eb, Ea)
+    Phi = np.asarray(np.linalg.solve(Eb, Ea), dtype=np.float64)
     along_a = np.einsum("ijl,j->il", a.dS(q)[:3], v)
     along_b = np.einsum("ijl,j->il", b.dS(q_new)[:3], Phi @ v)
-    return Phi, np.linalg.solve(Eb, along_a - along_b @ Phi)
+    return Phi, np.asarray(np.linalg.solve(Eb, along_a - along_b @ Phi), dtype=np.float64)
 
 
 def switch_charts(
@@ -236,9 +236,9 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[ChartSwitch, ...]:
         return ()
     out = []
     for k in range(len(arrays["row"])):
-        strings = {n: tuple(arrays[n][k].tolist()) for n in ("old", "charts")}
-        vectors = {n: arrays[n][k] for n in ("q", "v", "a", "previous_q", "previous_v")}
-        out.append(ChartSwitch(int(arrays["track"][k]), int(arrays["row"][k]), **strings, **vectors))
+        values: dict[str, Any] = {n: arrays[n][k] for n in ("q", "v", "a", "previous_q", "previous_v")}
+        values |= {n: tuple(arrays[n][k].tolist()) for n in ("old", "charts")}
+        out.append(ChartSwitch(track=int(arrays["track"][k]), row=int(arrays["row"][k]), **values))
     return tuple(out)
 
 

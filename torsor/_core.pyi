@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.adjoint import StepDerivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -202,3 +203,43 @@ def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, thre
 def momentum_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
 ) -> CentroidalMomentumDerivatives: ...
+def simulate(
+    model: Any,
+    forces: tuple[Any, Any],
+    scheme: tuple[int, float, float, int, int],
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: int,
+    limits: list[tuple[int, int]],
+    outcome: NDArray[np.int32],
+    row: NDArray[np.int64],
+    error: FloatArray,
+    threads: Any,
+) -> None: ...
+def adjoint(
+    model: Any,
+    forces: tuple[Any, Any],
+    scheme: tuple[int, float, float, int, int],
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    out: dict[str, Any],
+    threads: Any,
+) -> tuple[int, int]: ...
+def step_derivatives(
+    model: Any,
+    q: Any,
+    v: Any,
+    u: Any,
+    t: Any,
+    scheme: Any,
+    parameters: Any,
+    previous_q: Any,
+    previous_v: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> StepDerivatives: ...

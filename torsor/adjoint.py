@@ -72,7 +72,7 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
             )
         if not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite")
-    return out.reshape(-1, rows, nv)
+    return out.reshape(prod(shape), rows, nv)
 
 
 def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
@@ -140,11 +140,11 @@ def adjoint(
     if parameters:
         sums["inertia"], sums["placement"] = np.zeros((batch, nbodies, 10)), np.zeros((batch, nbodies, 6))
         sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, len(scene.parameters)))
-    q, v = trajectory.q.reshape(batch, steps + 1, -1), trajectory.v.reshape(batch, steps + 1, -1)
+    q, v = trajectory.q.reshape(batch, steps + 1, model.nq), trajectory.v.reshape(batch, steps + 1, nv)
     u = None if trajectory.controls is None else trajectory.controls.reshape(batch, steps, rows, nv)
     tracks: dict[str, Any] = {
         "steps": steps, "batch": batch, "q": q.copy(), "v": v.copy(),
-        "a": trajectory.a.reshape(batch, steps + 1, -1).copy(), "u": u, "u_rows": rows, "u_shared": False,
+        "a": trajectory.a.reshape(batch, steps + 1, nv).copy(), "u": u, "u_rows": rows, "u_shared": False,
         "divisions": trajectory.substeps.reshape(batch, steps).copy(),
     }  # fmt: skip
 
@@ -183,7 +183,7 @@ def adjoint(
         mine = {s.row: s for s in trajectory.switches if s.track == i}
         for _, first, last, variant in reversed([s for s in trajectory.segments() if s[0] == i]):
             switch = mine.get(first)
-            # The rows from `first` on are in these coordinates, and so is the end of the last step but where a switch follows.
+            # The last step ends in these coordinates too, in a row that a switch may have changed.
             end = min(last, steps)
             kept = {name: tracks[name][i, end].copy() for name in ("q", "v", "a")}
             if last in mine:
@@ -213,9 +213,11 @@ def adjoint(
 
 @record_of("step_derivatives")
 class StepDerivatives(NamedTuple):
-    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and the derivatives (..., nv, nv) of both with respect
-    to q, v and u, those of and with respect to configurations in the tangent space; for a step of `BDF2` from two
-    states those with respect to the state before too, else None."""
+    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both by q, v and u.
+
+    Those of and by configurations are in the tangent space. For a step of `BDF2` from two states those by the state
+    before come too, else None.
+    """
 
     q1: FloatArray
     v1: FloatArray
@@ -274,13 +276,12 @@ def step_derivatives(
         scene = compile_forces(model, forces)
         options["forces"], parameters = scene.core, scene.parameters
     try:
-        return _core.step_derivatives(
-            model, q, v, u, np.array(t, dtype=np.float64), scheme, parameters, *before, options, None, threads
-        )  # fmt: skip
+        time = np.array(t, dtype=np.float64)
+        return _core.step_derivatives(model, q, v, u, time, scheme, parameters, *before, options, None, threads)
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise
     raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near it; "
-        "try a smaller h"
+        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near "
+        "it; try a smaller h"
     )

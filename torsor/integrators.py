@@ -31,7 +31,7 @@ class Integrator:
 
 
 def _positive(value: object, name: str, what: str) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or not value > 0:
+    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or not float(value) > 0:
         raise ValueError(f"{name} is {value!r}, expected a positive number: {what}")
 
 
@@ -67,8 +67,9 @@ class SymplecticEuler(Integrator):
 @final
 @dataclass(frozen=True)
 class LinearlyImplicitEuler(Integrator):
-    """Symplectic Euler with stiffness and damping of the forces at the end of the step, linearised: order 1. Sueda 2021,
-    (2.84)-(2.86).
+    """Symplectic Euler with stiffness and damping of the forces at the end of the step, linearised: order 1.
+
+    Sueda 2021, (2.84)-(2.86).
 
     One linear system a step: (M - h D - h^2 K) (v1 - v0) = h f + h^2 K v0, with K = dtau/dq and D = dtau/dv of all
     forces, the change of their lever arms included. Gravity and velocity-dependent inertial forces are explicit.

@@ -1,7 +1,8 @@
 """Losses of trajectories with their derivatives, for `adjoint`: what the usual objective is a sum of.
 
-Each function takes a `Trajectory` and gives a `Loss`, which can be added to others and multiplied by numbers. In a batch
-every trajectory has a loss of its own. `rows` are those that count: an index, a slice or a list; the last row by default.
+Each function takes a `Trajectory` and gives a `Loss`, which can be added to others and multiplied by numbers. In a
+batch every trajectory has a loss of its own. `rows` are those that count: an index, a slice or a list; the last row by
+default.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     Rows = int | slice | Sequence[int]
+    Terms = tuple[FloatArray, FloatArray, FloatArray]  # value, dq, dv
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A number (...) for each trajectory and its derivatives: dq and dv (..., steps + 1, nv), dq in the tangent space, and
-    du as the controls; None where they are zero."""
+    """A number (...) for each trajectory and its derivatives; None where they are zero.
+
+    dq and dv are (..., steps + 1, nv), dq in the tangent space; du is shaped as the controls.
+    """
 
     value: FloatArray
     dq: FloatArray | None = None
@@ -60,12 +64,12 @@ class Loss:
 def _over_rows(
     trajectory: Trajectory,
     rows: Rows,
-    f: Callable[[Model, FloatArray, FloatArray, NDArray[np.int64]], tuple[FloatArray, FloatArray, FloatArray]],
+    f: Callable[[Model, FloatArray, FloatArray, NDArray[np.int64]], Terms],
 ) -> Loss:
     """The sum of a loss over rows. f(model, q, v, rows) gives value (...), dq and dv (..., nv) at states (..., nq)."""
     n, count, nv = prod(trajectory.batch_shape), trajectory.steps + 1, trajectory.model.nv
     chosen = np.atleast_1d(np.arange(count)[rows if isinstance(rows, (int, slice)) else np.asarray(rows)])
-    q, v = trajectory.q.reshape(n, count, -1), trajectory.v.reshape(n, count, -1)
+    q, v = trajectory.q.reshape(n, count, trajectory.model.nq), trajectory.v.reshape(n, count, nv)
     value, dq, dv = np.zeros(n), np.zeros((n, count, nv)), np.zeros((n, count, nv))
     if not trajectory.switches:
         each, dq[:, chosen], dv[:, chosen] = f(trajectory.model, q[:, chosen], v[:, chosen], chosen)
@@ -104,7 +108,7 @@ def point_target(
             raise ValueError(f"target has {len(goal)} rows, expected {len(chosen)}, as many as rows of the trajectory")
         lookup = {int(r): k for k, r in enumerate(chosen)}
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
         wanted = goal[[lookup[int(r)] for r in at]] if lookup else goal
         off = point_positions(model, q, body, local) - wanted
         J = point_jacobian(model, q, body, local)
@@ -113,27 +117,27 @@ def point_target(
     return _over_rows(trajectory, rows, f)
 
 
-def velocity_target(
-    trajectory: Trajectory, target: ArrayLike = 0.0, weight: ArrayLike = 1.0, rows: Rows = -1
-) -> Loss:
+def velocity_target(trajectory: Trajectory, target: ArrayLike = 0.0, weight: ArrayLike = 1.0, rows: Rows = -1) -> Loss:
     """sum of weight (v - target)^2 / 2, target and weight each a number or (nv,): to come to rest, by default."""
     goal, factor = as_array("target", target), as_array("weight", weight)
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
         off = v - goal
         return (0.5 * factor * off**2).sum(-1), np.zeros_like(v), factor * off
 
     return _over_rows(trajectory, rows, f)
 
 
-def energy_loss(trajectory: Trajectory, weight: float = 1.0, rows: Rows = -1, parts: Sequence[str] = ("kinetic",)) -> Loss:
+def energy_loss(
+    trajectory: Trajectory, weight: float = 1.0, rows: Rows = -1, parts: Sequence[str] = ("kinetic",)
+) -> Loss:
     """weight times energies: any of "kinetic", "potential" (of gravity) and "forces" (of those that have one)."""
     unknown = [p for p in parts if p not in ("kinetic", "potential", "forces")]
     if isinstance(parts, str) or unknown:
         raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
     springs = [force for force in trajectory.forces if force.has_energy]
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
         value, dq, dv = np.zeros(q.shape[:-1]), np.zeros_like(v), np.zeros_like(v)
         if "kinetic" in parts:
             # v . M(q) v / 2 is v . inverse_dynamics(q, 0, v) / 2 without gravity.

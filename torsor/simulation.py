@@ -1,7 +1,7 @@
 """Simulation: a model, an initial state, forces and controls to a trajectory.
 
-One call takes one initial state or a batch of them; each trajectory is computed by itself, so that it is the same to the
-last bit alone and in a batch, whatever the number of threads.
+One call takes one initial state or a batch of them; each trajectory is computed by itself, so that it is the same to
+the last bit alone and in a batch, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Trajectory:
         rows, n = len(self.t), prod(self.batch_shape)
         kinetic, potential = np.empty((n, rows)), np.empty((n, rows))
         of_forces = np.zeros((n, rows, len(self.forces)))
-        q, v = self.q.reshape(n, rows, -1), self.v.reshape(n, rows, -1)
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
         if not self.switches:
             kinetic, potential = kinetic_energy(self.model, q, v), potential_energy(self.model, q)
             of_forces = force_energies(self.model, self.forces, q, self.t)
@@ -125,7 +125,7 @@ class Trajectory:
                 potential[i, at] = potential_energy(model, q[i, at])
                 of_forces[i, at] = force_energies(model, self.forces, q[i, at], self.t[at])
         shape = (*self.batch_shape, rows)
-        parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, -1))
+        parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -179,7 +179,8 @@ class Trajectory:
         axes = figure.subplots(3, 1, sharex=True)
         for joint in chosen:
             for k in range(joint.nq):
-                axes[0].plot(self.t, q[:, joint.q_slice][:, k], label=f"{joint.name}[{k}]" if joint.nq > 1 else joint.name)
+                label = f"{joint.name}[{k}]" if joint.nq > 1 else joint.name
+                axes[0].plot(self.t, q[:, joint.q_slice][:, k], label=label)
             for k in range(joint.nv):
                 axes[1].plot(self.t, v[:, joint.v_slice][:, k])
         for name, energy in self.energies._asdict().items():
@@ -257,8 +258,8 @@ def _sample_controls(
             array = np.broadcast_to(array, (steps, nv))
         if array.ndim < 2 or array.shape[-2:] != (steps, nv):
             raise ValueError(
-                f"controls have shape {array.shape}, expected (..., {steps}, {nv}), a row of nv = {nv} torques for each "
-                f"of {steps} steps; or ({nv},), constant; or a function of time"
+                f"controls have shape {array.shape}, expected (..., {steps}, {nv}), a row of nv = {nv} torques for "
+                f"each of {steps} steps; or ({nv},), constant; or a function of time"
             )
         array, shifts = array[..., None, :], [0.0]
     if not np.isfinite(array).all():
@@ -346,7 +347,7 @@ def simulate(
     count = _count_steps(T, steps, integrator.h)
     q = _state(model, "q0", q0, model.nq)
     v = _state(model, "v0", np.zeros(model.nv) if v0 is None else v0, model.nv)
-    t = t0 + integrator.h * np.arange(count + 1)
+    t = np.asarray(t0 + integrator.h * np.arange(count + 1), dtype=np.float64)
     u, rows = _sample_controls(model, integrator, controls, t, count)
     try:
         shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], () if u is None else u.shape[:-3])
@@ -354,14 +355,14 @@ def simulate(
         given = f"q0 {q.shape}, v0 {v.shape}" + ("" if u is None else f", controls {u.shape[:-3] + (count, model.nv)}")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
-    q = model.plus(np.broadcast_to(q, (*shape, model.nq)), np.zeros(model.nv)).reshape(n, -1)
+    q = model.plus(np.broadcast_to(q, (*shape, model.nq)), np.zeros(model.nv)).reshape(n, model.nq)
     if not np.isfinite(q).all():
         raise ValueError("q0 has a quaternion of length 0")
-    v = np.broadcast_to(v, (*shape, model.nv)).reshape(n, -1)
+    v = np.broadcast_to(v, (*shape, model.nv)).reshape(n, model.nv)
     if u is not None:
         shared = prod(u.shape[:-3]) == 1
         u = np.ascontiguousarray(np.broadcast_to(u, (*(() if shared else shape), *u.shape[-3:])))
-        u = u.reshape(-1, *u.shape[-3:])
+        u = u.reshape(1 if shared else n, *u.shape[-3:])
     scene = compile_forces(model, forces)
     run = _Run(q, v, u, rows, count)
 
@@ -383,11 +384,13 @@ def simulate(
 
     def report(row: int) -> None:
         if callback is not None and row > 0:
-            callback(row, float(t[row]), run.q[:, row].reshape(*shape, -1), run.v[:, row].reshape(*shape, -1))
+            q_row, v_row = run.q[:, row].reshape(*shape, model.nq), run.v[:, row].reshape(*shape, model.nv)
+            callback(row, float(t[row]), q_row, v_row)
         if bar is not None:
             bar.update(row - bar.n)
 
-    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, count)
+    # Between chunks Python sees to interrupts.
+    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, 200_000 // (n * model.nv + 1))
     switches: list[_charts.ChartSwitch] = []
     try:
         if isinstance(integrator, Adaptive):
@@ -433,7 +436,7 @@ def _progress_bar(steps: int) -> Any:
     try:
         from tqdm import tqdm
     except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install tqdm; or pass a callback") from None
+        raise ImportError("progress=True needs tqdm: pip install 'torsor[view]'; or pass a callback") from None
     return tqdm(total=steps, unit="step")
 
 
@@ -472,9 +475,10 @@ def _step_through(
             )
             outcome, reached = np.zeros(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
             error = np.zeros((len(chosen), 2))
+            limits = [(p.iq, p.limit(chart)) for p, chart in zip(parts, group, strict=True)]
             _core.simulate(
-                variant, arguments(compiled), integrator._scheme, t0, tracks, row[chosen], end,
-                [(p.iq, p.limit(chart)) for p, chart in zip(parts, group, strict=True)], outcome, reached, error, threads,
+                variant, arguments(compiled), integrator._scheme, t0, tracks, row[chosen], end, limits,
+                outcome, reached, error, threads,
             )  # fmt: skip
             row[chosen] = reached
             for k, i in enumerate(chosen):
@@ -497,13 +501,14 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
         return f"{name} stopped {{where}}: the mass matrix is singular, as forward_dynamics would say; try BDF1"
     if integrator._method < 2:
         return (
-            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one step; "
-            "try a smaller h, or an implicit integrator"
+            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
+            "step; try a smaller h, or an implicit integrator"
         )
     _, h, _, iterations, substeps = integrator._scheme
     return (
-        f"Newton's method of {name} stopped {{where}} within {iterations} iterations, also with the step h = {h:g} divided "
-        f"by {substeps}: correction of v {error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or softer forces"
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations, also with the step h = {h:g} "
+        f"divided by {substeps}: correction of v {error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or "
+        "softer forces"
     )
 
 
@@ -529,8 +534,8 @@ def _adaptive(
         def acceleration(time: float, q: FloatArray, v: FloatArray, step: int, i: int = i) -> FloatArray:
             tau = generalized_forces(model, forces, q, v, time)
             if control is not None:
-                u = np.asarray(control(time), dtype=np.float64)
-                tau = tau + np.broadcast_to(u, (run.batch, nv) if u.ndim > 1 else u.shape).reshape(-1, nv)[-1 if u.ndim < 2 else i]
+                u = np.asarray(control(time), dtype=np.float64).reshape(-1, nv)
+                tau = tau + u[i if len(u) > 1 else 0]
             elif run.u is not None:
                 tau = tau + run.u[i if len(run.u) > 1 else 0, min(step, run.steps - 1), 0]
             return forward_dynamics(model, q, v, tau)

@@ -144,7 +144,7 @@ def check_force(
         return _core.generalized_forces(model, q, v, t, p, options, None, 1)
 
     def energy(dq: ArrayLike) -> FloatArray:
-        return _core.force_energies(model, model.plus(q, dq), zero, t, p, options, None, 1)[0]
+        return np.asarray(_core.force_energies(model, model.plus(q, dq), zero, t, p, options, None, 1)[0])
 
     K, D = _core.generalized_forces_derivatives(model, q, v, t, p, options, None, 1)
     close("K", K, complex_step(lambda dq: torque(model.plus(q, dq), v, p), zero))
