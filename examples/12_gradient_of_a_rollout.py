@@ -43,7 +43,7 @@ result = minimize(objective, u0, jac=True, method="L-BFGS-B", options={"maxiter"
 motion = simulate(result.x)
 off = np.linalg.norm(ts.point_positions(model, motion.q[-1], "hand", (0, 0, 0)) - target)
 print(f"loss from {value:.2f} to {result.fun:.4f} in {result.nit} iterations")
-print(f"the hand is {1e3 * off:.2f} mm from its target, the fastest joint turns at {np.abs(motion.v[-1]).max():.3f} rad/s")
+print(f"the hand is {1e3 * off:.2f} mm from its target; no joint is faster than {np.abs(motion.v[-1]).max():.2f} rad/s")
 assert off < 5e-3
 
 # The same sweep has the gradients of all else: here what it would do to the loss if a link were 1 % heavier.
