@@ -320,8 +320,9 @@ def simulation(plan: Plan) -> Iterator[Line]:
     progress("simulation: chains")
     calls, solve = {}, "np.linalg.solve(matrix, vector)"
     for n in plan.simulated:
-        model = ts.models.chain(n)
-        names |= {"model": model, "q": model.neutral, "v": np.zeros(n)}
+        model, q = ts.models.chain(n), np.zeros(n)
+        q[0] = 1.0  # let go from there
+        names |= {"model": model, "q": q, "v": np.zeros(n)}
         calls[str(n)] = Call("ts.simulate(model, q, v, steps=steps, integrator=bdf1)", names.copy())
     t = measure(calls, plan.effort, plan.steps)
     per_link = {str(n): t[str(n)] / n for n in plan.simulated}
