@@ -298,6 +298,30 @@ def test_callback_sees_every_row():
     np.testing.assert_array_equal(run.q, plain.q)
 
 
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+def test_nothing_to_move_and_nothing_to_do(kind):
+    builder = ts.ModelBuilder()
+    builder.add_body("a", "world", ts.Fixed(), inertia=ts.Inertia.sphere(mass=1.0, radius=0.1))
+    still = ts.simulate(builder.build(), np.zeros(0), steps=3, integrator=kind(0.1))
+    assert still.q.shape == (4, 0) and still.energies.total.shape == (4,)
+    model, _, _ = vectors()
+    none = ts.simulate(model, np.zeros((0, model.nq)), steps=3, integrator=kind(0.1))
+    assert none.q.shape == (0, 4, model.nq)
+    if kind is not ts.Adaptive:
+        assert ts.adjoint(none).inertia.shape == (0, model.nbodies, 10)
+
+
+def test_a_massless_body_on_a_spring_needs_an_implicit_integrator():
+    builder = ts.ModelBuilder()
+    builder.add_body("a", "world", ts.Revolute(), inertia=ts.Inertia.zero())
+    model = builder.build()
+    forces = [ts.JointSpring(None, 10.0, (0.0,), 1.0)]  # q' = -10 q
+    run = ts.simulate(model, [1.0], steps=5, integrator=ts.BDF1(0.1), forces=forces)
+    np.testing.assert_allclose(run.q[:, 0], 0.5 ** np.arange(6), rtol=1e-10)
+    with pytest.raises(ts.ConvergenceError, match="the mass matrix is singular"):
+        ts.simulate(model, [1.0], steps=5, integrator=ts.SymplecticEuler(0.1), forces=forces)
+
+
 # ---- files and pictures
 
 
