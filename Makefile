@@ -1,6 +1,6 @@
 # Each target makes what it needs, from python3, a C++ compiler and pip. Nothing is installed outside this directory.
 #
-#   make demo       what the library does, in half a minute
+#   make demo       what the library does, in half a minute; draws pendulum.png
 #   make test       all tests, against the package as users install it
 #   make bench      speed against other libraries; writes a table and docs/images/benchmark.png
 #   make bench-cpp  speed of second derivatives against Pinocchio's C++ and CasADi's, compiled here first
@@ -24,14 +24,14 @@ cpp := $(wildcard core/*.hpp core/*.cpp benchmarks/cpp/*)
 
 # From outside the repository's root, so that the installed package is the one that is imported.
 demo: $(venv)/package
-	@$(call try_extra,demo) || echo "(could not install Pinocchio; the demo goes on without it)"
-	@cd $(venv) && bin/python -m torsor.demo
+	@$(call try_extra,demo) || echo "(could not install all that the demo can show; it goes on without)"
+	@cd $(venv) && bin/python -m torsor.demo ../pendulum.png
 
 test: $(venv)/extra-test
 	$(bin)/pytest -q tests
 
 bench: $(venv)/extra-bench
-	$(bin)/python benchmarks/run.py
+	OPENBLAS_NUM_THREADS=1 $(bin)/python benchmarks/run.py
 
 bench-cpp: $(venv)/extra-bench-cpp
 	CXX="$(CXX)" $(bin)/python benchmarks/second_order.py
@@ -57,7 +57,7 @@ sanitize: .venv-sanitize/package
 	  --ignore=tests/test_benchmarks.py
 
 clean:
-	rm -rf $(venv) .venv-sanitize build dist docs/_build
+	rm -rf $(venv) .venv-sanitize build dist docs/_build pendulum.png
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find torsor tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,4 +1,4 @@
-"""Speed of torsor against Pinocchio, and against itself: what `make bench` runs.
+"""Speed of torsor against Pinocchio, MuJoCo and itself: what `make bench` runs.
 
 What a line compares was measured in the same run, taking turns; each time is the least of many repeats.
 A whole run writes benchmarks/results.json and docs/images/benchmark.png; one with --quick or --only only
@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import pinocchio as pin
 from calls import (
@@ -35,7 +36,8 @@ from calls import (
     result,
 )
 from measure import QUICK, Effort, available_memory, cores, import_times, machine, measure
-from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots
+from mujoco_peer import check_accelerations, check_rollouts, mujoco_pair, rollout_call, transition_call
+from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
 
 import torsor as ts
 
@@ -52,6 +54,11 @@ class Plan:
     batch: int = 4096
     lengths: tuple[int, ...] = (10, 30, 100, 300, 1000)
     links: int = 15  # of the trees of general joints
+    h: float = 0.01  # of simulations
+    steps: int = 100  # of the rollout whose gradient is taken
+    rollouts: int = 1024
+    rollout_steps: int = 10
+    simulated: tuple[int, ...] = (10, 20, 50, 100)  # links of chains
     imports: int = 10
     copied: int = 256 << 20  # bytes
 
@@ -259,6 +266,75 @@ def growth(plan: Plan) -> Iterator[Line]:
         yield Line(name, what, t[-1], t[0], float(exponent), unit="")
 
 
+def simulation(plan: Plan) -> Iterator[Line]:
+    """Lines of simulations: steps with Jacobians, gradients and rollouts beside MuJoCo's, and how steps grow."""
+    h, count = plan.h, plan.rollout_steps
+    names: dict[str, Any] = {
+        "ts": ts,
+        "bdf1": ts.BDF1(h),
+        "euler": ts.SymplecticEuler(h),
+        "steps": plan.steps,
+        "count": count,
+    }
+    floating = (pair for pair in robots() if pair.name != "panda")
+    for robot in (ur5(), *floating):
+        progress(f"simulation: {robot.name}")
+        model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
+        one, many = random_states(model), random_states(model, plan.rollouts)
+        check_accelerations(pair, one)
+        names |= {"model": model, "q": one.q, "v": one.v, "u": np.zeros(model.nv), "Q": many.q, "V": many.v}
+
+        calls = {
+            "ours": Call("ts.step_derivatives(model, bdf1, q, v, u)", names.copy()),
+            "theirs": transition_call(pair, one),
+        }
+        t = measure(calls, plan.effort)
+        yield faster(robot.name, "BDF1 step with Jacobian : mjd_transitionFD", t["ours"], t["theirs"], 4.0)
+
+        names |= {"controls": np.zeros((plan.steps, model.nv)), "w": np.ones((plan.steps + 1, model.nv))}
+        rollout = "ts.simulate(model, q, v, steps=steps, integrator=bdf1, controls=controls)"
+        calls = {
+            "gradient": Call(f"ts.adjoint({rollout}, dloss_dq=w, parameters=False)", names.copy()),
+            "rollout": Call(rollout, names.copy()),
+        }
+        t = measure(calls, plan.effort)
+        what = f"{plan.steps} steps and gradient of controls : steps"
+        yield within(robot.name, what, t["gradient"], t["rollout"], 3.0)
+
+        def batch(integrator: str, threads: int = 1, names: Mapping[str, Any] = names) -> Call:
+            text = f"ts.simulate(model, Q, V, steps=count, integrator={integrator}, threads={threads})"
+            return Call(text, dict(names))
+
+        theirs = rollout_call(pair, many, count)
+        ends = ts.simulate(model, many.q, many.v, steps=count, integrator=ts.SymplecticEuler(h)).q[:, -1]
+        check_rollouts(pair, theirs, ends, h)
+        calls = {"bdf1": batch("bdf1"), "euler": batch("euler"), "theirs": theirs}
+        t = measure(calls, plan.effort, plan.rollouts * count)
+        yield faster(robot.name, "step of rollouts, BDF1 : MuJoCo's Euler", t["bdf1"], t["theirs"])
+        yield faster(robot.name, "step of rollouts, Euler : MuJoCo's Euler", t["euler"], t["theirs"])
+        if cores() > 1:
+            calls = {"two": batch("bdf1", 2), "one": batch("bdf1", 1)}
+            t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
+            yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
+
+    progress("simulation: chains")
+    calls, solve = {}, "np.linalg.solve(matrix, vector)"
+    for n in plan.simulated:
+        model, q = ts.models.chain(n), np.zeros(n)
+        q[0] = 1.0  # let go from there
+        names |= {"model": model, "q": q, "v": np.zeros(n)}
+        calls[str(n)] = Call("ts.simulate(model, q, v, steps=steps, integrator=bdf1)", names.copy())
+    t = measure(calls, plan.effort, plan.steps)
+    per_link = {str(n): t[str(n)] / n for n in plan.simulated}
+    most, least = max(per_link.values()), min(per_link.values())
+    yield Line("chains", "BDF1, per link", most, least, most / least, 2.0, False, detail=per_link)
+    rng = np.random.default_rng(0)
+    for n in plan.simulated:
+        matrix, vector = n * np.eye(n) + rng.standard_normal((n, n)), rng.standard_normal(n)
+        dense = measure({"dense": Call(solve, {"np": np, "matrix": matrix, "vector": vector})}, plan.effort)["dense"]
+        yield within(f"chain {n}", "BDF1 step : one dense LU of its size (NumPy)", t[str(n)], dense)
+
+
 def importing(plan: Plan) -> Iterator[Line]:
     """The line of the import: how much longer it takes than that of NumPy."""
     progress("import")
@@ -309,6 +385,7 @@ SECTIONS = {
         "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
     ),
     "growth": Section("Growth with velocities times depth", ("largest", "smallest", "exponent"), growth),
+    "simulation": Section("Simulation with h = {h}, MuJoCo without contacts", ("torsor", "other", "ratio"), simulation),
     "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
     "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
 }
@@ -322,6 +399,7 @@ def versions() -> dict[str, str]:
     return {
         "torsor": ts.__version__,
         "Pinocchio": pin.__version__,
+        "MuJoCo": mujoco.__version__,
         "NumPy": np.__version__,
         "Python": platform.python_version(),
     }
@@ -333,7 +411,8 @@ def header(here: Mapping[str, Any]) -> str:
     text = (
         f"{here['cpu']}, {here['cores']} cores, {here['system']}\n"
         f"torsor {v['torsor']} (built by {compiler}, {here['lanes']} lanes), "
-        f"Pinocchio {v['Pinocchio']} ({here['Pinocchio']}), NumPy {v['NumPy']}, Python {v['Python']}\n"
+        f"Pinocchio {v['Pinocchio']} ({here['Pinocchio']}), MuJoCo {v['MuJoCo']}, "
+        f"NumPy {v['NumPy']}, Python {v['Python']}\n"
     )
     if here["load"] and here["load"] > 0.5:
         text += f"The machine is busy (load {here['load']}): do not trust comparisons of two threads with one.\n"
@@ -367,7 +446,7 @@ def row(line: Line) -> str:
 def title_row(section: Section, plan: Plan) -> str:
     """The heading of a part of the table."""
     lengths = ", ".join(map(str, plan.lengths))
-    title = section.title.format(batch=plan.batch, links=plan.links, lengths=lengths)
+    title = section.title.format(batch=plan.batch, links=plan.links, lengths=lengths, h=plan.h)
     first, second, value = section.columns
     return f"{title:<63}{first:>9}{second:>11}{value:>10}  target"
 

@@ -26,6 +26,7 @@ autodoc_default_options = {"members": True, "show-inheritance": False}
 python_use_unqualified_type_names = True
 add_module_names = False
 default_role = "code"
+suppress_warnings = ["ref.python"]  # types are prose: nq in the shape of an attribute is no reference to one of many
 
 html_theme = "furo"
 html_title = f"torsor {release}"

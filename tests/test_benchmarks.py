@@ -11,10 +11,12 @@ import pytest
 import torsor as ts
 
 pytest.importorskip("pinocchio")
+pytest.importorskip("mujoco")
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calls
 import measure
+import mujoco_peer
 import robots
 import run
 
@@ -28,6 +30,10 @@ TINY = run.Plan(
     batch=9,
     lengths=(2, 5),
     links=3,
+    steps=3,
+    rollouts=5,
+    rollout_steps=2,
+    simulated=(2, 5),
     imports=1,
     copied=1 << 12,
 )
@@ -42,6 +48,7 @@ MODELS = {  # in order, without repetitions
     "derivatives": ["panda", "HyQ", "Talos"],
     "directions": ["panda", "HyQ", "Talos"],
     "growth": ["chains", "balanced trees"],
+    "simulation": ["UR5", "HyQ", "Talos", "chains", "chain 2", "chain 5"],
     "import": [""],
     "memory": ["panda", "HyQ", "Talos", ""],
 }
@@ -55,6 +62,7 @@ TARGETS = {
     "derivatives": {2.4, 2.5, 10.0, 3.3, None},
     "directions": {3.0, 5.0},
     "growth": {None},
+    "simulation": {4.0, 3.0, 2.0, None} | ({1.7} if measure.cores() > 1 else set()),
     "import": {30.0},
     "memory": {None},
 }
@@ -91,6 +99,28 @@ def test_different_models_are_noticed(size):
     other = pair.model.with_gravity((0, 0, -9.81 * (1 + 1e-7)))
     with pytest.raises(calls.Disagreement, match=r"chain 4, pin\.rnea"):
         calls.check_pair(pair, states, calls.our_calls(other, states), theirs)
+
+
+def test_different_models_of_mujoco_are_noticed():
+    model = robots.ur5().model
+    pair = mujoco_peer.mujoco_pair("UR5", model, 0.01)
+    states, many = calls.random_states(model), calls.random_states(model, 3)
+    call = mujoco_peer.rollout_call(pair, many, 4)
+    mujoco_peer.check_accelerations(pair, states)
+    other = replace(pair, model=model.with_gravity((0, 0, -9.81 * (1 + 1e-6))))
+    with pytest.raises(calls.Disagreement, match="UR5, accelerations"):
+        mujoco_peer.check_accelerations(other, states)
+    ends = ts.simulate(other.model, many.q, many.v, steps=4, integrator=ts.SymplecticEuler(0.01)).q[:, -1]
+    with pytest.raises(calls.Disagreement, match="UR5, rollouts"):
+        mujoco_peer.check_rollouts(pair, call, ends, 0.01)
+
+
+def test_models_of_mujoco_have_motors_and_no_fixed_bodies():
+    pair = mujoco_peer.mujoco_pair("humanoid", ts.models.humanoid(), 0.005)
+    moving = [body for body in pair.model.bodies if not isinstance(body.joint, ts.Fixed)]
+    assert (pair.peer.nv, pair.peer.nu, pair.peer.nbody) == (pair.model.nv, pair.model.nv - 6, len(moving) + 1)
+    assert pair.peer.opt.timestep == 0.005
+    assert pair.peer.body_mass.sum() == pytest.approx(pair.model.mass)
 
 
 def test_nan_is_noticed():

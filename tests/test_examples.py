@@ -1,5 +1,6 @@
 """The scripts in examples/ and the demo run, and print what they promise."""
 
+import importlib.util
 import runpy
 from pathlib import Path
 
@@ -49,20 +50,50 @@ def test_newton_is_quadratic_on_a_trajectory_and_gauss_newton_is_not():
     assert np.abs(example["hessian"](x, exact=False) - step).max() > 0.1 * np.abs(step).max()
 
 
-def test_demo_prints_a_tree_and_results(monkeypatch, capsys):
+def test_demo_prints_a_tree_and_results(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(torsor.demo, "BATCH", 16)
     monkeypatch.setattr(torsor.demo, "fastest", lambda call: call() is None or 1e-6)
-    torsor.demo.main()
+    torsor.demo.main(tmp_path / "picture.png")
     out = capsys.readouterr().out
     assert "front_left_calf" in out
     assert "forward dynamics" in out
 
 
-def test_demo_works_without_pinocchio(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        ("pinocchio", "Pinocchio is not installed"),
+        ("scipy.optimize", "SciPy is not installed"),
+        ("matplotlib", "Matplotlib is not installed"),
+        ("tqdm", "bring the tip within"),
+    ],
+)
+def test_demo_works_without_optional_packages(monkeypatch, capsys, tmp_path, package, message):
     def missing(name):
-        raise ImportError(name)
+        if name == package:
+            raise ImportError(name)
+        return importlib.__import__(name, fromlist=["name"])
 
     monkeypatch.setattr(torsor.demo.importlib, "import_module", missing)
     monkeypatch.setattr(torsor.demo, "fastest", lambda call: call() is None or 1e-6)
-    torsor.demo.main()
-    assert "not installed" in capsys.readouterr().out
+    monkeypatch.setattr(torsor.demo, "compare", lambda *arguments: None)
+    torsor.demo.main(tmp_path / "picture.png")
+    assert message in capsys.readouterr().out
+
+
+def test_demo_finds_the_torques_of_redmax(capsys, tmp_path):
+    # scene 100: objectives and gradients that redmax (matlab-diff) computes, its joints last to first
+    task = torsor.demo.Reach()
+    for p, value, gradient in (
+        ([0.0, 0.0], 11041.058146845271, [9545.737599699118, 8438.553659799416]),
+        ([0.3, -0.2], 10981.91074386308, [3401.7078442951815, 10513.705611300509]),
+        ([-1.0, 0.5], 10601.361485665775, [-155983.33420715854, -5105.2986741194363]),
+    ):
+        ours, derivative = task.objective(np.array(p[::-1]))
+        assert ours == pytest.approx(value, rel=1e-9)
+        np.testing.assert_allclose(derivative[::-1], gradient, rtol=1e-8)
+    torsor.demo.reach(tmp_path / "picture.png")
+    out = capsys.readouterr().out
+    assert "Torques of -48085 and -78303" in out
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

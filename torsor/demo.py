@@ -1,10 +1,12 @@
-"""What the library does, on the models that ship with it: ``python -m torsor.demo``."""
+"""What the library does, on the models that ship with it: ``python -m torsor.demo [picture]``."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,14 +18,16 @@ from torsor.interop import to_pinocchio
 
 Array = npt.NDArray[np.float64]
 BATCH = 4096
+ITERATIONS = 40  # at most
 
 
-def main() -> None:
-    """Print a model, compute with it, and compare speed with Pinocchio where that is installed."""
+def main(picture: Path = Path("pendulum.png")) -> None:
+    """Print a model, compute with it, optimise a motion, and compare speed with Pinocchio where that is installed."""
     rng = np.random.default_rng(0)
     model = ts.models.quadruped()
     print(f"torsor {ts.__version__}\n\n{model}\n")
     compute(model, rng)
+    reach(picture)
     try:
         pin = importlib.import_module("pinocchio")
     except ImportError:
@@ -50,6 +54,147 @@ def compute(model: ts.Model, rng: np.random.Generator) -> None:
     seconds = fastest(lambda: ts.inverse_dynamics(model, q, v, a, out=tau))
     print(f"a batch             tau of shape {tau.shape} in {1e3 * seconds:.2f} ms")
     print(f"                    {1e6 * seconds / BATCH:.2f} us per state on one thread")
+
+
+class Reach:
+    """A two-link pendulum whose tip shall be at a target after a second, under a constant torque at each joint.
+
+    Sueda 2021, (3.82), with the numbers of scene 100 of redmax: centimetres, grams and seconds. The objective is
+    wreg |p|^2 / 2 + wpos |tip - target|^2 / 2, with torques of `scale` times p.
+    """
+
+    target = (10.0, 0.0, -10.0)
+    tip = (10.0, 0.0, 0.0)  # in the frame of the second link
+    scale, wpos, wreg = 1e5, 100.0, 0.01
+    q0, v0 = np.array([np.pi / 2, np.pi / 4]), np.array([1.0, 1.0])
+    steps = 100
+
+    def __init__(self) -> None:
+        link = ts.Inertia.box(mass=10.0, size=(10, 1, 1), com=(5, 0, 0))
+        builder = ts.ModelBuilder("pendulum", gravity=(0, 0, -980))
+        builder.add_body("upper", "world", ts.Revolute((0, 1, 0)), inertia=link)
+        builder.add_body("lower", "upper", ts.Revolute((0, 1, 0)), ts.SE3.translation(10, 0, 0), link)
+        self.model = builder.build()
+        self.forces = [ts.JointSpring(None, stiffness=1e4, rest=self.q0, damping=1e4)]
+
+    def simulate(self, p: Array) -> ts.Trajectory:
+        """The motion under torques of scale p at the two joints."""
+        return ts.simulate(
+            self.model,
+            self.q0,
+            self.v0,
+            steps=self.steps,
+            integrator=ts.BDF1(h=1.0 / self.steps),
+            forces=self.forces,
+            controls=np.broadcast_to(self.scale * p, (self.steps, 2)),
+        )
+
+    def objective(self, p: Array) -> tuple[float, Array]:
+        """The objective and its gradient, by one simulation forward and one sweep backward."""
+        motion = self.simulate(p)
+        loss = ts.point_target(motion, "lower", self.tip, self.target, self.wpos)
+        controls = ts.adjoint(motion, loss, parameters=False).controls
+        value = float(loss.value) + 0.5 * self.wreg * float(p @ p)
+        return value, self.scale * controls.sum(axis=0) + self.wreg * p
+
+    def differences(self, p: Array, eps: float = 1e-6) -> Array:
+        """The gradient by central differences."""
+        sides = [[self.objective(p + sign * eps * e)[0] for sign in (1, -1)] for e in np.eye(2)]
+        return np.array([(up - down) / (2 * eps) for up, down in sides])
+
+
+def reach(picture: Path) -> None:
+    """Find the torques that bring the pendulum's tip to its target, with SciPy, and draw the motion."""
+    print("\nA two-link pendulum looks for the torques that bring its tip to a target (Sueda 2021, eq. (3.82)).")
+    try:
+        optimize = importlib.import_module("scipy.optimize")
+    except ImportError:
+        print("SciPy is not installed; `pip install scipy` lets it find them.")
+        return
+    print("The last column is how far the gradient is from one by central differences, which are good to about 1e-6.")
+    print(f"{'iteration':>9}{'objective':>14}{'|gradient|':>14}{'check':>14}")
+    try:
+        bar = importlib.import_module("tqdm").tqdm(total=ITERATIONS, unit="iteration", leave=False, disable=None)
+    except ImportError:
+        bar = None  # the lines come all the same
+    task, lines = Reach(), 0
+
+    def report(p: Array) -> None:
+        nonlocal lines
+        value, gradient = task.objective(p)
+        off = np.abs(gradient - task.differences(p)).max()
+        line = f"{lines:9d}{value:14.6g}{np.linalg.norm(gradient):14.2e}{off:14.1e}"
+        if bar is None:
+            print(line)
+        else:
+            bar.write(line)
+            bar.update(1 if lines else 0)
+        lines += 1
+
+    start = time.perf_counter()
+    report(np.zeros(2))
+    options = {"maxiter": ITERATIONS, "gtol": 1e-6}
+    result = optimize.minimize(task.objective, np.zeros(2), jac=True, method="BFGS", callback=report, options=options)
+    if bar is not None:
+        bar.close()
+    before, after = task.simulate(np.zeros(2)), task.simulate(result.x)
+    tip = ts.point_positions(task.model, after.q[-1], "lower", task.tip)
+    print(
+        f"Torques of {task.scale * result.x[0]:.0f} and {task.scale * result.x[1]:.0f} bring the tip within "
+        f"{np.linalg.norm(tip - task.target):.0e} cm of the target, found in {time.perf_counter() - start:.1f} s."
+    )
+    weights = np.ones(2)
+    rollout = fastest(lambda: task.simulate(result.x))
+    gradient = fastest(lambda: ts.adjoint(after, dloss_dq=weights, parameters=False))
+    print(
+        f"The gradient with respect to the torques of all {task.steps} steps takes {gradient / rollout:.1f} times as "
+        f"long as the simulation ({1e3 * rollout:.2f} ms)."
+    )
+    try:
+        draw(task, before, after, picture)
+        print(f"The motion before and after: {picture.resolve()}")
+    except ImportError:
+        print("Matplotlib is not installed; `pip install matplotlib` adds a picture of the motion.")
+
+
+def draw(task: Reach, before: ts.Trajectory, after: ts.Trajectory, path: Path) -> None:
+    """Draw both motions side by side, early positions faint and late ones strong, with the path of the tip."""
+    mpl = importlib.import_module("matplotlib")
+    Figure = importlib.import_module("matplotlib.figure").Figure
+    link, tip, mark = "#24415f", "#c8374b", "#2a9d5c"
+    with mpl.rc_context({"font.size": 10, "axes.titlesize": 11}):
+        figure = Figure(figsize=(9.6, 5.4), dpi=150, layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1, wspace=0.03)
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axis, motion, title in zip(axes, (before, after), ("Without torques", "With torques"), strict=True):
+            elbow = ts.point_positions(task.model, motion.q, "upper", task.tip)
+            end = ts.point_positions(task.model, motion.q, "lower", task.tip)
+            axis.plot(*end[:, ::2].T, color=tip, lw=1.2, zorder=3, label="path of the tip")
+            for row in np.linspace(0, motion.steps, 11).astype(int):
+                last, late = row == motion.steps, row / motion.steps
+                xs, zs = ([0.0, elbow[row, i], end[row, i]] for i in (0, 2))
+                axis.plot(
+                    xs, zs, "-o", color=link, alpha=1.0 if last else 0.12 + 0.3 * late, lw=4.5 if last else 2.0,
+                    ms=5 if last else 3, zorder=2, solid_capstyle="round", label="links after 1 s" if last else None,
+                )  # fmt: skip
+            axis.plot(*end[0, ::2], "o", mfc="white", mec=tip, ms=7, zorder=4, label="tip at the start")
+            axis.plot(*end[-1, ::2], "o", color=tip, ms=7, zorder=4, label="tip after 1 s")
+            axis.plot(task.target[0], task.target[2], "+", color=mark, ms=18, mew=2.5, zorder=5, label="target")
+            distance = np.linalg.norm(end[-1] - task.target)
+            axis.set_title(f"{title}: {distance:.2g} cm off", loc="left", weight="bold", pad=10)
+            axis.set_aspect("equal")
+            axis.grid(color="#e8ebee")
+            axis.set_axisbelow(True)
+            axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
+            axis.tick_params(length=0)
+            axis.set_xlabel("x [cm]")
+            axis.set_xticks(range(-10, 16, 5))
+            axis.set_yticks(range(-20, 1, 5))
+            axis.set(xlim=(-10.5, 15.5), ylim=(-21.5, 1.5))
+        axes[0].set_ylabel("z [cm]")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        figure.savefig(path)
 
 
 def compare(models: list[ts.Model], pin: ModuleType, rng: np.random.Generator) -> None:
@@ -164,4 +309,4 @@ def fastest(call: Callable[[], Any], budget: float = 0.15) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:2]))
