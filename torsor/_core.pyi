@@ -14,13 +14,13 @@ from torsor.derivatives import (
     InverseDynamicsDerivatives,
     InverseDynamicsGradient,
 )
+from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.hessians import (
     ContractedForwardDynamicsHessians,
     ContractedInverseDynamicsHessians,
     ForwardDynamicsHessians,
     InverseDynamicsHessians,
 )
-from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.kinematics_derivatives import (
     BodyAccelerationsDerivatives,
     BodyVelocitiesDerivatives,
