@@ -967,3 +967,20 @@ def test_a_mass_on_the_axis_of_a_joint_far_from_the_root_is_singular(length):
     for solve in (ts.forward_dynamics_derivatives, ts.forward_dynamics_hessians):
         with pytest.raises(ts.SingularMassMatrixError, match="'drill'"):
             solve(model, q, v, tau)
+
+
+@pytest.mark.parametrize("joint", [ts.Free2D(), ts.Translational(), ts.Composite(ts.Translational(), ts.Spherical())])
+def test_nothing_is_lost_far_away_on_joints_in_parts(joint):
+    rng = np.random.default_rng(3)
+    builder = ts.ModelBuilder("far")
+    builder.add_body("base", "world", joint, inertia=testing.random_inertia(rng))
+    builder.add_body("arm", "base", ts.Revolute((1, 2, 3)), testing.random_pose(rng), testing.random_inertia(rng))
+    model = builder.build()
+    q = model.random(rng)
+    q[:2] = 0.0
+    far = q.copy()
+    far[:2] = 2.0**20
+    v, x = rng.standard_normal((2, model.nv))
+    for f in (ts.inverse_dynamics_derivatives, ts.forward_dynamics_derivatives):
+        for here, there in zip(f(model, q, v, x), f(model, far, v, x), strict=True):
+            close(there, here, 1e-12)

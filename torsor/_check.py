@@ -129,7 +129,8 @@ def prepare(
         return tuple(arrays), None, None, is_complex
     outs = [out] if len(out_slots) == 1 else list(out) if isinstance(out, (tuple, list)) else None
     if outs is None or len(outs) != len(out_slots):
-        raise TypeError(f"out must be a tuple of {len(out_slots)} arrays, got {type(out).__name__}")
+        got = type(out).__name__ if outs is None else f"{len(outs)}"
+        raise TypeError(f"out must be a tuple of {len(out_slots)} arrays, got {got}")
     wanted = [(slot, array) for slot, array in zip(out_slots, outs, strict=True) if slot is not None]
     for (name, shape, _), array in wanted:
         label = "out" if len(out_slots) == 1 else f"out ({name})"
