@@ -6,7 +6,7 @@ model.plus(q, dq) along dq_k. It is symmetric in j and k except for two directio
 do not commute: there `d2tau_dqdq[i, j, k] - d2tau_dqdq[i, k, j]` is the derivative of tau_i along the commutator of the
 two, which for two rotations e_j and e_k is dtau_i/dq along the rotation e_k x e_j.
 
-With weights, `contract=w`, the same matrices are those of the scalar w . tau. They take about 1.6 times as long as first
+With weights, `contract=w`, the same matrices are those of the scalar w . tau. They take some 1.6 times as long as first
 derivatives, and nothing of size nv^3 is formed. Batches, `out`, `outputs`, `threads`, `f_ext` and `f_ext_frame` are as
 in `torsor.derivatives`; w (..., nv) broadcasts with the batch, so that (n, nv) are n weights on one state.
 """
