@@ -8,71 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models
 
 import torsor as ts
 from torsor import spatial, testing
 from torsor.testing import complex_step
 
-FRAMES = ("body", "world", "local_world_aligned")
-
-
-class BarrelCam(ts.CustomJoint):
-    """Turns about z by q and slides along z by 0.4 sin(q). One state at a time."""
-
-    dofs = 1
-
-    def T(self, q):
-        c, s = np.cos(q[0]), np.sin(q[0])
-        return np.array([[c, -s, 0, 0], [s, c, 0, 0], [0, 0, 1, 0.4 * s], [0, 0, 0, 1]])
-
-    def S(self, q):
-        return np.array([0, 0, 1, 0, 0, 0.4 * np.cos(q[0])]).reshape(6, 1)
-
-    def dS(self, q):
-        return np.array([0, 0, 0, 0, 0, -0.4 * np.sin(q[0])]).reshape(6, 1, 1)
-
-    def d2S(self, q):
-        return np.array([0, 0, 0, 0, 0, -0.4 * np.cos(q[0])]).reshape(6, 1, 1, 1)
-
-
-class Wrapped(ts.CustomJoint):
-    """A built-in joint behind the contract for joints of the user's own. Whole batches."""
-
-    batched = True
-
-    def __init__(self, inner):
-        self.inner, self.dofs = inner, inner.nv
-
-    def T(self, q):
-        return self.inner.T(q)
-
-    def S(self, q):
-        return self.inner.S(q)
-
-    def dS(self, q):
-        return self.inner.dS(q)
-
-    def d2S(self, q):
-        return self.inner.d2S(q)
-
-
-JOINTS = (*testing.example_joints(), BarrelCam(), Wrapped(ts.SphericalExp()))
-CURVE, SURFACE = (next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface))
-
-
-def models():
-    """Two of every joint, in trees on the world and again in trees on a free base, with bodies on fixed joints."""
-    rng = np.random.default_rng(9)
-    for turn in range(2):
-        order = rng.permutation(len(JOINTS))
-        for first in range(0, len(JOINTS), 7):
-            picked = [JOINTS[k] for k in order[first : first + 7]]
-            joints = [ts.Fixed(), *[ts.Free()] * turn, *picked[:3], ts.Fixed(), *picked[3:], ts.Fixed()]
-            tree = testing.random_tree(first + turn, joints, branching=0.3)
-            yield pytest.param(tree, id=f"{'free' if turn else 'fixed'}-{first}")
-
-
-over_models = pytest.mark.parametrize("model", list(models()))
+over_models = pytest.mark.parametrize("model", list(models(seed=9)))
 over_wrenches = pytest.mark.parametrize("frame", [None, *FRAMES])
 
 
@@ -149,7 +91,7 @@ def check_forward(model, q, v, tau, w, **more):
 
 def test_the_population():
     counts = dict.fromkeys((*JOINTS, ts.Fixed()), 0)
-    for parameter in models():
+    for parameter in models(seed=9):
         for body in parameter.values[0].bodies:
             counts[body.joint] += 1
     assert min(counts.values()) == 2
@@ -188,7 +130,7 @@ def test_a_joint_upon_another_of_its_kind(joint):
 
 @pytest.mark.parametrize("inner", [ts.SphericalExp(), ts.Universal(), SURFACE], ids=lambda j: type(j).__name__)
 def test_joints_of_the_users_own_are_as_good_as_built_in_ones(inner):
-    built_in, own = (testing.random_tree(6, [JOINTS[1], j, JOINTS[5]]) for j in (inner, Wrapped(inner)))
+    built_in, own = (testing.random_tree(6, [JOINTS[1], j, JOINTS[5]]) for j in (inner, Own(inner)))
     q, v, a, w, f = state(built_in)
     for more in ({}, {"contract": w}):
         for x, y in zip(
@@ -540,7 +482,7 @@ def test_memory_of_the_contracted_form():
 # ---- how one asks makes no difference, to the last bit
 
 
-ALL = testing.random_tree(7, [*JOINTS[::2], ts.Fixed(), Wrapped(ts.SphericalExp())])
+ALL = testing.random_tree(7, [*JOINTS[::2], ts.Fixed(), Own(ts.SphericalExp())])
 
 
 def calls(model, q, v, x, w, f, **more):

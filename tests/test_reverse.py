@@ -2,50 +2,13 @@
 
 import numpy as np
 import pytest
+from population import CURVE, FRAMES, JOINTS, SURFACE, models
 
 import torsor as ts
 from torsor import testing
 from torsor.testing import complex_inputs, complex_step
 
-FRAMES = ("body", "world", "local_world_aligned")
-
-
-class Own(ts.CustomJoint):
-    """A built-in joint behind the contract for joints of the user's own."""
-
-    def __init__(self, inner, batched):
-        self.inner, self.dofs, self.batched = inner, inner.nv, batched
-
-    def T(self, q):
-        return self.inner.T(q)
-
-    def S(self, q):
-        return self.inner.S(q)
-
-    def dS(self, q):
-        return self.inner.dS(q)
-
-    def d2S(self, q):
-        return self.inner.d2S(q)
-
-
-JOINTS = (*testing.example_joints(), Own(ts.SphericalExp(), True), Own(ts.Universal(), False))
-CURVE, SURFACE = (next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface))
-
-
-def models():
-    """Two of every joint: in trees on the world, and again in trees on a free base; with bodies on fixed joints."""
-    rng = np.random.default_rng(6)
-    for turn in range(2):
-        order = rng.permutation(len(JOINTS))
-        for first in range(0, len(JOINTS), 7):
-            picked = [JOINTS[k] for k in order[first : first + 7]]
-            joints = [ts.Fixed(), *[ts.Free()] * turn, *picked[:3], ts.Fixed(), *picked[3:], ts.Fixed()]
-            tree = testing.random_tree(first + turn, joints, branching=0.3)
-            yield pytest.param(tree, id=f"{'free' if turn else 'fixed'}-{first}")
-
-
-over_models = pytest.mark.parametrize("model", list(models()))
+over_models = pytest.mark.parametrize("model", list(models(seed=6)))
 over_frames = pytest.mark.parametrize("frame", FRAMES)
 
 
