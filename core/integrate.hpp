@@ -19,7 +19,7 @@ struct Scheme {
   Method method;
   double h;
   double tolerance;  // of Newton's method: estimated error of v that remains, relative to 1 + |v|
-  int iterations;    // evaluations of the residual in a stage
+  int iterations;    // corrections that may be tried in a stage
   int substeps;      // into which a step may be divided
   bool is_explicit() const { return method == Method::symplectic_euler || method == Method::linearly_implicit_euler; }
 };
@@ -106,7 +106,9 @@ struct Worker {
   explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m) {
     const std::size_t n = scene.m.nv;
     for (auto* matrix : {&Aq, &Av, &M, &H, &K, &D}) matrix->resize(n * n);
-    for (auto* vector : {&xi, &x, &s, &r, &delta, &trial, &correction, &u, &work, &zero}) vector->resize(n);
+    for (auto* vector :
+         {&xi, &x, &s, &r, &before, &delta, &trial, &correction, &u, &work, &zero, &guess, &last, &older})
+      vector->resize(n);
     pivots.resize(n);
     for (auto* diagonal : {&V1, &V0, &V, &inverse}) diagonal->blocks.resize(scene.quaternions.size());
   }
@@ -115,7 +117,7 @@ struct Worker {
   Nodes nodes;
   std::vector<Stage> stages;
   std::vector<double> Aq, Av, M, H, K, D;  // K, D: of the forces, for LinearlyImplicitEuler
-  std::vector<double> xi, x, s, r, delta, trial, correction, u, work, zero;
+  std::vector<double> xi, x, s, r, before, delta, trial, correction, u, work, zero, guess, last, older, q;
   std::vector<int> pivots;
   const double* p = nullptr;          // parameters of the forces
   BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
@@ -238,42 +240,65 @@ inline double allowance(Worker& w, const Scheme& scheme, const Stage& stage) {
   return scheme.tolerance * (1.0 + speed) + 4e-16 * stage.c * reach;
 }
 
-// Solves an implicit stage for the node `stage.to` by Newton's method from the accelerations `guess` or, if that is null, from no
-// motion at all: damped until the simplified correction shrinks (Deuflhard's
-// natural monotonicity test, which no scaling of equations changes), with the factors kept while it shrinks fast.
-inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
+// r . M^-1 r: the square of what is missing in the accelerations, in the measure of kinetic energy. Infinite if the mass matrix
+// is singular.
+inline double missing_acceleration(Worker& w, const double* q, const std::vector<double>& r) {
+  const Model& m = w.scene.m;
+  w.arena.singular_joint = -1;
+  solve_mass(m, factor_mass<double>(m, w.arena, q, nullptr, nullptr), r.data(), w.work.data());
+  const bool singular = w.arena.singular_joint >= 0;
+  w.arena.singular_joint = -1;
+  double sum = 0.0;
+  for (int k = 0; k < m.nv; ++k) sum = mul_add(r[k], w.work[k], sum);
+  return singular ? std::numeric_limits<double>::infinity() : sum;
+}
+
+// The correction of Newton's method where an evaluation was made, with new factors. Returns its size in v, infinite if there is
+// none.
+inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
+  const Model& m = w.scene.m;
+  const int nv = m.nv;
+  linearise(w, e);
+  stage_terms(w, stage, false);
+  // H = A_q + (A_v + c M) V1
+  add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
+  w.H = w.Aq;
+  add_product(m, w.scene.quaternions, w.Av.data(), w.V1, w.H.data());
+  if (!factor(nv, w.H.data(), w.pivots.data())) return std::numeric_limits<double>::infinity();
+  for (int k = 0; k < nv; ++k) w.delta[k] = -w.r[k];
+  solve(nv, w.H.data(), w.pivots.data(), w.delta.data());
+  return largest(w.delta, stage.c);
+}
+
+inline Evaluation evaluate_stage(Worker& w, const Stage& stage, double t) {
+  Nodes& nodes = w.nodes;
+  return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
+}
+
+// Puts the node `stage.to` where accelerations `guess` lead or, if that is null, where the step begins, and returns the size of
+// the correction there.
+inline double begin_stage(Worker& w, const Stage& stage, double t, const double* guess) {
+  Nodes& nodes = w.nodes;
+  for (int k = 0; k < w.scene.m.nv; ++k) {
+    w.xi[k] = 0.0;
+    if (guess == nullptr) continue;
+    double v = stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
+    if (stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
+    w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
+  }
+  if (!place_node(w, stage)) return std::numeric_limits<double>::infinity();
+  return correct(w, stage, evaluate_stage(w, stage, t));
+}
+
+// Solves an implicit stage for the node `stage.to` by Newton's method, from where begin_stage put it, `norm` being what that
+// returned; with at most `left` corrections, of which it takes its own off. A correction is good if the simplified
+// correction after it is smaller (Deuflhard's natural monotonicity test, which no scaling of equations changes) or if the missing
+// accelerations are; others are halved once. The factors are kept while corrections shrink fast.
+inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double t, double norm, int& left) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
-  if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
-  for (int k = 0; k < nv; ++k) {
-    double v = guess == nullptr ? 0.0 : stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
-    if (guess != nullptr && stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
-    w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
-  }
-  const auto evaluate = [&] {
-    return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
-  };
-  w.error = std::numeric_limits<double>::infinity();
-  w.allowed = scheme.tolerance;
-  if (!place_node(w, stage)) return false;
-  Evaluation e = evaluate();
-  int left = scheme.iterations;
-  double norm = 0.0;
-  bool fresh = true;  // whether the factors are to be made anew
   while (true) {
-    if (fresh) {
-      linearise(w, e);
-      stage_terms(w, stage, false);
-      // H = A_q + (A_v + c M) V1
-      add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
-      w.H = w.Aq;
-      add_product(m, w.scene.quaternions, w.Av.data(), w.V1, w.H.data());
-      if (!factor(nv, w.H.data(), w.pivots.data())) return false;
-      for (int k = 0; k < nv; ++k) w.delta[k] = -w.r[k];
-      solve(nv, w.H.data(), w.pivots.data(), w.delta.data());
-      norm = largest(w.delta, stage.c);
-    }
     w.error = norm;
     w.allowed = allowance(w, scheme, stage);
     if (!std::isfinite(norm)) return false;
@@ -284,16 +309,22 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
     };
     w.trial = w.xi;
     if (norm <= 1e-3 * w.allowed) return move(1.0, w.delta);
-    double after = 0.0, length = 1.0;
+    w.before = w.r;
+    w.q.assign(nodes.q(stage.to), nodes.q(stage.to) + m.nq);
+    double after = 0.0, length = 1.0, missing = -1.0;
+    Evaluation e;
     for (;; length *= 0.5) {
-      if (length < 1e-3 || left-- <= 0) return false;
+      if (length < 0.5 || left-- <= 0) return false;
       if (!move(length, w.delta)) continue;
-      e = evaluate();
+      e = evaluate_stage(w, stage, t);
       for (int k = 0; k < nv; ++k) w.correction[k] = -w.r[k];
       solve(nv, w.H.data(), w.pivots.data(), w.correction.data());
       after = largest(w.correction, stage.c);
-      if (after <= (1.0 - 0.25 * length) * norm) break;
+      const double less = 1.0 - 0.25 * length;
+      if (after <= less * norm) break;
       if (length == 1.0 && norm <= w.allowed) return true;  // rounding is all that is left
+      if (missing < 0.0) missing = missing_acceleration(w, w.q.data(), w.before);
+      if (missing_acceleration(w, nodes.q(stage.to), w.r) < less * less * missing) break;
     }
     // What remains after this correction too is its share of itself.
     const double rate = after / norm;
@@ -302,23 +333,74 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
       w.trial = w.xi;
       return move(1.0, w.correction);
     }
-    fresh = length < 1.0 || rate > 0.02;
-    if (!fresh) {
+    if (length < 1.0 || rate > 0.02) {
+      norm = correct(w, stage, e);
+    } else {
       w.delta = w.correction;
       norm = after;
     }
   }
 }
 
-// Accelerations (nv) with ID(q, v, a) = tau_f + u. False if the mass matrix is singular.
-inline bool accelerate_node(Worker& w, int node, double t) {
+// Accelerations (nv) with ID(q, v, a) = tau_f + u at a node. False if the mass matrix is singular.
+inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
   for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
   w.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r.data(), nodes.a(node));
+  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r.data(), a);
   return w.arena.singular_joint < 0;
+}
+
+// Solves a stage by following its solution from short steps to the whole one: with c / s in place of c, s from 0, where the
+// accelerations are those of forward dynamics, to 1; each time from the line through the two before.
+inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t, int& left) {
+  const int nv = w.scene.m.nv;
+  if (!accelerate_node(w, stage.from, t, w.last.data())) w.last = w.zero;
+  double at = 0.0, before = 0.0;
+  for (double step = 1.0; step > 0.01 && left > 0;) {
+    const double s = std::min(1.0, at + step), further = at > 0.0 ? (s - at) / (at - before) : 0.0;
+    for (int k = 0; k < nv; ++k) w.guess[k] = mul_add(further, w.last[k] - w.older[k], w.last[k]);
+    Stage part = stage;
+    part.c = stage.c / s;
+    Scheme rough = scheme;
+    if (s < 1.0) rough.tolerance = std::max(scheme.tolerance, 1e-5);
+    int few = std::min(left, 12);
+    left -= few;
+    const double norm = begin_stage(w, part, t, w.guess.data());
+    const bool good = iterate(w, rough, part, t, norm, few);
+    left += few;
+    if (good && s == 1.0) return true;
+    step *= good ? 1.5 : 0.5;
+    if (!good) continue;
+    w.older = w.last;
+    w.last.assign(w.nodes.a(stage.to), w.nodes.a(stage.to) + nv);
+    before = at;
+    at = s;
+  }
+  return false;
+}
+
+// Solves an implicit stage from the accelerations `guess`, from where it begins, or by following it.
+inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
+  Nodes& nodes = w.nodes;
+  if (stage.other >= 0) chart(w.scene.m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
+  double norm = begin_stage(w, stage, t, guess), speed = 0.0, added = 0.0;
+  const double moved = largest(w.xi, stage.c);
+  for (int k = 0; k < w.scene.m.nv; ++k) {
+    added = std::max(added, std::fabs(guess[k] / stage.c));
+    speed = std::max(speed, std::fabs(nodes.v(stage.from)[k]));
+    if (stage.other >= 0) speed = std::max(speed, std::fabs(nodes.v(stage.other)[k]));
+  }
+  // Stiff forces have solutions everywhere, and that one is meant which is near. A guess is doubtful if it adds much to the
+  // velocities, or if the first correction leads half the way back; it is dropped if the step begins much nearer to a solution.
+  if (moved > 0.0 && (added > 4.0 * speed || norm > 0.5 * moved)) {
+    const double other = begin_stage(w, stage, t, nullptr);
+    norm = other < 0.25 * std::max(norm, moved) ? other : begin_stage(w, stage, t, guess);
+  }
+  int left = scheme.iterations;
+  return iterate(w, scheme, stage, t, norm, left) || follow(w, scheme, stage, t, left);
 }
 
 // K = dtau/dq and D = dtau/dv of the forces at a node, and H = M - h D - h^2 K from the M that is there.
@@ -355,7 +437,8 @@ inline bool explicit_stage(Worker& w, const Scheme& scheme, const Stage& stage, 
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const bool implicitly = scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr;
-  if (!(implicitly ? accelerate_implicitly(w, stage.from, t, scheme.h) : accelerate_node(w, stage.from, t)))
+  if (!(implicitly ? accelerate_implicitly(w, stage.from, t, scheme.h)
+                   : accelerate_node(w, stage.from, t, w.nodes.a(stage.from))))
     return false;
   for (int k = 0; k < m.nv; ++k) {
     const double v = nodes.v(stage.from)[k] + nodes.a(stage.from)[k] / stage.c;
@@ -380,8 +463,7 @@ inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, 
       const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
                             : stage.from > 1 || settled ? w.nodes.a(stage.from)
                                                         : w.zero.data();
-      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) || solve_stage(w, scheme, stage, at, nullptr)
-                            : explicit_stage(w, scheme, stage, at);
+      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
       if (!good) break;
     }
     if (good) return n;
@@ -432,7 +514,8 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     load(1, step);
     if (step == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);
-      if (!accelerate_node(w, 1, t)) std::fill_n(nodes.a(1), m.nv, std::numeric_limits<double>::quiet_NaN());
+      if (!accelerate_node(w, 1, t, nodes.a(1)))
+        std::fill_n(nodes.a(1), m.nv, std::numeric_limits<double>::quiet_NaN());
       std::copy_n(nodes.a(1), m.nv, track.a);
     }
     if (step > 0 && step == first && track.previous_q != nullptr) {
@@ -450,7 +533,7 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     std::copy_n(nodes.v(end), m.nv, track.v + (step + 1) * m.nv);
     if (scheme.is_explicit()) {
       std::copy_n(nodes.a(1), m.nv, track.a + step * m.nv);
-      if (step + 1 == last && accelerate_node(w, end, t + scheme.h))
+      if (step + 1 == last && accelerate_node(w, end, t + scheme.h, nodes.a(end)))
         std::copy_n(nodes.a(end), m.nv, track.a + last * m.nv);
     } else {
       std::copy_n(nodes.a(end), m.nv, track.a + (step + 1) * m.nv);

@@ -38,7 +38,7 @@ def _positive(value: object, name: str, what: str) -> None:
 @dataclass(frozen=True)
 class _Implicit(Integrator):
     tolerance: float = 1e-10
-    iterations: int = 50
+    iterations: int = 100
     substeps: int = 64
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class BDF1(_Implicit):
     tolerance : float
         Estimated error of v that Newton's method may leave, relative to 1 + |v|.
     iterations : int
-        Evaluations of the residual that it may take for one stage.
+        Corrections that it may try for one stage.
     substeps : int
         Into how many parts a step may be divided (2, 4, 8, ...) when it fails.
     """
