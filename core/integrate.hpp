@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "charts.hpp"
-#include "forces.hpp"
+#include "batch.hpp"
 #include "mass_solve.hpp"
+#include "newton_matrix.hpp"
 
 namespace torsor {
 
@@ -29,7 +29,8 @@ struct Scene {
   const Model& m;
   const ForceSet* forces = nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
-  bool held = holds(forces);  // whether some forces are held in the world's axes
+  bool held = holds(forces);                                        // whether some forces are held in the world's axes
+  bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
 
   static bool holds(const ForceSet* set) {
     if (set == nullptr) return false;
@@ -42,18 +43,24 @@ struct Scene {
 // States on the way of a step. Node 0 is the row before, 1 the one that the step starts from.
 class Nodes {
  public:
-  explicit Nodes(const Model& m) : nq_(m.nq), nv_(m.nv) { resize(2); }
+  Nodes(const Model& m, Arena& memory) : nq_(m.nq), nv_(m.nv), memory_(memory) { resize(4); }
   void resize(int count) {
-    if (data_.size() < std::size_t(count) * size()) data_.resize(std::size_t(count) * size());
+    if (count <= count_) return;
+    double* data = memory_.get<double>(count * size());
+    std::copy_n(data_, count_ * size(), data);
+    data_ = data;
+    count_ = count;
   }
-  double* q(int node) { return data_.data() + std::size_t(node) * size(); }
+  double* q(int node) { return data_ + node * size(); }
   double* v(int node) { return q(node) + nq_; }
   double* a(int node) { return v(node) + nv_; }
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
   int nq_, nv_;
-  std::vector<double> data_;
+  Arena& memory_;
+  int count_ = 0;
+  double* data_ = nullptr;
 };
 
 struct Stage {
@@ -101,27 +108,41 @@ struct Controls {
   double weight(double fraction) const { return count == 1 ? 0.0 : (fraction - kAlpha) / (1.0 - kAlpha); }
 };
 
-// Memory of one thread.
+// Memory of one thread. `memory` lasts as long as this, `arena` until the next evaluation.
 struct Worker {
-  explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m) {
+  explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m, fresh(*lease)), H(scene.m, memory) {
     const std::size_t n = scene.m.nv;
-    for (auto* matrix : {&Aq, &Av, &M, &H, &K, &D}) matrix->resize(n * n);
-    for (auto* vector :
+    for (double** vector :
          {&xi, &x, &s, &r, &before, &delta, &trial, &correction, &u, &work, &zero, &guess, &last, &older})
-      vector->resize(n);
-    pivots.resize(n);
+      std::fill_n(*vector = memory.get<double>(n), n, 0.0);
+    q = memory.get<double>(scene.m.nq);
     for (auto* diagonal : {&V1, &V0, &V, &inverse}) diagonal->blocks.resize(scene.quaternions.size());
+    stages.reserve(2);
+  }
+  // Room for nv x nv matrices, where they are used.
+  void need_matrices() {
+    const std::size_t n = std::size_t(scene.m.nv) * scene.m.nv;
+    for (double** matrix : {&Aq, &Av, &M, &dense, &K, &D})
+      if (*matrix == nullptr) *matrix = memory.get<double>(n);
   }
   const Scene& scene;
-  Arena arena;
+  Lease lease, scratch;
+  Arena &memory = *lease, &arena = *scratch;
   Nodes nodes;
+  NewtonMatrix H;
   std::vector<Stage> stages;
-  std::vector<double> Aq, Av, M, H, K, D;  // K, D: of the forces, for LinearlyImplicitEuler
-  std::vector<double> xi, x, s, r, before, delta, trial, correction, u, work, zero, guess, last, older, q;
-  std::vector<int> pivots;
+  double *Aq = nullptr, *Av = nullptr, *M = nullptr, *dense = nullptr;
+  double *K = nullptr, *D = nullptr;  // of the forces
+  double *xi, *x, *s, *r, *before, *delta, *trial, *correction, *u, *work, *zero, *guess, *last, *older, *q;
   const double* p = nullptr;          // parameters of the forces
   BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
+
+ private:
+  static Arena& fresh(Arena& memory) {
+    memory.reset();
+    return memory;
+  }
 };
 
 // The motions at a state, and the residual ID - tau_f - u there.
@@ -156,10 +177,11 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
 // A_q, A_v and M of the residual.
 inline void linearise(Worker& w, const Evaluation& e) {
   const Model& m = w.scene.m;
-  for (auto* matrix : {&w.Aq, &w.Av, &w.M}) std::fill(matrix->begin(), matrix->end(), 0.0);
-  pair_columns(m, w.arena, e.all, e.held, 2, w.Aq.data(), w.Av.data(), w.M.data(), m.nv);
+  w.need_matrices();
+  for (double* matrix : {w.Aq, w.Av, w.M}) std::fill_n(matrix, m.nv * m.nv, 0.0);
+  pair_columns(m, w.arena, e.all, e.held, 2, w.Aq, w.Av, w.M, m.nv);
   if (w.scene.forces != nullptr)
-    linearise_forces(m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, w.Aq.data(), w.Av.data(), m.nv);
+    linearise_forces(m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, w.Aq, w.Av, m.nv);
 }
 
 // Control at a fraction of the step.
@@ -204,7 +226,7 @@ inline bool place_node(Worker& w, const Stage& stage) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   double *v = nodes.v(stage.to), *a = nodes.a(stage.to);
-  const bool good = retract(m, nodes.q(stage.from), w.xi.data(), nodes.q(stage.to));
+  const bool good = retract(m, nodes.q(stage.from), w.xi, nodes.q(stage.to));
   for (int k = 0; k < m.nv; ++k) v[k] = w.s[k] = stage.c * (stage.other < 0 ? w.xi[k] : w.xi[k] - stage.z * w.x[k]);
   for (int i : w.scene.quaternions) {
     const Model::Body& body = m.bodies[i];
@@ -222,13 +244,14 @@ inline bool place_node(Worker& w, const Stage& stage) {
   return good;
 }
 
-inline double largest(const std::vector<double>& x, double scale = 1.0) {
-  double most = 0.0;
-  for (double value : x) {
-    if (!std::isfinite(value)) return std::numeric_limits<double>::infinity();
-    most = std::max(most, std::fabs(scale * value));
+// The largest of n numbers by size; infinite if one is not finite.
+inline double largest(int n, const double* x) {
+  double most = 0.0, sum = 0.0;
+  for (int k = 0; k < n; ++k) {
+    most = std::max(most, std::fabs(x[k]));
+    sum += std::fabs(x[k]);
   }
-  return most;
+  return std::isfinite(sum) ? most : std::numeric_limits<double>::infinity();
 }
 
 // Error in v that is small enough: the tolerance, and what rounding of q and v makes of it anyway.
@@ -242,10 +265,10 @@ inline double allowance(Worker& w, const Scheme& scheme, const Stage& stage) {
 
 // r . M^-1 r: the square of what is missing in the accelerations, in the measure of kinetic energy. Infinite if the mass matrix
 // is singular.
-inline double missing_acceleration(Worker& w, const double* q, const std::vector<double>& r) {
+inline double missing_acceleration(Worker& w, const double* q, const double* r) {
   const Model& m = w.scene.m;
   w.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, w.arena, q, nullptr, nullptr), r.data(), w.work.data());
+  solve_mass(m, factor_mass<double>(m, w.arena, q, nullptr, nullptr), r, w.work);
   const bool singular = w.arena.singular_joint >= 0;
   w.arena.singular_joint = -1;
   double sum = 0.0;
@@ -253,26 +276,52 @@ inline double missing_acceleration(Worker& w, const double* q, const std::vector
   return singular ? std::numeric_limits<double>::infinity() : sum;
 }
 
+// The factors of the dense matrix.
+inline bool factor_dense(Worker& w) {
+  if (w.scene.branched) {
+    w.H.paths.read(w.dense);
+    if (w.H.factor_paths()) return true;
+  }
+  return w.H.factor_dense(w.dense);
+}
+
+// G = A_v + c M (in Av) and the factors of H = A_q + G V1, from A_q, A_v and M. False if H is singular.
+inline bool factor_stage(Worker& w, const Stage& stage) {
+  const Model& m = w.scene.m;
+  const int size = m.nv * m.nv;
+  add_scaled(size, stage.c, w.M, w.Av);
+  std::copy_n(w.Aq, size, w.dense);
+  add_product(m, w.scene.quaternions, w.Av, w.V1, w.dense);
+  return factor_dense(w);
+}
+
 // The correction of Newton's method where an evaluation was made, with new factors. Returns its size in v, infinite if there is
 // none.
 inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
-  const Model& m = w.scene.m;
-  const int nv = m.nv;
-  linearise(w, e);
+  const Scene& scene = w.scene;
+  const Model& m = scene.m;
   stage_terms(w, stage, false);
-  // H = A_q + (A_v + c M) V1
-  add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
-  w.H = w.Aq;
-  add_product(m, w.scene.quaternions, w.Av.data(), w.V1, w.H.data());
-  if (!factor(nv, w.H.data(), w.pivots.data())) return std::numeric_limits<double>::infinity();
-  for (int k = 0; k < nv; ++k) w.delta[k] = -w.r[k];
-  solve(nv, w.H.data(), w.pivots.data(), w.delta.data());
-  return largest(w.delta, stage.c);
+  bool good = scene.branched;
+  if (good) {
+    stage_matrix(m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, w.H.paths);
+    if (scene.forces != nullptr) {
+      w.need_matrices();
+      add_forces(m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, w.K, w.D, w.H.paths);
+    }
+    good = w.H.factor_paths();
+  }
+  if (!good) {
+    linearise(w, e);
+    if (!factor_stage(w, stage)) return std::numeric_limits<double>::infinity();
+  }
+  for (int k = 0; k < m.nv; ++k) w.delta[k] = -w.r[k];
+  w.H.solve(w.delta);
+  return stage.c * largest(m.nv, w.delta);
 }
 
 inline Evaluation evaluate_stage(Worker& w, const Stage& stage, double t) {
   Nodes& nodes = w.nodes;
-  return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
+  return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
 }
 
 // Puts the node `stage.to` where accelerations `guess` lead or, if that is null, where the step begins, and returns the size of
@@ -302,15 +351,15 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
     w.error = norm;
     w.allowed = allowance(w, scheme, stage);
     if (!std::isfinite(norm)) return false;
-    const auto move = [&](double length, const std::vector<double>& delta) {
-      apply(m, w.scene.quaternions, w.inverse, false, delta.data(), w.work.data());
+    const auto move = [&](double length, const double* delta) {
+      apply(m, w.scene.quaternions, w.inverse, false, delta, w.work);
       for (int k = 0; k < nv; ++k) w.xi[k] = mul_add(length, w.work[k], w.trial[k]);
       return place_node(w, stage);
     };
-    w.trial = w.xi;
+    std::copy_n(w.xi, nv, w.trial);
     if (norm <= 1e-3 * w.allowed) return move(1.0, w.delta);
-    w.before = w.r;
-    w.q.assign(nodes.q(stage.to), nodes.q(stage.to) + m.nq);
+    std::copy_n(w.r, nv, w.before);
+    std::copy_n(nodes.q(stage.to), m.nq, w.q);
     double after = 0.0, length = 1.0, missing = -1.0;
     Evaluation e;
     for (;; length *= 0.5) {
@@ -318,25 +367,25 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
       if (!move(length, w.delta)) continue;
       e = evaluate_stage(w, stage, t);
       for (int k = 0; k < nv; ++k) w.correction[k] = -w.r[k];
-      solve(nv, w.H.data(), w.pivots.data(), w.correction.data());
-      after = largest(w.correction, stage.c);
+      w.H.solve(w.correction);
+      after = stage.c * largest(nv, w.correction);
       const double less = 1.0 - 0.25 * length;
       if (after <= less * norm) break;
       if (length == 1.0 && norm <= w.allowed) return true;  // rounding is all that is left
-      if (missing < 0.0) missing = missing_acceleration(w, w.q.data(), w.before);
+      if (missing < 0.0) missing = missing_acceleration(w, w.q, w.before);
       if (missing_acceleration(w, nodes.q(stage.to), w.r) < less * less * missing) break;
     }
     // What remains after this correction too is its share of itself.
     const double rate = after / norm;
     w.error = after;
     if (length == 1.0 && rate * after <= w.allowed) {
-      w.trial = w.xi;
+      std::copy_n(w.xi, nv, w.trial);
       return move(1.0, w.correction);
     }
     if (length < 1.0 || rate > 0.02) {
       norm = correct(w, stage, e);
     } else {
-      w.delta = w.correction;
+      std::copy_n(w.correction, nv, w.delta);
       norm = after;
     }
   }
@@ -346,10 +395,10 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
 inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
+  evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
   for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
   w.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r.data(), a);
+  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r, a);
   return w.arena.singular_joint < 0;
 }
 
@@ -357,7 +406,7 @@ inline bool accelerate_node(Worker& w, int node, double t, double* a) {
 // accelerations are those of forward dynamics, to 1; each time from the line through the two before.
 inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t, int& left) {
   const int nv = w.scene.m.nv;
-  if (!accelerate_node(w, stage.from, t, w.last.data())) w.last = w.zero;
+  if (!accelerate_node(w, stage.from, t, w.last)) std::copy_n(w.zero, nv, w.last);
   double at = 0.0, before = 0.0;
   for (double step = 1.0; step > 0.01 && left > 0;) {
     const double s = std::min(1.0, at + step), further = at > 0.0 ? (s - at) / (at - before) : 0.0;
@@ -368,14 +417,14 @@ inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t
     if (s < 1.0) rough.tolerance = std::max(scheme.tolerance, 1e-5);
     int few = std::min(left, 12);
     left -= few;
-    const double norm = begin_stage(w, part, t, w.guess.data());
+    const double norm = begin_stage(w, part, t, w.guess);
     const bool good = iterate(w, rough, part, t, norm, few);
     left += few;
     if (good && s == 1.0) return true;
     step *= good ? 1.5 : 0.5;
     if (!good) continue;
-    w.older = w.last;
-    w.last.assign(w.nodes.a(stage.to), w.nodes.a(stage.to) + nv);
+    std::copy_n(w.last, nv, w.older);
+    std::copy_n(w.nodes.a(stage.to), nv, w.last);
     before = at;
     at = s;
   }
@@ -385,9 +434,9 @@ inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t
 // Solves an implicit stage from the accelerations `guess`, from where it begins, or by following it.
 inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
   Nodes& nodes = w.nodes;
-  if (stage.other >= 0) chart(w.scene.m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
+  if (stage.other >= 0) chart(w.scene.m, nodes.q(stage.from), nodes.q(stage.other), w.x);
   double norm = begin_stage(w, stage, t, guess), speed = 0.0, added = 0.0;
-  const double moved = largest(w.xi, stage.c);
+  const double moved = stage.c * largest(w.scene.m.nv, w.xi);
   for (int k = 0; k < w.scene.m.nv; ++k) {
     added = std::max(added, std::fabs(guess[k] / stage.c));
     speed = std::max(speed, std::fabs(nodes.v(stage.from)[k]));
@@ -403,14 +452,14 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
   return iterate(w, scheme, stage, t, norm, left) || follow(w, scheme, stage, t, left);
 }
 
-// K = dtau/dq and D = dtau/dv of the forces at a node, and H = M - h D - h^2 K from the M that is there.
+// K = dtau/dq and D = dtau/dv of the forces at a node, and M - h D - h^2 K (dense) from the M that is there.
 inline void force_matrices(Worker& w, int node, double t, double h) {
   const Model& m = w.scene.m;
-  generalized_forces_derivatives<double>(m, *w.scene.forces, w.arena, w.nodes.q(node), w.nodes.v(node), t, w.p,
-                                         w.K.data(), w.D.data());
-  w.H = w.M;
-  add_scaled(m.nv * m.nv, -h, w.D.data(), w.H.data());
-  add_scaled(m.nv * m.nv, -h * h, w.K.data(), w.H.data());
+  generalized_forces_derivatives<double>(m, *w.scene.forces, w.arena, w.nodes.q(node), w.nodes.v(node), t, w.p, w.K,
+                                         w.D);
+  std::copy_n(w.M, m.nv * m.nv, w.dense);
+  add_scaled(m.nv * m.nv, -h, w.D, w.dense);
+  add_scaled(m.nv * m.nv, -h * h, w.K, w.dense);
 }
 
 // Accelerations with which linearly implicit Euler leaves a node: (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for
@@ -418,17 +467,18 @@ inline void force_matrices(Worker& w, int node, double t, double h) {
 inline bool accelerate_implicitly(Worker& w, int node, double t, double h) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
-  std::fill(w.M.begin(), w.M.end(), 0.0);
-  pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M.data(), m.nv);
+  w.need_matrices();
+  const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
+  std::fill_n(w.M, m.nv * m.nv, 0.0);
+  pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M, m.nv);
   force_matrices(w, node, t, h);
   for (int k = 0; k < m.nv; ++k) {
     double sum = 0.0;
     for (int j = 0; j < m.nv; ++j) sum = mul_add(w.K[k * m.nv + j], nodes.v(node)[j], sum);
     nodes.a(node)[k] = h * sum - w.r[k];
   }
-  if (!factor(m.nv, w.H.data(), w.pivots.data())) return false;
-  solve(m.nv, w.H.data(), w.pivots.data(), nodes.a(node));
+  if (!factor_dense(w)) return false;
+  w.H.solve(nodes.a(node));
   return true;
 }
 
@@ -445,7 +495,7 @@ inline bool explicit_stage(Worker& w, const Scheme& scheme, const Stage& stage, 
     nodes.v(stage.to)[k] = v;
     w.xi[k] = v / stage.c;
   }
-  return retract(m, nodes.q(stage.from), w.xi.data(), nodes.q(stage.to)) && std::isfinite(largest(w.xi));
+  return retract(m, nodes.q(stage.from), w.xi, nodes.q(stage.to)) && std::isfinite(largest(m.nv, w.xi));
 }
 
 // One step from node 1 (and node 0, if `previous`) at time t. Divided into `count`, or if that is 0 into as few as Newton's method
@@ -462,7 +512,7 @@ inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, 
       read_control(w, controls, stage.fraction);
       const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
                             : stage.from > 1 || settled ? w.nodes.a(stage.from)
-                                                        : w.zero.data();
+                                                        : w.zero;
       good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
       if (!good) break;
     }
