@@ -17,6 +17,7 @@ inline bool linearise_stage(Worker& w, const Stage& stage, double t) {
   if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x);
   for (int k = 0; k < nv; ++k) w.s[k] = stage.c * (stage.other < 0 ? w.xi[k] : w.xi[k] - stage.z * w.x[k]);
   const Evaluation e = evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
+  complete(m, e);
   linearise(w, e);
   stage_terms(w, stage, true);
   return factor_stage(w, stage);
@@ -78,6 +79,7 @@ inline bool linearise_explicit(Worker& w, const Scheme& scheme, const Stage& sta
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
   const Evaluation e = evaluate_residual(w, nodes.q(stage.from), nodes.v(stage.from), nodes.a(stage.from), t, w.u, w.r);
+  complete(m, e);
   linearise(w, e);
   std::copy_n(w.M, nv * nv, w.dense);
   if (scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr) linearise_along(w, stage, t);

@@ -35,7 +35,7 @@ inline RotationTerms rotation_terms(const double* x, const double* s) {
   RotationTerms r;
   SE3<double> E;
   Motion<double> columns[3], derivatives[9];
-  evaluate_exponential(x, 2, GeneralTerms<double>{E, columns, derivatives, nullptr});
+  evaluate_exponential(x, s == nullptr ? 1 : 2, GeneralTerms<double>{E, columns, derivatives, nullptr});
   r.R = E.R;
   r.J = {columns[0].w, columns[1].w, columns[2].w};
   const Vec3<double> a = cross(r.J.y, r.J.z), b = cross(r.J.z, r.J.x), c = cross(r.J.x, r.J.y);

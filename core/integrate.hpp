@@ -145,10 +145,10 @@ struct Worker {
   }
 };
 
-// The motions at a state, and the residual ID - tau_f - u there.
+// The residual ID - tau_f - u at a state, and the motions there: of bodies, their I and the sums of f over subtrees are known.
 struct Evaluation {
   Motions<double> all;
-  const WorldWrench<double>* held;
+  WorldWrench<double>* held;
   const double *q, *v;
   double t;
 };
@@ -157,24 +157,43 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
   const Scene& scene = w.scene;
   const Model& m = scene.m;
   w.arena.reset();
-  const Motions<double> all = motions(m, w.arena, q, v, a);
-  body_terms(m, all.bodies);
+  const Motions<double> all = motions(m, w.arena, q, v, a, true, false);
+  for (int i = 0; i < m.n(); ++i) {
+    auto& b = all.bodies[i];
+    b.I = m.bodies[i].massless ? zero_inertia<double>() : shift_back(rotate(b.R, m.bodies[i].I), b.p);
+    b.f = m.bodies[i].massless ? zero_force<double>() : b.I * b.a + cross(b.v, b.I * b.v);
+  }
   ForceSums<double> sums{nullptr, nullptr, nullptr};
   if (scene.forces != nullptr) {
     sums = force_sums(m, *scene.forces, w.arena, all, q, v, t, w.p);
     subtract_wrenches(m, all.bodies, sums);
     if (!scene.held) sums.held = nullptr;
   }
-  add_to_parents(m, all.bodies, sums.held);
-  for (int i = 0; i < m.n(); ++i)
-    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
       r[k] = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
       if (sums.tau != nullptr) r[k] -= sums.tau[k];
     }
+    if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;
+  }
   return {all, sums.held, q, v, t};
 }
 
-// A_q, A_v and M of the residual.
+// What derivatives need of an evaluation besides: rates of the columns, and sums of I, 2 B and wrenches over subtrees.
+inline void complete(const Model& m, const Evaluation& e) {
+  add_rates(m, e.all);
+  for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    e.all.bodies[p].I += e.all.bodies[i].I;
+    e.all.bodies[p].B += e.all.bodies[i].B;
+    if (e.held != nullptr) e.held[p] += e.held[i];
+  }
+}
+
+// A_q, A_v and M of the residual, from a complete evaluation.
 inline void linearise(Worker& w, const Evaluation& e) {
   const Model& m = w.scene.m;
   w.need_matrices();
@@ -301,6 +320,7 @@ inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
   const Scene& scene = w.scene;
   const Model& m = scene.m;
   stage_terms(w, stage, false);
+  complete(m, e);
   bool good = scene.branched;
   if (good) {
     stage_matrix(m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, w.H.paths);
@@ -469,6 +489,7 @@ inline bool accelerate_implicitly(Worker& w, int node, double t, double h) {
   Nodes& nodes = w.nodes;
   w.need_matrices();
   const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
+  complete(m, e);
   std::fill_n(w.M, m.nv * m.nv, 0.0);
   pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M, m.nv);
   force_matrices(w, node, t, h);
