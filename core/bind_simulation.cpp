@@ -3,6 +3,7 @@
 
 #include "adjoint.hpp"
 #include "bind.hpp"
+#include "variational_simulation.hpp"
 
 namespace torsor {
 namespace {
@@ -76,8 +77,8 @@ struct Forces {
         p(set == nullptr ? nullptr : data<const double>(t[1], set->parameters)) {}
 };
 
-// Calls work(worker, i) for all i below count, over threads.
-template <class F>
+// Calls work(worker, i) for all i below count, over threads. W: worker, made from the scene for each thread.
+template <class W, class Scene, class F>
 void for_each_track(const Scene& scene, const double* p, int64_t count, int threads, F&& work) {
   nb::gil_scoped_release release;
   std::atomic<int64_t> next{0};
@@ -86,7 +87,7 @@ void for_each_track(const Scene& scene, const double* p, int64_t count, int thre
   const auto caller = std::this_thread::get_id();
   in_parallel(count == 1 ? 1 : threads, [&] {
     try {
-      Worker worker(scene);
+      W worker(scene);
       worker.p = p;
       for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
         if (std::this_thread::get_id() == caller) check_signals();
@@ -119,7 +120,7 @@ void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, kind});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track<Worker>(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
     const Progress end = run(worker, scheme, t0, first[i], last, tracks.at(scene.m, i), limits);
     outcome[i] = static_cast<int>(end.outcome);
     row[i] = end.row;
@@ -128,52 +129,129 @@ void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
   });
 }
 
-// Takes the trajectories that are meant back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or
-// (-1, -1).
-std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
-                                     nb::dict tracks_, nb::handle first_, nb::handle last_, nb::dict out_,
-                                     nb::handle threads) {
-  const nb::object core = core_model(model);
-  const Forces forces(forces_);
-  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
-  const Model& m = scene.m;
-  const Scheme scheme = read_scheme(scheme_);
-  const Tracks tracks(m, tracks_);
-  const auto batch = nb::cast<int64_t>(tracks_["batch"]);
+// Where the gradients of all trajectories go.
+struct Gradient {
+  int64_t rows, controls;
+  int bodies;
+  int64_t parameters;
+  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *previous_q, *previous_v;
+
+  Gradient(const Model& m, const Forces& set, const Tracks& tracks, int64_t batch, nb::dict d)
+      : rows((tracks.steps + 1) * m.nv),
+        controls(tracks.steps * tracks.u_rows * m.nv),
+        bodies(m.nframes()),
+        parameters(set.set == nullptr ? 0 : set.set->parameters) {
+    q = data<double>(d["q"], batch * rows);
+    v = data<double>(d["v"], batch * rows);
+    u = data<double>(d["u"], batch * controls);
+    inertia = data<double>(d["inertia"], batch * 10 * bodies);
+    placement = data<double>(d["placement"], batch * 6 * bodies);
+    gravity = data<double>(d["gravity"], batch * 3);
+    forces = data<double>(d["forces"], batch * parameters);
+    previous_q = data<double>(d["previous_q"], tracks.count * m.nv);
+    previous_v = data<double>(d["previous_v"], tracks.count * m.nv);
+  }
+  // Of trajectory b, the i-th of those that are meant.
+  Sensitivities at(const Model& m, int64_t b, int64_t i) const {
+    const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
+    return {q + b * rows,
+            v + b * rows,
+            part(u, b * controls),
+            part(inertia, b * 10 * bodies),
+            part(placement, b * 6 * bodies),
+            part(gravity, b * 3),
+            part(forces, b * parameters),
+            part(previous_q, i * m.nv),
+            part(previous_v, i * m.nv)};
+  }
+};
+
+// Takes the trajectories that are meant back from rows last[i] to first[i]: back(worker, i, b, first, last, row) does so for one, or
+// is false. Returns the first one that cannot be, and its step; or (-1, -1).
+template <class W, class Scene, class F>
+std::tuple<int64_t, int64_t> go_back(const Scene& scene, const double* p, const Tracks& tracks, nb::handle first_,
+                                     nb::handle last_, nb::handle threads, F&& back) {
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
-  const int bodies = m.nframes();
-  const int64_t rows = (tracks.steps + 1) * m.nv, controls = tracks.steps * tracks.u_rows * m.nv;
-  auto *q = data<double>(out_["q"], batch * rows), *v = data<double>(out_["v"], batch * rows);
-  auto* u = data<double>(out_["u"], batch * controls);
-  auto *inertia = data<double>(out_["inertia"], batch * 10 * bodies),
-       *placement = data<double>(out_["placement"], batch * 6 * bodies),
-       *gravity = data<double>(out_["gravity"], batch * 3);
-  const int64_t parameters = forces.set == nullptr ? 0 : forces.set->parameters;
-  auto* force_gradient = data<double>(out_["forces"], batch * parameters);
-  auto *previous_q = data<double>(out_["previous_q"], tracks.count * m.nv),
-       *previous_v = data<double>(out_["previous_v"], tracks.count * m.nv);
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track<W>(scene, p, tracks.count, thread_count(threads), [&](W& worker, int64_t i) {
     const int64_t b = tracks.index[i];
-    const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
-    const Sensitivities out{q + b * rows,
-                            v + b * rows,
-                            part(u, b * controls),
-                            part(inertia, b * 10 * bodies),
-                            part(placement, b * 6 * bodies),
-                            part(gravity, b * 3),
-                            part(force_gradient, b * parameters),
-                            part(previous_q, i * m.nv),
-                            part(previous_v, i * m.nv)};
     int64_t row = 0;
-    if (reverse(worker, scheme, t0, first[i], last[i], tracks.at(m, i), out, row)) return;
+    if (back(worker, i, b, first[i], last[i], row)) return;
     std::lock_guard<std::mutex> lock(mutex);
     if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
   });
   return failed;
+}
+std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
+                                     nb::dict tracks_, nb::handle first, nb::handle last, nb::dict out_,
+                                     nb::handle threads) {
+  const nb::object core = core_model(model);
+  const Forces forces(forces_);
+  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
+  const Scheme scheme = read_scheme(scheme_);
+  const Tracks tracks(scene.m, tracks_);
+  const Gradient out(scene.m, forces, tracks, nb::cast<int64_t>(tracks_["batch"]), out_);
+  return go_back<Worker>(scene, forces.p, tracks, first, last, threads,
+                         [&](Worker& worker, int64_t i, int64_t b, int64_t from, int64_t to, int64_t& row) {
+                           return reverse(worker, scheme, t0, from, to, tracks.at(scene.m, i), out.at(scene.m, b, i),
+                                          row);
+                         });
+}
+
+// The same two for variational steps; tracks have "p" too.
+void simulate_variational(nb::handle model, nb::tuple forces_, nb::handle scheme_, double t0, nb::dict tracks_,
+                          nb::handle first_, int64_t last, const std::vector<std::tuple<int, int>>& limits_,
+                          nb::handle outcome_, nb::handle row_, nb::handle error_, nb::handle threads) {
+  const nb::object core = core_model(model);
+  const Forces forces(forces_);
+  const VariationalScheme& scheme = *variational_scheme(scheme_);
+  const VariationalScene scene{*nb::inst_ptr<Model>(core), forces.set, scheme.rule, scheme.h};
+  const Tracks tracks(scene.m, tracks_);
+  const int64_t rows = (tracks.steps + 1) * scene.m.nv;
+  auto* momenta = data<double>(tracks_["p"], nb::cast<int64_t>(tracks_["batch"]) * rows);
+  const auto* first = data<const int64_t>(first_, tracks.count);
+  auto* outcome = data<int>(outcome_, tracks.count);
+  auto* row = data<int64_t>(row_, tracks.count);
+  auto* error = data<double>(error_, 2 * tracks.count);
+  std::vector<ChartLimit> limits;
+  for (const auto& [iq, kind] : limits_) limits.push_back({iq, kind});
+  for (int64_t i = 0; i < tracks.count; ++i)
+    if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
+  for_each_track<VariationalStep>(
+      scene, forces.p, tracks.count, thread_count(threads), [&](VariationalStep& step, int64_t i) {
+        const Progress end = run_variational(step, scheme, t0, first[i], last, tracks.at(scene.m, i),
+                                             momenta + tracks.index[i] * rows, limits);
+        outcome[i] = static_cast<int>(end.outcome);
+        row[i] = end.row;
+        error[2 * i] = step.error;
+        error[2 * i + 1] = step.allowed;
+      });
+}
+std::tuple<int64_t, int64_t> adjoint_variational(nb::handle model, nb::tuple forces_, nb::handle scheme_, double t0,
+                                                 nb::dict tracks_, nb::handle first, nb::handle last, nb::dict out_,
+                                                 nb::handle threads) {
+  const nb::object core = core_model(model);
+  const Forces forces(forces_);
+  const VariationalScheme& scheme = *variational_scheme(scheme_);
+  const VariationalScene scene{*nb::inst_ptr<Model>(core), forces.set, scheme.rule, scheme.h};
+  const Tracks tracks(scene.m, tracks_);
+  const auto batch = nb::cast<int64_t>(tracks_["batch"]);
+  const int64_t rows = (tracks.steps + 1) * scene.m.nv;
+  const auto* momenta = data<const double>(tracks_["p"], batch * rows);
+  const auto* on_momenta = data<const double>(out_["p"], batch * rows);
+  const auto by_momentum = nb::cast<bool>(out_["by_momentum"]);
+  const Gradient out(scene.m, forces, tracks, batch, out_);
+  return go_back<VariationalStep>(
+      scene, forces.p, tracks, first, last, threads,
+      [&](VariationalStep& step, int64_t i, int64_t b, int64_t from, int64_t to, int64_t& row) {
+        return VariationalReverse(step, scheme)
+            .run(t0, from, to, tracks.at(scene.m, i), momenta + b * rows,
+                 on_momenta == nullptr ? nullptr : on_momenta + b * rows, by_momentum && from == 0,
+                 out.at(scene.m, b, i), row);
+      });
 }
 
 // One step and its derivatives; with the state before, if given, for BDF2.
@@ -235,6 +313,11 @@ void bind_simulation(nb::module_& module) {
              nb::arg("row"), nb::arg("error"), nb::arg("threads"));
   module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+  module.def("simulate_variational", simulate_variational, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"),
+             nb::arg("t0"), nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
+             nb::arg("row"), nb::arg("error"), nb::arg("threads"));
+  module.def("adjoint_variational", adjoint_variational, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"),
+             nb::arg("t0"), nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 
