@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from torsor import models as models
 from torsor._errors import ConvergenceError, FormatError, ModelError, SingularMassMatrixError, TorsorError
-from torsor.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -38,40 +37,7 @@ from torsor.dynamics import (
     momentum,
     potential_energy,
 )
-from torsor.forces import (
-    BodyDamping,
-    BodyWrench,
-    Cable,
-    CustomForce,
-    Force,
-    GeneralizedForcesDerivatives,
-    GeneralizedForcesGradient,
-    GroundContact,
-    JointDamping,
-    JointLimits,
-    JointSpring,
-    JointTorque,
-    MultiPointSpring,
-    PointForce,
-    PointSpring,
-    Spring,
-    SpringDamper,
-    force_energies,
-    generalized_forces,
-    generalized_forces_derivatives,
-    generalized_forces_vjp,
-)
-from torsor.hessians import (
-    ContractedForwardDynamicsHessians,
-    ContractedInverseDynamicsHessians,
-    ForwardDynamicsHessians,
-    InverseDynamicsHessians,
-    christoffel_symbols,
-    forward_dynamics_hessians,
-    inverse_dynamics_hessians,
-)
 from torsor.inertia import Inertia
-from torsor.integrators import BDF1, BDF2, SDIRK2, Adaptive, Integrator, LinearlyImplicitEuler, SymplecticEuler
 from torsor.joints import (
     Composite,
     CustomJoint,
@@ -105,62 +71,125 @@ from torsor.kinematics import (
     point_jacobian,
     point_positions,
 )
-from torsor.kinematics_derivatives import (
-    BodyAccelerationsDerivatives,
-    BodyVelocitiesDerivatives,
-    CentroidalMomentumDerivatives,
-    MaximalJacobianDerivatives,
-    body_accelerations_derivatives,
-    body_velocities_derivatives,
-    centroidal_momentum_derivatives,
-    maximal_jacobian_derivatives,
-    point_hessian,
-)
-from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
 from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
-from torsor.simulation import Energies, Trajectory, simulate
 from torsor.spatial import SE3
-from torsor.tangents import (
-    ForwardDynamicsDerivativesTangent,
-    ForwardDynamicsTangent,
-    HybridDynamicsTangent,
-    InverseDynamicsDerivativesTangent,
-    InverseDynamicsTangent,
-    ModelDirection,
-    forward_dynamics_derivatives_tangent,
-    forward_dynamics_tangent,
-    hybrid_dynamics_tangent,
-    inverse_dynamics_derivatives_tangent,
-    inverse_dynamics_tangent,
-)
 
 if TYPE_CHECKING:
-    from torsor import interop as interop
-    from torsor import testing as testing
-    from torsor.formats.mjcf import load_mjcf as load_mjcf
-    from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor import interop, testing
+    from torsor.adjoint_method import AdjointGradient, StepDerivatives, adjoint, step_derivatives
+    from torsor.forces import (
+        BodyDamping,
+        BodyWrench,
+        Cable,
+        CustomForce,
+        Force,
+        GeneralizedForcesDerivatives,
+        GeneralizedForcesGradient,
+        GroundContact,
+        JointDamping,
+        JointLimits,
+        JointSpring,
+        JointTorque,
+        MultiPointSpring,
+        PointForce,
+        PointSpring,
+        Spring,
+        SpringDamper,
+        force_energies,
+        generalized_forces,
+        generalized_forces_derivatives,
+        generalized_forces_vjp,
+    )
+    from torsor.formats.mjcf import load_mjcf
+    from torsor.formats.urdf import load_urdf
+    from torsor.hessians import (
+        ContractedForwardDynamicsHessians,
+        ContractedInverseDynamicsHessians,
+        ForwardDynamicsHessians,
+        InverseDynamicsHessians,
+        christoffel_symbols,
+        forward_dynamics_hessians,
+        inverse_dynamics_hessians,
+    )
+    from torsor.integrators import BDF1, BDF2, SDIRK2, Adaptive, Integrator, LinearlyImplicitEuler, SymplecticEuler
+    from torsor.kinematics_derivatives import (
+        BodyAccelerationsDerivatives,
+        BodyVelocitiesDerivatives,
+        CentroidalMomentumDerivatives,
+        MaximalJacobianDerivatives,
+        body_accelerations_derivatives,
+        body_velocities_derivatives,
+        centroidal_momentum_derivatives,
+        maximal_jacobian_derivatives,
+        point_hessian,
+    )
+    from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
+    from torsor.simulation import Energies, Trajectory, simulate
+    from torsor.tangents import (
+        ForwardDynamicsDerivativesTangent,
+        ForwardDynamicsTangent,
+        HybridDynamicsTangent,
+        InverseDynamicsDerivativesTangent,
+        InverseDynamicsTangent,
+        ModelDirection,
+        forward_dynamics_derivatives_tangent,
+        forward_dynamics_tangent,
+        hybrid_dynamics_tangent,
+        inverse_dynamics_derivatives_tangent,
+        inverse_dynamics_tangent,
+    )
 
 __version__ = "0.1.0"
 
-_LAZY = {  # imported when first used
-    "interop": "torsor.interop",
-    "load_mjcf": "torsor.formats.mjcf",
-    "load_urdf": "torsor.formats.urdf",
-    "testing": "torsor.testing",
+# Modules that are imported when one of their names is first used, so that `import torsor` stays short.
+_LAZY = {
+    "torsor.adjoint_method": "AdjointGradient StepDerivatives adjoint step_derivatives",
+    "torsor.forces": """
+        BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
+        GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
+        MultiPointSpring PointForce PointSpring Spring SpringDamper force_energies generalized_forces
+        generalized_forces_derivatives generalized_forces_vjp
+    """,
+    "torsor.formats.mjcf": "load_mjcf",
+    "torsor.formats.urdf": "load_urdf",
+    "torsor.hessians": """
+        ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
+        InverseDynamicsHessians christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians
+    """,
+    "torsor.integrators": "Adaptive BDF1 BDF2 Integrator LinearlyImplicitEuler SDIRK2 SymplecticEuler",
+    "torsor.kinematics_derivatives": """
+        BodyAccelerationsDerivatives BodyVelocitiesDerivatives CentroidalMomentumDerivatives
+        MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
+        centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
+    """,
+    "torsor.losses": "Loss control_effort energy_loss point_target velocity_target",
+    "torsor.simulation": "Energies Trajectory simulate",
+    "torsor.tangents": """
+        ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
+        InverseDynamicsDerivativesTangent InverseDynamicsTangent ModelDirection
+        forward_dynamics_derivatives_tangent forward_dynamics_tangent hybrid_dynamics_tangent
+        inverse_dynamics_derivatives_tangent inverse_dynamics_tangent
+    """,
 }
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names.split()}
+_SUBMODULES = {"interop", "testing", *(module.split(".")[1] for module in _LAZY)}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'torsor' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(_LAZY[name])
-    return getattr(module, name, module)
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"torsor.{name}")
+    else:
+        raise AttributeError(f"module 'torsor' has no attribute {name!r}")
+    globals()[name] = value  # the next time it is found without coming here
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})
 
 
 __all__ = [

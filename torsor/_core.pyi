@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torsor.adjoint import StepDerivatives
+from torsor.adjoint_method import StepDerivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
