@@ -1,0 +1,247 @@
+// A linear system over a tree, solved from the tips to the root and back in a time that is linear in the number of bodies.
+// Fan 2018, Algs. B.1 and B.2, corrected and for joints with any number of unknowns; docs/derivations/tree_systems.md.
+//
+// Body i has unknowns u_i, a state x_i and a sum y_i over its subtree:
+//   x_i = x_p + A_i u_i,   y_i = P_i x_i + sum over children c of (y_c - C_c u_c),   L_i y_i + E_i x_p + N_i u_i = b_i,
+// p being its parent, and x_p = 0 at a root. Eliminating the unknowns of the children keeps this form, with another P_i.
+#pragma once
+#include <algorithm>
+
+#include "dense.hpp"
+#include "model.hpp"
+#include "pack.hpp"
+
+namespace torsor {
+
+class TreeSystem {
+  using V = Pack<kLanes>;
+
+ public:
+  // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy c beginning
+  // at c nv in all vectors of unknowns.
+  TreeSystem(const Model& m, int states, int sums, int copies)
+      : m_(m), nx_(states), ny_(sums), copies_(copies), xs_(rounded(states)), ys_(rounded(sums)) {
+    int k = 0, square = 0;
+    for (const Model::Link& link : m.links) {
+      const int count = copies * link.nv;
+      first_.push_back(k);
+      square_.push_back(square);
+      k += count;
+      square += count * count;
+      most_ = std::max(most_, count);
+    }
+    for (auto* rows : {&A_, &E_, &X_}) rows->resize(std::size_t(k) * xs_);
+    for (auto* rows : {&C_, &L_, &V_}) rows->resize(std::size_t(k) * ys_);
+    for (auto* blocks : {&N_, &Lambda_}) blocks->resize(square);
+    P_.resize(std::size_t(m.n()) * ny_ * xs_);
+    S_.resize(P_.size());
+    pivots_.resize(k);
+    for (auto* vector : {&state_, &state_bar_}) vector->resize(std::size_t(m.n()) * xs_);
+    for (auto* vector : {&sum_, &sum_bar_}) vector->resize(std::size_t(m.n()) * ys_);
+    unknown_.resize(most_);
+  }
+
+  // The blocks of body i, to be filled. Unknown k of it has column k of A_i and C_i and row k of L_i and E_i.
+  int unknowns(int i) const { return copies_ * m_.links[i].nv; }
+  double* A(int i, int k) { return &A_[std::size_t(first_[i] + k) * xs_]; }
+  double* E(int i, int k) { return &E_[std::size_t(first_[i] + k) * xs_]; }
+  double* C(int i, int k) { return &C_[std::size_t(first_[i] + k) * ys_]; }
+  double* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
+  double* N(int i) { return N_.data() + square_[i]; }
+  double* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
+  void clear() {
+    for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), 0.0);
+  }
+
+  // Eliminates all unknowns. False if an unknown cannot be found from its own rows alone: the system may have a solution still.
+  bool factor() {
+    if (nx_ == 18 && ny_ == 6) return factor<18, 6>();
+    if (nx_ == 12 && ny_ == 12) return factor<12, 12>();
+    return factor<0, 0>();
+  }
+
+  // u (all unknowns) from b, in place.
+  void solve(double* u) {
+    std::fill(sum_.begin(), sum_.end(), 0.0);
+    // y_i = P_i x_i + c_i; u_i = X_i x_p + d_i
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double *c = &sum_[i * ys_], *d = unknown_.data();
+      for (int k = 0; k < n; ++k) d[k] = u[place(i, k)] - dot(ys_, L(i, k), c);
+      torsor::solve(n, &Lambda_[square_[i]], &pivots_[first_[i]], d);
+      for (int k = 0; k < n; ++k) u[place(i, k)] = d[k];
+      if (p < 0) continue;
+      for (int k = 0; k < n; ++k) add_scaled(ys_, d[k], &V_[std::size_t(first_[i] + k) * ys_], c);
+      add_scaled(ys_, 1.0, c, &sum_[p * ys_]);
+    }
+    for (int i = 0; i < m_.n(); ++i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double* x = &state_[i * xs_];
+      if (p < 0)
+        std::fill_n(x, xs_, 0.0);
+      else
+        std::copy_n(&state_[p * xs_], xs_, x);
+      if (p >= 0)
+        for (int k = 0; k < n; ++k) u[place(i, k)] += dot(xs_, &X_[std::size_t(first_[i] + k) * xs_], &state_[p * xs_]);
+      for (int k = 0; k < n; ++k) add_scaled(xs_, u[place(i, k)], A(i, k), x);
+    }
+  }
+
+  // The same with the transposed system.
+  void solve_transposed(double* u) {
+    std::fill(state_bar_.begin(), state_bar_.end(), 0.0);
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double* x = &state_bar_[i * xs_];
+      for (int k = 0; k < n; ++k) u[place(i, k)] += dot(xs_, A(i, k), x);
+      if (p < 0) continue;
+      for (int k = 0; k < n; ++k) add_scaled(xs_, u[place(i, k)], &X_[std::size_t(first_[i] + k) * xs_], x);
+      add_scaled(xs_, 1.0, x, &state_bar_[p * xs_]);
+    }
+    for (int i = 0; i < m_.n(); ++i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double *y = &sum_bar_[i * ys_], *d = unknown_.data();
+      if (p < 0)
+        std::fill_n(y, ys_, 0.0);
+      else
+        std::copy_n(&sum_bar_[p * ys_], ys_, y);
+      for (int k = 0; k < n; ++k) d[k] = u[place(i, k)] + dot(ys_, &V_[std::size_t(first_[i] + k) * ys_], y);
+      torsor::solve_transposed(n, &Lambda_[square_[i]], &pivots_[first_[i]], d);
+      for (int k = 0; k < n; ++k) {
+        u[place(i, k)] = d[k];
+        add_scaled(ys_, -d[k], L(i, k), y);
+      }
+    }
+  }
+
+  // The matrix of the system, dense, `rows` apart. With P summed over subtrees: L_i (P_j A_j - C_j) for a body j beyond i,
+  // (L_i P_i + E_i) A_j for one before it, L_i P_i A_i + N_i for itself.
+  void assemble(double* H, int rows) {
+    S_ = P_;
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double* S = &S_[std::size_t(i) * ny_ * xs_];
+      if (p >= 0) add_scaled(ny_ * xs_, 1.0, S, &S_[std::size_t(p) * ny_ * xs_]);
+      for (int k = 0; k < n; ++k) {
+        double *column = &V_[std::size_t(first_[i] + k) * ys_], *row = &X_[std::size_t(first_[i] + k) * xs_];
+        std::copy_n(E(i, k), xs_, row);
+        for (int y = 0; y < ny_; ++y) {
+          column[y] = dot(xs_, S + y * xs_, A(i, k));
+          add_scaled(xs_, L(i, k)[y], S + y * xs_, row);
+        }
+      }
+      for (int j = 0; j < n; ++j)
+        for (int k = 0; k < n; ++k)
+          H[place(i, j) * rows + place(i, k)] =
+              dot(ys_, L(i, j), &V_[std::size_t(first_[i] + k) * ys_]) + N(i)[n * j + k];
+      for (int k = 0; k < n; ++k) add_scaled(ys_, -1.0, C(i, k), &V_[std::size_t(first_[i] + k) * ys_]);
+      for (int a = p; a >= 0; a = m_.links[a].parent)
+        for (int j = 0; j < unknowns(a); ++j)
+          for (int k = 0; k < n; ++k) {
+            H[place(a, j) * rows + place(i, k)] = dot(ys_, L(a, j), &V_[std::size_t(first_[i] + k) * ys_]);
+            H[place(i, k) * rows + place(a, j)] = dot(xs_, &X_[std::size_t(first_[i] + k) * xs_], A(a, j));
+          }
+    }
+  }
+
+ private:
+  static int rounded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+  // Of unknown k of body i in a vector of all.
+  int place(int i, int k) const {
+    const Model::Link& link = m_.links[i];
+    return copies_ == 1 ? link.iv + k : k / link.nv * m_.nv + link.iv + k % link.nv;
+  }
+  static TORSOR_INLINE double dot(int n, const double* a, const double* b) {  // n a multiple of the lanes
+    V sum(0.0);
+    for (int k = 0; k < n; k += kLanes) sum = mul_add(load<V>(a + k), load<V>(b + k), sum);
+    return total(sum);
+  }
+  static TORSOR_INLINE double total(const V& a) {
+    double sum = 0.0;
+    for (int l = 0; l < kLanes; l += 2) sum += a.lane(l) + a.lane(l + 1);
+    return sum;
+  }
+
+  // NX, NY: length of x and y, or 0 for what is known at run time alone.
+  template <int NX, int NY>
+  bool factor() {
+    constexpr int fixed = (NX + kLanes - 1) / kLanes * kLanes;
+    const int xs = NX > 0 ? fixed : xs_, ny = NY > 0 ? NY : ny_;
+    S_ = P_;
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const int n = unknowns(i), p = m_.links[i].parent;
+      double *S = &S_[std::size_t(i) * ny * xs], *Lambda = &Lambda_[square_[i]];
+      double *U = &V_[std::size_t(first_[i]) * ys_], *X = &X_[std::size_t(first_[i]) * xs];
+      // U = P A, X = L P + E
+      for (int k = 0; k < n; ++k) {
+        const double *a = A(i, k), *l = L(i, k), *e = E(i, k);
+        double *u = U + k * ys_, *x = X + k * xs;
+        if constexpr (NX > 0) {
+          V left[fixed / kLanes], right[fixed / kLanes];
+#pragma GCC unroll 8
+          for (int c = 0; c < fixed / kLanes; ++c) {
+            left[c] = load<V>(e + c * kLanes);
+            right[c] = load<V>(a + c * kLanes);
+          }
+          for (int y = 0; y < NY; ++y) {
+            const V factor(l[y]);
+            V sum(0.0);
+#pragma GCC unroll 8
+            for (int c = 0; c < fixed / kLanes; ++c) {
+              const V part = load<V>(S + y * fixed + c * kLanes);
+              sum = mul_add(part, right[c], sum);
+              left[c] = mul_add(factor, part, left[c]);
+            }
+            u[y] = total(sum);
+          }
+#pragma GCC unroll 8
+          for (int c = 0; c < fixed / kLanes; ++c) store(left[c], x + c * kLanes);
+        } else {
+          std::copy_n(e, xs, x);
+          for (int y = 0; y < ny; ++y) {
+            u[y] = dot(xs, S + y * xs, a);
+            add_scaled(xs, l[y], S + y * xs, x);
+          }
+        }
+      }
+      // Lambda = L U + N, and how large its terms are
+      double scale = 0.0;
+      for (int j = 0; j < n; ++j)
+        for (int k = 0; k < n; ++k) {
+          const double *l = L(i, j), *u = U + k * ys_;
+          double value = N(i)[n * j + k], size = std::fabs(value);
+          for (int y = 0; y < ny; ++y) {
+            value = mul_add(l[y], u[y], value);
+            size += std::fabs(l[y] * u[y]);
+          }
+          Lambda[n * j + k] = value;
+          scale = std::max(scale, size);
+        }
+      int* pivots = &pivots_[first_[i]];
+      if (!torsor::factor(n, Lambda, pivots)) return false;
+      for (int k = 0; k < n; ++k)
+        if (!(std::fabs(Lambda[n * k + k]) > kSmall * scale)) return false;
+      if (p < 0) continue;
+      // X = -Lambda^-1 (L P + E), V = U - C, and what the parent sees of this subtree: P + V X
+      torsor::solve(n, Lambda, pivots, X, xs);
+      double* parent = &S_[std::size_t(p) * ny * xs];
+      for (int k = 0; k < n * xs; ++k) X[k] = -X[k];
+      for (int k = 0; k < n; ++k) add_scaled(ys_, -1.0, C(i, k), U + k * ys_);
+      for (int y = 0; y < ny; ++y) {
+        add_scaled(xs, 1.0, S + y * xs, parent + y * xs);
+        for (int k = 0; k < n; ++k) add_scaled(xs, U[k * ys_ + y], X + k * xs, parent + y * xs);
+      }
+    }
+    return true;
+  }
+
+  static constexpr double kSmall = 1e-10;  // of Lambda beside its terms: fewer digits than these are not worth having
+  const Model& m_;
+  int nx_, ny_, copies_, xs_, ys_;  // xs_, ys_: rounded up to whole vectors
+  int most_ = 0;
+  std::vector<int> first_, square_, pivots_;
+  std::vector<double> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
+  std::vector<double> state_, state_bar_, sum_, sum_bar_, unknown_;
+};
+
+}  // namespace torsor
