@@ -15,11 +15,8 @@ void step_slots(const Model& m, const Options& options, bool by_momentum, Slot* 
   in[3] = {"t", 0, {}};
   in[4] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
 }
-VariationalScene scene_of(const Model& m, const Options& options) {
-  return {m, options.forces, options.variational->rule, options.variational->h};
-}
 // Takes the step from (q, p) or, unless `by_momentum`, from (q, v).
-void take_step(VariationalStep& step, const Options& options, const double* const* in, bool by_momentum) {
+void take_step(VariationalStep& step, const double* const* in, bool by_momentum) {
   const Model& m = step.scene.m;
   const int nv = m.nv;
   step.p = in[4];
@@ -27,10 +24,10 @@ void take_step(VariationalStep& step, const Options& options, const double* cons
   if (by_momentum)
     std::copy_n(in[1], nv, step.p0.begin());
   else
-    momentum_of(m, step.arena, step.q0.data(), in[1], step.p0.data());
+    generalized_momenta(m, step.arena, step.q0.data(), in[1], step.p0.data());
   const StepControls<double> controls{in[2], 1};
   if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], step.v0.data(), step.a0.data()) ||
-      !step.take(*in[3], controls, options.variational->tolerance, options.variational->iterations))
+      !step.take(*in[3], controls))
     throw std::range_error("the step could not be taken");
 }
 void put_block(const std::vector<double>& from, int nv, int columns, int block, double* to) {
@@ -51,9 +48,8 @@ struct VariationalDerivatives {
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
-    const VariationalScene scene = scene_of(m, options);
-    VariationalStep step(scene);
-    take_step(step, options, in, by_momentum);
+    VariationalStep step(m, options.forces, *options.variational);
+    take_step(step, in, by_momentum);
     StepMatrices matrices;
     if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
@@ -105,9 +101,8 @@ struct VariationalHessian {
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene = scene_of(m, options);
-    VariationalStep step(scene);
-    take_step(step, options, in, true);
+    VariationalStep step(m, options.forces, *options.variational);
+    take_step(step, in, true);
     StepMatrices matrices;
     if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
     const int nv = m.nv, columns = matrices.columns;
@@ -137,7 +132,7 @@ struct DiscreteEulerLagrange {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene = scene_of(m, options);
+    const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
     const int nv = m.nv, s = scene.rule.s;
     S *xi = arena.get<S>(s * nv), *q = arena.get<S>((s + 1) * m.nq);
     for (int c = 0; c <= s; ++c) normalize(m, in[0] + c * m.nq, q + c * m.nq);

@@ -90,17 +90,24 @@ void chart_columns(Kind kind, const S* xi, ChartColumns<S>& out) {
   out.inverse = {{d * a.x, d * b.x, d * c.x}, {d * a.y, d * b.y, d * c.y}, {d * a.z, d * b.z, d * c.z}};
 }
 
+struct VariationalScheme {
+  Rule rule;
+  double h;
+  double tolerance;  // of Newton's method: estimated error of v that remains, relative to 1 + |v|
+  int iterations;    // evaluations of the residual in a step
+};
+
 // What moves in a variational step, and what acts.
 struct VariationalScene {
   const Model& m;
   const ForceSet* forces;
-  Rule rule;
+  const Rule& rule;
   double h;
   std::vector<int> quaternions = quaternion_bodies(m);
   // Whether each force belongs to one joint, so that it fits into the systems over trees.
   bool own_joints = forces == nullptr || (forces->bodies.empty() && forces->points.empty() && forces->customs.empty());
 
-  double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }    // of control point k at point a
+  double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
   double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity
 };
 // Controls of a step: a row for all of it, or one for each point of the quadrature; null: none.
@@ -115,8 +122,8 @@ template <class S>
 struct ActionPoint {
   double t, weight;  // weight: h w
   S *xi, *xidot, *q, *v;
-  Motions<S> all;        // of bodies, I is that of each alone
-  Force<S>*mu, *Gamma;   // momentum and weight of subtrees
+  Motions<S> all;       // of bodies, I is that of each alone
+  Force<S>*mu, *Gamma;  // momentum and weight of subtrees
   ChartColumns<S>* charts;
   S *f, *g;
 };
@@ -217,13 +224,14 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
       const Force<S> G = chart.covector(g);
       for (int k = 0; k < size; ++k) {  // T^T g, T = d(J xidot)/dxi
         plain[k] = S(0.0);
-        for (int l = 0; l < size; ++l) plain[k] = mul_add(at.xidot[body.iv + l], dot(chart.ds[size * l + k], G), plain[k]);
+        for (int l = 0; l < size; ++l)
+          plain[k] = mul_add(at.xidot[body.iv + l], dot(chart.ds[size * l + k], G), plain[k]);
       }
       for (int k = 0; k < size; ++k) {
         action.D[body.iv + k] += first[k] - f[k];
         for (int c = 1; c <= s; ++c)
-          action.D[c * nv + body.iv + k] += S(scene.share(a, c)) * (by_q[k] + plain[k] - f[k]) +
-                                            S(scene.rate(a, c)) * (by_v[k] - g[k]);
+          action.D[c * nv + body.iv + k] +=
+              S(scene.share(a, c)) * (by_q[k] + plain[k] - f[k]) + S(scene.rate(a, c)) * (by_v[k] - g[k]);
       }
     }
   }
@@ -575,13 +583,16 @@ class ActionBlocks {
 // Memory of one thread, and the step that it is at.
 class VariationalStep {
  public:
-  explicit VariationalStep(const VariationalScene& scene) : scene(scene), blocks(scene, false) {
+  VariationalStep(const Model& m, const ForceSet* forces, const VariationalScheme& scheme)
+      : scheme(scheme), scene{m, forces, scheme.rule, scheme.h}, blocks(scene, false) {
     const int nv = scene.m.nv, size = blocks.size();
     for (auto* vector : {&xi, &r, &delta, &correction, &trial}) vector->resize(size);
     for (auto* vector : {&p0, &v0, &a0, &p1, &v1, &a1}) vector->resize(nv);
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
   }
-  const VariationalScene& scene;
+  VariationalStep(const VariationalStep&) = delete;
+  const VariationalScheme& scheme;
+  const VariationalScene scene;
   Arena arena;
   const double* p = nullptr;  // parameters of the forces
   std::vector<double> q0, p0, v0, a0, q1, p1, v1, a1;
@@ -610,9 +621,8 @@ class VariationalStep {
   }
 
   // From q0, p0 with the guess of v0, a0 to q1, p1 by Newton's method; t: at the beginning.
-  bool take(double t, const StepControls<double>& controls, double tolerance, int iterations) {
-    const Model& m = scene.m;
-    const int nv = m.nv, s = scene.rule.s;
+  bool take(double t, const StepControls<double>& controls) {
+    const int nv = scene.m.nv, s = scene.rule.s;
     const double h = scene.h;
     t_ = t;
     controls_ = controls;
@@ -622,9 +632,9 @@ class VariationalStep {
         xi[(c - 1) * nv + k] = time * (v0[k] + 0.5 * time * a0[k]);
       }
     error = std::numeric_limits<double>::infinity();
-    allowed = tolerance;
+    allowed = scheme.tolerance;
     if (!evaluate()) return false;
-    int left = iterations;
+    int left = scheme.iterations;
     double norm = 0.0;
     bool fresh = true;
     while (true) {
@@ -634,7 +644,7 @@ class VariationalStep {
         norm = largest(delta);
       }
       error = norm;
-      allowed = allowance(tolerance);
+      allowed = allowance();
       if (!std::isfinite(norm)) return false;
       trial = xi;
       const auto move = [&](double length, const std::vector<double>& along) {
@@ -716,11 +726,11 @@ class VariationalStep {
     }
     return most / scene.h;
   }
-  double allowance(double tolerance) const {
+  double allowance() const {
     double speed = 0.0, reach = 1.0;
     for (int k = 0; k < scene.m.nv; ++k) speed = std::max(speed, std::fabs(xi[k]) / scene.h);
     for (double value : q0) reach = std::max(reach, std::fabs(value));
-    return tolerance * (1.0 + speed) + 4e-16 * reach / scene.h;
+    return scheme.tolerance * (1.0 + speed) + 4e-16 * reach / scene.h;
   }
   bool finish() {
     const int nv = scene.m.nv;

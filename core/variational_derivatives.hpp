@@ -134,7 +134,8 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
           for (int r = 0; r < size; ++r) {
             const Motion<S> ds = world(general.ds[size * r + k]);
             Motion<S> bent = zero_motion<S>();
-            for (int l = 0; l < size; ++l) bent = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], bent);
+            for (int l = 0; l < size; ++l)
+              bent = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], bent);
             const S direct = dot(cross(v_parent, ds) + world(bent), mu) + dot(ds, Gamma);
             fq[body.iv + k] += weight * (dq[body.iv + r] * direct + dv[body.iv + r] * dot(ds, mu));
             fv[body.iv + r] += weight * dq[body.iv + k] * dot(ds, mu);

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_ALPHA = (2.0 - 2.0**0.5) / 2.0
+
+
 @dataclass(frozen=True)
 class Integrator:
     """What every integrator has: the step h, in units of time."""
@@ -27,6 +30,7 @@ class Integrator:
     h: float
     order: ClassVar[int]
     _method: ClassVar[int]  # as in core/integrate.hpp
+    _fractions: ClassVar[tuple[float, ...]] = (0.0,)  # of a step, at which controls are taken
 
     def __post_init__(self) -> None:
         _positive(self.h, f"h of {type(self).__name__}", "a step in units of time")
@@ -109,6 +113,7 @@ class BDF1(_Implicit):
 
     order: ClassVar[int] = 1
     _method: ClassVar[int] = 2
+    _fractions: ClassVar[tuple[float, ...]] = (1.0,)
 
 
 @final
@@ -121,6 +126,7 @@ class BDF2(_Implicit):
 
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 3
+    _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
 
 
 @final
@@ -134,6 +140,7 @@ class SDIRK2(_Implicit):
 
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 4
+    _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
 
 
 @final
@@ -202,19 +209,26 @@ class Variational(Integrator):
         _at_least_one(self.iterations, "iterations of Variational")
 
     @property
+    def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
+        return tuple(((1.0 + _quadrature(self)[0]) / 2.0).tolist())
+
+    @property
     def _scheme(self) -> Any:
         return _variational_scheme(self)
+
+
+def _quadrature(integrator: Variational) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Points and weights on [-1, 1]."""
+    s = integrator.order // 2
+    return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else _lobatto(s + 1)
 
 
 @lru_cache(maxsize=64)
 def _variational_scheme(integrator: Variational) -> _core.VariationalScheme:
     """Control points, quadrature, and the Lagrange polynomials of the one at the points of the other."""
     s = integrator.order // 2
-    nodes, weights = _lobatto(s + 1)
-    if integrator.rule in ("gauss", "midpoint"):
-        points, weights = np.polynomial.legendre.leggauss(s)
-    else:
-        points = nodes
+    nodes, _ = _lobatto(s + 1)
+    points, weights = _quadrature(integrator)
     phi = np.empty((len(points), s + 1))
     b = np.empty((len(points), s + 1))
     for k in range(s + 1):
