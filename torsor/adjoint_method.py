@@ -308,7 +308,9 @@ class StepDerivatives(NamedTuple):
     dv1_dprevious_v: FloatArray | None = None
 
 
-_SCHEMES: dict[Integrator, FloatArray] = {}  # of the integrators used last, for the core
+_NOW = 0.0  # the time if none is given
+_START = np.array(_NOW)
+_ALL, _ALL_BUT_PREVIOUS = {"wanted": 0xFFF}, {"wanted": 0xFF}
 
 
 def step_derivatives(
@@ -319,7 +321,7 @@ def step_derivatives(
     u: ArrayLike | None = None,
     *,
     forces: Sequence[Force] = (),
-    t: float = 0.0,
+    t: float = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: int = 1,
 ) -> StepDerivatives:
@@ -338,25 +340,22 @@ def step_derivatives(
         if previous is not None:
             raise TypeError("previous is for BDF2, which has two steps; Variational has one")
         return _variational_step(model, integrator, q, v, u, forces, t, threads)
-    scheme = _SCHEMES.get(integrator)
-    if scheme is None:
-        if len(_SCHEMES) > 100:
-            _SCHEMES.clear()
-        scheme = _SCHEMES[integrator] = np.array(integrator._scheme, dtype=np.float64)
     before: tuple[Any, Any] = (None, None)
     if previous is not None:
         if not isinstance(integrator, BDF2):
             raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
         before = previous
-    options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
+    options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
     parameters = None
     if forces:
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
-        options["forces"], parameters = scene.core, scene.parameters
+        options, parameters = {**options, "forces": scene.core}, scene.parameters
+    time = _START if t is _NOW else np.array(t, dtype=np.float64)
     try:
-        time = np.array(t, dtype=np.float64)
-        return _core.step_derivatives(model, q, v, u, time, scheme, parameters, *before, options, None, threads)
+        return _core.step_derivatives(
+            model, q, v, u, time, integrator._numbers, parameters, *before, options, None, threads
+        )
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise

@@ -7,7 +7,7 @@ being the integrator's formula; docs/derivations/implicit_steps.md has it for al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -40,6 +40,11 @@ class Integrator:
     def _scheme(self) -> tuple[int, float, float, int, int]:
         """(method, h, tolerance, iterations, substeps), for the core."""
         return (self._method, self.h, 1e-10, 1, 1)
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.float64]:
+        """The scheme as an array."""
+        return np.array(self._scheme, dtype=np.float64)
 
 
 def _positive(value: object, name: str, what: str) -> None:
