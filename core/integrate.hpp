@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "batch.hpp"
+#include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
 #include "newton_matrix.hpp"
 
@@ -344,6 +345,15 @@ inline Evaluation evaluate_stage(Worker& w, const Stage& stage, double t) {
   return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
 }
 
+// The residual alone, without forces: by a recursion that is faster than that of derivatives.
+inline void evaluate_bare(Worker& w, const Stage& stage) {
+  const Model& m = w.scene.m;
+  Nodes& nodes = w.nodes;
+  w.arena.reset();
+  inverse_dynamics<double>(m, w.arena, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), nullptr, w.r);
+  for (int k = 0; k < m.nv; ++k) w.r[k] -= w.u[k];
+}
+
 // Puts the node `stage.to` where accelerations `guess` lead or, if that is null, where the step begins, and returns the size of
 // the correction there.
 inline double begin_stage(Worker& w, const Stage& stage, double t, const double* guess) {
@@ -367,6 +377,7 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
+  const bool bare = w.scene.forces == nullptr;
   while (true) {
     w.error = norm;
     w.allowed = allowance(w, scheme, stage);
@@ -381,11 +392,14 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
     std::copy_n(w.r, nv, w.before);
     std::copy_n(nodes.q(stage.to), m.nq, w.q);
     double after = 0.0, length = 1.0, missing = -1.0;
-    Evaluation e;
+    Evaluation e{};
     for (;; length *= 0.5) {
       if (length < 0.5 || left-- <= 0) return false;
       if (!move(length, w.delta)) continue;
-      e = evaluate_stage(w, stage, t);
+      if (bare)
+        evaluate_bare(w, stage);
+      else
+        e = evaluate_stage(w, stage, t);
       for (int k = 0; k < nv; ++k) w.correction[k] = -w.r[k];
       w.H.solve(w.correction);
       after = stage.c * largest(nv, w.correction);
@@ -403,7 +417,7 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
       return move(1.0, w.correction);
     }
     if (length < 1.0 || rate > 0.02) {
-      norm = correct(w, stage, e);
+      norm = correct(w, stage, bare ? evaluate_stage(w, stage, t) : e);
     } else {
       std::copy_n(w.correction, nv, w.delta);
       norm = after;
