@@ -429,10 +429,15 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
 inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
-  for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
   w.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r, a);
+  if (w.scene.forces == nullptr) {
+    w.arena.reset();
+    hybrid_dynamics<double>(m, w.arena, nodes.q(node), nodes.v(node), nullptr, nullptr, a, w.u);
+  } else {
+    evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
+    for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
+    solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r, a);
+  }
   return w.arena.singular_joint < 0;
 }
 
