@@ -305,10 +305,8 @@ def simulation(plan: Plan) -> Iterator[Line]:
             text = f"ts.simulate(model, Q, V, steps=count, integrator={integrator}, threads={threads})"
             return Call(text, dict(names))
 
-        theirs = rollout_call(pair, many, count)
-        ends = ts.simulate(model, many.q, many.v, steps=count, integrator=ts.SymplecticEuler(h)).q[:, -1]
-        check_rollouts(pair, theirs, ends, h)
-        calls = {"bdf1": batch("bdf1"), "euler": batch("euler"), "theirs": theirs}
+        check_rollouts(pair, many, h, count)
+        calls = {"bdf1": batch("bdf1"), "euler": batch("euler"), "theirs": rollout_call(pair, many, count)}
         t = measure(calls, plan.effort, plan.rollouts * count)
         yield faster(robot.name, "step of rollouts, BDF1 : MuJoCo's Euler", t["bdf1"], t["theirs"])
         yield faster(robot.name, "step of rollouts, Euler : MuJoCo's Euler", t["euler"], t["theirs"])
@@ -318,21 +316,23 @@ def simulation(plan: Plan) -> Iterator[Line]:
             yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
 
     progress("simulation: chains")
-    calls, solve = {}, "np.linalg.solve(matrix, vector)"
-    for n in plan.simulated:
-        model, q = ts.models.chain(n), np.zeros(n)
-        q[0] = 1.0  # let go from there
-        names |= {"model": model, "q": q, "v": np.zeros(n)}
-        calls[str(n)] = Call("ts.simulate(model, q, v, steps=steps, integrator=bdf1)", names.copy())
-    t = measure(calls, plan.effort, plan.steps)
-    per_link = {str(n): t[str(n)] / n for n in plan.simulated}
-    most, least = max(per_link.values()), min(per_link.values())
-    yield Line("chains", "BDF1, per link", most, least, most / least, 2.0, False, detail=per_link)
     rng = np.random.default_rng(0)
-    for n in plan.simulated:
-        matrix, vector = n * np.eye(n) + rng.standard_normal((n, n)), rng.standard_normal(n)
-        dense = measure({"dense": Call(solve, {"np": np, "matrix": matrix, "vector": vector})}, plan.effort)["dense"]
-        yield within(f"chain {n}", "BDF1 step : one dense LU of its size (NumPy)", t[str(n)], dense)
+    angles = 0.1 * rng.standard_normal(max(plan.simulated))  # let go from there
+    for step, target in ((h / 10, 2.0), (h, None)):
+        calls = {}
+        for n in plan.simulated:
+            names |= {"model": ts.models.chain(n), "q": angles[:n], "v": np.zeros(n), "integrator": ts.BDF1(step)}
+            calls[str(n)] = Call("ts.simulate(model, q, v, steps=steps, integrator=integrator)", names.copy())
+        t = measure(calls, plan.effort, plan.steps)
+        per_link = {str(n): t[str(n)] / n for n in plan.simulated}
+        most, least = max(per_link.values()), min(per_link.values())
+        what = f"step of BDF1 per link, h = {step:g}, {plan.simulated[0]} to {plan.simulated[-1]} links"
+        yield Line("chains", what, most, least, most / least, target, False, detail=per_link)
+        for n in plan.simulated:
+            names |= {"matrix": n * np.eye(n) + rng.standard_normal((n, n)), "vector": rng.standard_normal(n), "np": np}
+            dense = measure({"dense": Call("np.linalg.solve(matrix, vector)", names.copy())}, plan.effort)["dense"]
+            what = f"step, h = {step:g} : one dense LU of its size (NumPy)"
+            yield within(f"chain {n}", what, t[str(n)], dense)
 
 
 def importing(plan: Plan) -> Iterator[Line]:

@@ -333,7 +333,8 @@ inline bool factor_over_tree(Worker& w, const Stage& stage, const Evaluation& e)
   const Scene& scene = w.scene;
   if (!scene.local) return false;
   TreeSystem& H = w.H.tree(scene.places);
-  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.places, H);
+  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.forces != nullptr, scene.places,
+               H);
   if (scene.forces != nullptr)
     add_forces(scene.m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, scene.places, H);
   return w.H.factor_tree();
@@ -409,6 +410,7 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
   const bool bare = w.scene.forces == nullptr;
+  double missing = -1.0;  // acceleration at the last point, if known
   while (true) {
     w.error = norm;
     w.allowed = allowance(w, scheme, stage);
@@ -422,7 +424,7 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
     if (norm <= 1e-3 * w.allowed) return move(1.0, w.delta);
     std::copy_n(w.r, nv, w.before);
     std::copy_n(nodes.q(stage.to), m.nq, w.q);
-    double after = 0.0, length = 1.0, missing = -1.0;
+    double after = 0.0, length = 1.0, now = -1.0;
     Evaluation e{};
     for (;; length *= 0.5) {
       if (length < 0.5 || left-- <= 0) return false;
@@ -438,8 +440,11 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
       if (after <= less * norm) break;
       if (length == 1.0 && norm <= w.allowed) return true;  // rounding is all that is left
       if (missing < 0.0) missing = missing_acceleration(w, w.q, w.before);
-      if (missing_acceleration(w, nodes.q(stage.to), w.r) < less * less * missing) break;
+      now = missing_acceleration(w, nodes.q(stage.to), w.r);
+      if (now < less * less * missing) break;
+      now = -1.0;
     }
+    missing = now;
     // What remains after this correction too is its share of itself.
     const double rate = after / norm;
     w.error = after;
