@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import torsor as ts
-from torsor.testing import example_forces, random_inertia, random_pose
+from torsor.testing import check_force, example_forces, random_inertia, random_pose
 
 TIGHT = {"tolerance": 1e-13}
 INTEGRATORS = (
@@ -347,6 +347,89 @@ def test_every_bounds_memory():
     controls = 2000 * model.nv * 8  # whose gradient is there in any case
     assert kept[1] < 0.1 * kept[0]
     assert most[1] - controls < 0.1 * (most[0] - controls)
+
+
+class Wind(ts.CustomForce):
+    """Drag of the centre of mass, p[0] |c|^2 times its velocity, and a pull to the origin: all by hand, for complex
+    numbers too."""
+
+    complex_derivatives = True
+
+    def __init__(self, model, p=(2.0, 0.7)):
+        self.model, self.p = model, p
+
+    def parts(self, q, v):
+        c, J = ts.center_of_mass(self.model, q), ts.center_of_mass_jacobian(self.model, q)
+        return c, J, J @ v
+
+    def value(self, q, v, t, p):
+        c, J, velocity = self.parts(q, v)
+        return -J.T @ (p[0] * (c @ c) * velocity + p[1] * c)
+
+    def derivatives(self, q, v, t, p):
+        c, J, velocity = self.parts(q, v)
+        H = np.stack([self.along(q, e) for e in np.eye(v.size)], axis=-1)  # dJ/dq
+        force = p[0] * (c @ c) * velocity + p[1] * c
+        dforce = p[0] * (2 * np.outer(velocity, c @ J) + (c @ c) * np.einsum("ijk,j->ik", H, v)) + p[1] * J
+        return -np.einsum("ijk,i->jk", H, force) - J.T @ dforce, -p[0] * (c @ c) * J.T @ J
+
+    def along(self, q, e):
+        """The derivative of J along e, to the eighth order."""
+        weights = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
+        out = 0.0
+        for k, weight in weights:
+            ahead, behind = (
+                ts.center_of_mass_jacobian(self.model, self.model.plus(q, s * k * 3e-3 * e)) for s in (1, -1)
+            )
+            out = out + weight * (ahead - behind) / 3e-3
+        return out
+
+    def gradient(self, q, v, t, p, w):
+        c, J, velocity = self.parts(q, v)
+        return -np.array([(c @ c) * (w @ J.T @ velocity), w @ J.T @ c])
+
+
+def test_linearly_implicit_euler_with_a_force_of_the_users_own():
+    model, q, v, rng = scene([ts.Spherical(), ts.Revolute((0, 1, 0.3)), ts.Free()])
+    # Differences within the force leave 1e-11 or so.
+    check_force(Wind(model), model, 0, tolerance=1e-9)
+    integrator, steps = ts.LinearlyImplicitEuler(0.02), 4
+
+    def run(q=q, v=v, p=(2.0, 0.7), controls=None):
+        return ts.simulate(model, q, v, steps=steps, integrator=integrator, forces=[Wind(model, p)], controls=controls)
+
+    base = run()
+    wq, wv = rng.standard_normal((2, steps + 1, model.nv))
+    loss = weighted(model, base, wq, wv)
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    close(g.q0, differences(lambda x: loss(run(q=model.plus(q, x))), np.zeros(model.nv)))
+    close(g.v0, differences(lambda x: loss(run(v=x)), v))
+    close(g.forces[0]["p"], differences(lambda x: loss(run(p=x)), np.array([2.0, 0.7])))
+    u = rng.standard_normal((steps, model.nv))
+    controls = differences(lambda x: loss(run(controls=np.concatenate([x[None], 0 * u[1:]]))), 0 * u[0], 1e-2)
+    close(g.controls[0], controls)
+    d = ts.step_derivatives(model, integrator, q, v, forces=[Wind(model)])
+    np.testing.assert_allclose(d.v1, base.v[1], rtol=1e-13)
+
+    class Plain(Wind):
+        complex_derivatives = False
+
+    other = ts.simulate(model, q, v, steps=1, integrator=integrator, forces=[Plain(model)])
+    with pytest.raises(TypeError, match="its derivatives need second ones of Plain; write its methods"):
+        ts.adjoint(other)
+    with pytest.raises(TypeError, match="or use BDF1"):
+        ts.step_derivatives(model, integrator, q, v, forces=[Plain(model)])
+
+
+def test_second_derivatives_of_a_force_are_checked():
+    class Blind(Wind):
+        def derivatives(self, q, v, t, p):
+            K, D = super().derivatives(q, v, t, p)
+            return K.real, D.real
+
+    model, *_ = scene([ts.Revolute((0, 1, 0.3)), ts.Revolute((1, 0, 0))])
+    with pytest.raises(AssertionError, match="second derivative is off by"):
+        check_force(Blind(model), model, 0, tolerance=1e-9)
 
 
 def test_steps_that_cannot_be_repeated_are_told():

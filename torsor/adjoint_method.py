@@ -77,11 +77,14 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
 
 
 def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
-    if isinstance(integrator, LinearlyImplicitEuler) and any(isinstance(f, CustomForce) for f in forces):
-        raise TypeError(
-            "LinearlyImplicitEuler has no derivatives with a CustomForce, whose second derivatives they would need; "
-            "use BDF1"
-        )
+    if isinstance(integrator, LinearlyImplicitEuler):
+        for force in forces:
+            if isinstance(force, CustomForce) and not force.complex_derivatives:
+                raise TypeError(
+                    "LinearlyImplicitEuler has stiffness and damping in its steps, so its derivatives need second ones "
+                    f"of {type(force).__name__}; write its methods for complex arrays and say so by "
+                    "complex_derivatives = True in the class, or use BDF1"
+                )
 
 
 def adjoint(
