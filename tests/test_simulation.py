@@ -142,7 +142,8 @@ def test_convergence_error_in_a_batch_names_the_trajectory():
     u = np.zeros((3, 4, model.nv))
     u[1, 2] = 1e12
     integrator = ts.BDF1(1e-2, iterations=5, substeps=1)
-    with pytest.raises(ts.ConvergenceError, match="in trajectory 1 of the batch") as caught:
+    message = r"within 5 iterations with the step h = 0.01: correction of v"
+    with pytest.raises(ts.ConvergenceError, match=f"in trajectory 1 of the batch {message}") as caught:
         ts.simulate(model, q, v, steps=4, integrator=integrator, controls=u)
     assert caught.value.index == 1
     run = caught.value.trajectory
