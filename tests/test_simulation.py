@@ -448,6 +448,9 @@ def test_nothing_to_move_and_nothing_to_do(kind):
     model, _, _ = vectors()
     none = ts.simulate(model, np.zeros((0, model.nq)), steps=3, integrator=kind(0.1))
     assert none.q.shape == (0, 4, model.nq)
+    spring = {"forces": [ts.JointSpring(None, 1.0)], "parameters": [{"stiffness": np.zeros(0)}]}
+    none = ts.simulate([model], np.zeros((0, model.nq)), steps=3, integrator=kind(0.1), **spring)
+    assert none.q.shape == (0, 4, model.nq) and none.energies.forces.shape == (0, 4, 1)
     if kind is not ts.Adaptive:
         assert ts.adjoint(none).inertia.shape == (0, model.nbodies, 10)
 

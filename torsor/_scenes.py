@@ -146,7 +146,7 @@ class Scenes:
     @cached_property
     def flat(self) -> FloatArray:
         """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
-        if len(self.models) == 1 and not any(self.parameters):
+        if self.batch == 0 or (len(self.models) == 1 and not any(self.parameters)):
             return self.scene.parameters[None]
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
