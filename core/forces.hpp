@@ -101,7 +101,10 @@ void subtract_wrenches(const Model& m, DerivativeBody<S>* bodies, const ForceSum
 template <class S>
 void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
                       double t, const S* p, S* Aq, S* Av, int stride) {
-  for (const JointLaw& law : set.joints) linearise_joint(JointForce<S>(m, law, q, v, p), Aq, Av, stride);
+  for (const JointLaw& law : set.joints) {
+    const int own = m.bodies[law.body].iv * (stride + 1);
+    linearise_joint(JointForce<S>(m, law, q, v, p), Aq + own, Av + own, stride);
+  }
   // Over the velocities k that move body i, tips first.
   const auto for_each_velocity = [&](int i, auto&& f) {
     for (; i >= 0; i = m.links[i].parent)

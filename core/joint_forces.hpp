@@ -93,11 +93,9 @@ void joint_torque(const JointForce<S>& f, S* tau) {
   if (f.body.kind == Kind::free) write3(read3(tau + 3) - transposed(f.axes(), f.shift()), tau + 3);
 }
 
-// Adds what the torque changes by to K = dtau/dq and D = dtau/dv, times -1: Aq -= K, Av -= D.
+// Adds what the torque changes by to the joint's own blocks of K = dtau/dq and D = dtau/dv, times -1: Aq -= K, Av -= D.
 template <class S>
 void linearise_joint(const JointForce<S>& f, S* Aq, S* Av, int stride) {
-  Aq += f.body.iv * (stride + 1);
-  Av += f.body.iv * (stride + 1);
   for (int k = 0; k < f.body.nv; ++k) {
     if (f.law.kind == JointLaw::limits) {
       if (f.violated(k) == 0) continue;

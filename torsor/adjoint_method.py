@@ -17,7 +17,7 @@ from torsor._check import as_array, record_of
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
+from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.losses import Loss
 from torsor.model import Model
 from torsor.simulation import Run, Trajectory, repeat
@@ -130,12 +130,12 @@ def adjoint(
     if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
         raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
     batch, nv, nbodies = prod(shape), model.nv, model.nbodies
-    rows = 2 if trajectory.controls is not None and trajectory.controls.ndim - len(shape) == 3 else 1
+    _, rows = trajectory._flat_controls()
     gq, gv = _cotangents(trajectory, "dloss_dq", dloss_dq), _cotangents(trajectory, "dloss_dv", dloss_dv)
     gu = np.zeros((batch, steps, rows, nv))
     if dloss_du is not None:
         given = as_array("dloss_du", dloss_du)
-        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, 2, nv)
+        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
         gu[:] = given.reshape(gu.shape)
@@ -285,7 +285,8 @@ class _Window:
         n = len(chosen)
         run.previous = {} if previous is None else {i: (previous[0][i], previous[1][i]) for i in chosen}
         given = (None, None) if node is None else (node[0][chosen], node[1][chosen])
-        track, row = _core.adjoint(
+        adjoint = _core.adjoint_variational if isinstance(trajectory.integrator, Variational) else _core.adjoint
+        track, row = adjoint(
             run.scenes.arguments(charts, chosen), trajectory.integrator._scheme, float(trajectory.t[0]),
             run.tracks(chosen), np.full(n, first, np.int64), np.full(n, last, np.int64),
             {**self.out, "previous_q": given[0], "previous_v": given[1]}, self.threads,
@@ -356,6 +357,10 @@ def step_derivatives(
     """
     if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
+    if isinstance(integrator, Variational):
+        if previous is not None:
+            raise TypeError("previous is for BDF2, which has two steps; Variational has one")
+        return _variational_step(model, integrator, q, v, u, forces, t, threads)
     scheme = _SCHEMES.get(integrator)
     if scheme is None:
         if len(_SCHEMES) > 100:
@@ -385,3 +390,23 @@ def step_derivatives(
     raise ConvergenceError(
         f"a step of {integrator!r} could not be taken: its equations have no solution near the state; try a smaller h"
     )
+
+
+def _variational_step(
+    model: Model,
+    integrator: Variational,
+    q: ArrayLike,
+    v: ArrayLike,
+    u: ArrayLike | None,
+    forces: Sequence[Force],
+    t: float,
+    threads: int,
+) -> StepDerivatives:
+    from torsor.variational import _options, taking_step
+
+    options, parameters = _options(model, integrator, forces)
+    time = np.array(t, dtype=np.float64)
+    with taking_step(integrator):
+        return StepDerivatives(
+            *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
+        )

@@ -20,9 +20,15 @@ from torsor import _charts, _core, integrators
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
 from torsor._scenes import Scenes, Span, batch_shapes, read_models, read_parameters
-from torsor.dynamics import forward_dynamics, kinetic_energy, potential_energy
+from torsor.dynamics import (
+    forward_dynamics,
+    generalized_momenta,
+    kinetic_energy,
+    mass_matrix_solve,
+    potential_energy,
+)
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import BDF2, Adaptive, Integrator
+from torsor.integrators import BDF2, Adaptive, Integrator, Variational
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     Control = ArrayLike | Callable[[float], ArrayLike] | None
 
-_ALPHA = (2.0 - np.sqrt(2.0)) / 2.0
 _FINISHED, _CHART, _FAILED, _SINGULAR = range(4)  # as in core/integrate.hpp
 
 
@@ -55,9 +60,9 @@ class Trajectory:
     q : (..., rows, nq)
     v, a : (..., rows, nv)
         a is that of the integrator's formula; in the first row of an implicit one, that of forward dynamics.
-    controls : (..., steps, nv), (..., steps, 2, nv) or None
-        Torques of each step. Two rows for a function of time with an integrator of two stages: at (1 - sqrt(1/2)) h and
-        at the end of the step.
+    controls : (..., steps, nv), (..., steps, stages, nv) or None
+        Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
+        (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
     substeps : (..., steps)
         Into how many parts each step was divided.
     switches : tuple of ChartSwitch
@@ -130,6 +135,17 @@ class Trajectory:
         """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., steps + 1)."""
         parts = self._scenes.parts
         return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """Momenta M(q) v, (..., rows, nv): what a `Variational` integrator goes by."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        p = np.empty_like(v)
+        for s in self._spans():
+            at = (s.tracks, s.rows)
+            p[at] = generalized_momenta(s.model, q[at], v[at])
+        return p.reshape(self.v.shape)
 
     def segments(self) -> list[tuple[int, int, int, Model]]:
         """Parts with one set of coordinates: (trajectory, first row, last row, model in these coordinates)."""
@@ -281,8 +297,7 @@ def _sample_controls(
     if controls is None:
         return None, 1
     if callable(controls):
-        h, method = integrator.h, integrator._method
-        shifts = [0.0] if method < 2 else [h] if method == 2 else [_ALPHA * h, h]
+        shifts = [integrator.h * fraction for fraction in integrator._fractions]
         samples = []
         for row in t[:-1]:
             for shift in shifts:
@@ -369,6 +384,7 @@ def simulate(
     q0: ArrayLike,
     v0: ArrayLike | None = None,
     *,
+    p0: ArrayLike | None = None,
     T: float | None = None,
     steps: int | None = None,
     integrator: Integrator,
@@ -391,10 +407,13 @@ def simulate(
     q0 : (..., nq)
     v0 : (..., nv), optional
         At rest if left out.
+    p0 : (..., nv), optional
+        Momenta M(q0) v0, in place of v0.
     T, steps : float or int
         Duration or number of steps, one of them.
     integrator : Integrator
-        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `SymplecticEuler(h)`, `LinearlyImplicitEuler(h)`, or `Adaptive(h)`.
+        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `Variational(h, order)`, `SymplecticEuler(h)`, `LinearlyImplicitEuler(h)`, or
+        `Adaptive(h)`.
     forces : sequence of forces
         In addition to gravity, which is the model's.
     controls : (nv,), (..., steps, nv) or function of time
@@ -435,7 +454,9 @@ def simulate(
     count = _count_steps(T, steps, integrator.h)
     every = _count_every(every, count, integrator)
     q = _state(first, "q0", q0, nq)
-    v = _state(first, "v0", np.zeros(nv) if v0 is None else v0, nv)
+    if v0 is not None and p0 is not None:
+        raise TypeError("simulate takes either v0, the velocities, or p0, the momenta: got both")
+    v = _state(first, "v0", np.zeros(nv) if v0 is None else v0, nv) if p0 is None else _state(first, "p0", p0, nv)
     t = np.asarray(t0 + integrator.h * np.arange(count + 1), dtype=np.float64)
     u, rows = _sample_controls(first, integrator, controls, t, count)
     forces = require_forces(forces)
@@ -445,7 +466,9 @@ def simulate(
     try:
         shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], several, () if u is None else u.shape[:-3], *leads)
     except ValueError:
-        given = f"q0 {q.shape}, v0 {v.shape}" + ("" if u is None else f", controls {u.shape[:-3] + (count, nv)}")
+        given = f"q0 {q.shape}, {'v0' if p0 is None else 'p0'} {v.shape}" + (
+            "" if u is None else f", controls {u.shape[:-3] + (count, nv)}"
+        )
         given += "".join(f", parameters {x}" for x in leads if x) + (f", models {several}" if several else "")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
@@ -453,6 +476,11 @@ def simulate(
     if not np.isfinite(q).all():
         raise ValueError("q0 has a quaternion of length 0")
     v = np.broadcast_to(v, (*shape, nv)).reshape(n, nv)
+    if p0 is not None:
+        of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
+        momenta, v = v, np.empty((n, nv))
+        for k, one in enumerate(models):
+            v[of == k] = mass_matrix_solve(one, q[of == k], momenta[of == k])
     if u is not None:
         shared = prod(u.shape[:-3]) == 1
         u = np.ascontiguousarray(np.broadcast_to(u, (*(() if shared else shape), *u.shape[-3:])))
@@ -603,7 +631,8 @@ def _step_through(
             outcome, reached = np.zeros(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
             error = np.zeros((len(chosen), 2))
             limits = [(p.iq, p.limit(chart)) for p, chart in zip(scenes.parts, group, strict=True)]
-            _core.simulate(
+            step_through = _core.simulate_variational if isinstance(integrator, Variational) else _core.simulate
+            step_through(
                 scenes.arguments(group, chosen), integrator._scheme, t0, run.tracks(chosen), row[chosen], end, limits,
                 outcome, reached, error, threads,
             )  # fmt: skip
@@ -631,6 +660,11 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
         return (
             f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
             "step; try a smaller h, or an implicit integrator"
+        )
+    if isinstance(integrator, Variational):
+        return (
+            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: correction of v "
+            f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h or softer forces"
         )
     _, h, _, iterations, substeps = integrator._scheme
     divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
