@@ -332,6 +332,22 @@ def test_adjoint_with_every_through_switches(kind, every):
     equal(ts.adjoint(some, loss), ts.adjoint(full, other))
 
 
+def test_adjoint_of_a_variational_integrator_with_every():
+    """Gradients go by momenta within the steps and by velocities at the rows, so rounding differs."""
+    model, q, v, rng = scene(JOINTS)
+    forces = [ts.PointSpring("b3", (0, 0, 1), "b4", (1, 0, 0), 5.0, 1.0), ts.JointDamping(None, 0.2)]
+    given = {"steps": 12, "integrator": ts.Variational(0.01), "forces": forces}
+    given["parameters"] = [{"stiffness": np.array([1.0, 20.0])}, None]
+    full, some = ts.simulate(model, q, v, **given), ts.simulate(model, q, v, every=4, **given)
+    w = np.zeros((2, 13, model.nv))
+    w[:, ::4] = rng.standard_normal((2, 4, model.nv))
+    g = ts.adjoint(full, dloss_dq=w, dloss_dv=w)
+    h = ts.adjoint(some, dloss_dq=w[:, ::4], dloss_dv=w[:, ::4])
+    for name in ("q0", "v0", "controls", "inertia", "placement", "gravity"):
+        close(getattr(h, name), getattr(g, name), 1e-11)
+    close(h.forces[0]["stiffness"], g.forces[0]["stiffness"], 1e-11)
+
+
 def test_every_bounds_memory():
     """What is kept, and what adjoint takes beyond it, are a tenth of what they are with all rows, or less."""
     model, q, v, _ = scene(JOINTS)

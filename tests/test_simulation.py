@@ -271,7 +271,7 @@ def variants(model, count, seed=0):
     return out
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_parameters(kind):
     """States (2, 1) with parameters (3,): each trajectory is to the last bit that of forces with these parameters."""
     model, q, v = quaternions()
@@ -311,7 +311,7 @@ def test_batches_of_parameters(kind):
                 np.testing.assert_array_equal(a[i, j], b)
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_models(kind):
     """Models (3,) with initial velocities (2, 1): each trajectory is to the last bit that of its model."""
     model, q, v = quaternions()
@@ -368,7 +368,7 @@ def test_every_keeps_some_of_the_rows(every):
     ]
 
 
-@pytest.mark.parametrize("kind", INTEGRATORS)
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational])
 def test_every_with_controls_of_time_and_a_callback(kind):
     model, q, v = quaternions()
     seen = []
