@@ -77,11 +77,14 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
 
 
 def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
-    if isinstance(integrator, LinearlyImplicitEuler) and any(isinstance(f, CustomForce) for f in forces):
-        raise TypeError(
-            "LinearlyImplicitEuler has no derivatives with a CustomForce, whose second derivatives they would need; "
-            "use BDF1"
-        )
+    if isinstance(integrator, LinearlyImplicitEuler):
+        for force in forces:
+            if isinstance(force, CustomForce) and not force.complex_derivatives:
+                raise TypeError(
+                    "LinearlyImplicitEuler has stiffness and damping in its steps, so its derivatives need second ones "
+                    f"of {type(force).__name__}; write its methods for complex arrays and say so by "
+                    "complex_derivatives = True in the class, or use BDF1"
+                )
 
 
 def adjoint(
@@ -158,11 +161,25 @@ def adjoint(
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
     of_forces = sums["forces"]
-    return AdjointGradient(
+    gradient = AdjointGradient(
         shaped(gq[:, 0]), shaped(gv[:, 0]), shaped(gu[:, :, 0] if rows == 1 else gu),
         shaped(sums["inertia"]), shaped(sums["placement"]), shaped(sums["gravity"]),
         None if of_forces is None else scenes.scene.unflatten(shaped(of_forces)),
     )  # fmt: skip
+    if loss is not None and parameters:
+        _add_direct(gradient, loss)
+    return gradient
+
+
+def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
+    """Adds what a loss depends on by itself."""
+    sums = (gradient.inertia, gradient.placement, gradient.gravity)
+    for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
+        if total is not None and part is not None:
+            total += part
+    for totals, parts in zip(gradient.forces or (), loss.dforces or (), strict=False):
+        for name, value in parts.items():
+            totals[name] += value
 
 
 def _whole(trajectory: Trajectory) -> Run:
@@ -308,6 +325,12 @@ class StepDerivatives(NamedTuple):
     dv1_dprevious_v: FloatArray | None = None
 
 
+def _require_finite(**given: ArrayLike | None) -> None:
+    for name, value in given.items():
+        if value is not None and not np.isfinite(as_array(name, value)).all():
+            raise ValueError(f"{name} is not finite: got {np.asarray(value).tolist()}")
+
+
 _SCHEMES: dict[Integrator, FloatArray] = {}  # of the integrators used last, for the core
 
 
@@ -347,7 +370,10 @@ def step_derivatives(
     if previous is not None:
         if not isinstance(integrator, BDF2):
             raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-        before = previous
+        if not isinstance(previous, (tuple, list)) or len(previous) != 2:
+            raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
+        before = (previous[0], previous[1])
+        _require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
     options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
     parameters = None
     if forces:
@@ -360,9 +386,9 @@ def step_derivatives(
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise
+    _require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
     raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near "
-        "it; try a smaller h"
+        f"a step of {integrator!r} could not be taken: its equations have no solution near the state; try a smaller h"
     )
 
 
