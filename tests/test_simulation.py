@@ -385,11 +385,17 @@ def test_h_must_be_positive(h):
         ({"tolerance": 0}, "tolerance of SDIRK2 is 0, expected a positive number"),
         ({"iterations": 0}, "iterations of SDIRK2 is 0, expected an integer of at least 1"),
         ({"substeps": 2.5}, r"substeps of SDIRK2 is 2.5, expected an integer"),
+        ({"substeps": 10**12}, "substeps of SDIRK2 is 10+, expected an integer of at least 1, 1000000 at most"),
     ],
 )
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         ts.SDIRK2(0.01, **options)
+
+
+def test_methods_of_scipy_are_named():
+    with pytest.raises(ValueError, match="method of Adaptive is 'RK4', expected one of SciPy's: RK23, RK45"):
+        ts.Adaptive(0.01, method="RK4")
 
 
 @pytest.mark.parametrize(

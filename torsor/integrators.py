@@ -11,6 +11,9 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import ClassVar, final
 
+_MOST = 1_000_000  # iterations, and parts of a step
+_SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
+
 
 @dataclass(frozen=True)
 class Integrator:
@@ -47,8 +50,8 @@ class _Implicit(Integrator):
         _positive(self.tolerance, f"tolerance of {name}", "the error that Newton's method may leave")
         for field in ("iterations", "substeps"):
             value = getattr(self, field)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{field} of {name} is {value!r}, expected an integer of at least 1")
+            if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= _MOST:
+                raise ValueError(f"{field} of {name} is {value!r}, expected an integer of at least 1, {_MOST} at most")
 
     @property
     def _scheme(self) -> tuple[int, float, float, int, int]:
@@ -140,5 +143,7 @@ class Adaptive(Integrator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.method not in _SCIPY:
+            raise ValueError(f"method of Adaptive is {self.method!r}, expected one of SciPy's: {', '.join(_SCIPY)}")
         for field in ("rtol", "atol"):
             _positive(getattr(self, field), f"{field} of Adaptive", "the error that a step may make")

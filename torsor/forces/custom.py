@@ -11,7 +11,7 @@ import numpy as np
 
 from torsor import spatial
 from torsor._check import listed
-from torsor.forces.force import Force, number
+from torsor.forces.force import Force, number, require_names
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class CustomForce(Force):
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
         """A copy with another p."""
+        require_names(values)
         for name in values:
             if name != "p" or not self.parameters:
                 known = listed([*self.parameters]) or "none"
@@ -91,7 +92,10 @@ class CustomForce(Force):
         return self._checked("value", self.value(q, v, t, p), v.shape, v.dtype)
 
     def _derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[Array, Array]:
-        K, D = self.derivatives(q, v, t, p)
+        given = self.derivatives(q, v, t, p)
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)")
+        K, D = given
         shape = (v.size, v.size)
         return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
 
