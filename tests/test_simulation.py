@@ -417,6 +417,11 @@ def test_methods_of_scipy_are_named():
         ({"integrator": ts.BDF1}, TypeError, "integrator must be an Integrator"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model"),
         ({"t0": np.nan}, ValueError, "t0 is nan"),
+        ({"t0": None}, ValueError, "t0 is None, expected a time: a number"),
+        ({"t0": [0.0, 1.0]}, ValueError, r"t0 is \[0.0, 1.0\], expected a time: a number"),
+        ({"callback": 3}, TypeError, r"callback is 3, expected a function of \(row, t, q, v\)"),
+        ({"steps": 10**12}, ValueError, "steps is 1000000000000, expected at least 0, 1000000000 at most"),
+        ({"steps": None, "T": 1e300}, ValueError, r"T = 1e\+300 is 1e\+302 steps of h = 0.01, expected 1000000000 at"),
         ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"shapes do not fit together: q0 \(2, 4\)"),
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
@@ -428,6 +433,18 @@ def test_bad_input_is_told(change, error, message):
     arguments = {"model": model, "q0": q, "v0": v, "steps": 5, "integrator": ts.BDF1(0.01), **change}
     with pytest.raises(error, match=message):
         ts.simulate(**arguments)
+
+
+def test_trajectories_stay_as_they_were():
+    """What the caller does afterwards to the arrays that it gave reaches no trajectory, and so no gradient."""
+    model, q, v = vectors()
+    u = np.ones((4, model.nv))
+    run = ts.simulate(model, q, v, steps=4, integrator=ts.BDF1(0.01), controls=u)
+    before = ts.adjoint(run, dloss_dv=v).inertia
+    u[:] = q[:] = 100.0
+    np.testing.assert_array_equal(run.controls, 1.0)
+    np.testing.assert_array_equal(ts.adjoint(run, dloss_dv=v).inertia, before)
+    assert run == run and run != replace(run) and hash(run) is not None  # each is itself
 
 
 def test_zero_quaternion_is_told():

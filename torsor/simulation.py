@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
+from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Control = ArrayLike | Callable[[float], ArrayLike] | None
 
 _ALPHA = (2.0 - np.sqrt(2.0)) / 2.0
+_MOST_STEPS = 1_000_000_000
 _FINISHED, _CHART, _FAILED, _SINGULAR = range(4)  # as in core/integrate.hpp
 
 
@@ -44,7 +46,7 @@ class Energies(NamedTuple):
     total: FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """A simulated motion; `simulate` makes it.
 
@@ -203,8 +205,8 @@ def _count_steps(T: float | None, steps: int | None, h: float) -> int:
             count = index(steps)
         except TypeError:
             raise TypeError(f"steps is {steps!r}, expected an integer") from None
-        if count < 0:
-            raise ValueError(f"steps is {count}, expected at least 0")
+        if not 0 <= count <= _MOST_STEPS:
+            raise ValueError(f"steps is {count}, expected at least 0, {_MOST_STEPS} at most")
         return count
     try:
         exact = float(T) / h  # type: ignore[arg-type]
@@ -212,6 +214,10 @@ def _count_steps(T: float | None, steps: int | None, h: float) -> int:
         raise TypeError(f"T is {T!r}, expected a duration") from None
     if not np.isfinite(exact) or exact < 0:
         raise ValueError(f"T is {T!r}, expected a duration of at least 0")
+    if exact > _MOST_STEPS:
+        raise ValueError(
+            f"T = {T!r} is {exact:.3g} steps of h = {h!r}, expected {_MOST_STEPS} at most; choose a larger h"
+        )
     count = round(exact)
     if abs(exact - count) > 1e-6 * max(1.0, exact):
         raise ValueError(
@@ -264,7 +270,7 @@ def _sample_controls(
         array, shifts = array[..., None, :], [0.0]
     if not np.isfinite(array).all():
         raise ValueError("controls are not finite")
-    return np.ascontiguousarray(array), len(shifts)
+    return np.array(array, order="C"), len(shifts)  # a copy, which the caller's changes do not reach
 
 
 class _Run:
@@ -342,8 +348,10 @@ def simulate(
     require_model(model)
     if not isinstance(integrator, Integrator):
         raise TypeError(f"integrator must be an Integrator such as BDF2(h=1e-2), got {integrator!r}")
-    if not np.isfinite(t0):
-        raise ValueError(f"t0 is {t0!r}, expected a time")
+    if not isinstance(t0, Real) or not isfinite(t0):
+        raise ValueError(f"t0 is {t0!r}, expected a time: a number")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
     count = _count_steps(T, steps, integrator.h)
     q = _state(model, "q0", q0, model.nq)
     v = _state(model, "v0", np.zeros(model.nv) if v0 is None else v0, model.nv)
