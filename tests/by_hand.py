@@ -312,3 +312,27 @@ def implicit_steps(tree, forces, q, v, h, steps, method, u=None):
         qs.append(q1)
         vs.append(v1)
     return np.array(qs), np.array(vs)
+
+
+def explicit_steps(tree, forces, q, v, h, steps, method, u):
+    """SymplecticEuler or LinearlyImplicitEuler where rates are velocities: rows of q and v.
+
+    Sueda 2021, (2.86): the forces at the end of the step, linearised, with K and D by central differences.
+    """
+    qs, vs = [np.asarray(q, dtype=float)], [np.asarray(v, dtype=float)]
+    for k in range(steps):
+        q0, v0, t = qs[-1], vs[-1], k * h
+        M, bias, s = mass_and_bias(tree, q0, v0)
+        f = torques(s, forces, t) + u[k] - bias
+        K = D = np.zeros((tree.nv, tree.nv))
+        if method == "LinearlyImplicitEuler":
+
+            def tau(q, v, t=t):
+                return torques(State(tree, q, v), forces, t)
+
+            shifts = 1e-5 * np.eye(tree.nv)
+            K = np.stack([(tau(q0 + d, v0) - tau(q0 - d, v0)) / 2e-5 for d in shifts], axis=-1)
+            D = np.stack([(tau(q0, v0 + d) - tau(q0, v0 - d)) / 2e-5 for d in shifts], axis=-1)
+        vs.append(np.linalg.solve(M - h * D - h**2 * K, (M - h * D) @ v0 + h * f))
+        qs.append(q0 + h * vs[-1])
+    return np.array(qs), np.array(vs)

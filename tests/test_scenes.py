@@ -258,6 +258,19 @@ def test_implicit_steps(name, kind):
     np.testing.assert_allclose(run.v, v, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", INTEGRATORS[:2])
+@pytest.mark.parametrize("name", VECTORS)
+def test_explicit_steps(name, kind):
+    """K and D of the comparison are differences, right to 1e-10 of themselves; h K and h D stay below M here."""
+    s = SCENES[name]()
+    h = 1e-3
+    u = s.rng.standard_normal((5, s.model.nv))
+    q, v = by_hand.explicit_steps(s.tree, s.hand, s.q, s.v, h, 5, kind.__name__, u)
+    run = s.run(kind(h), 5, controls=u)
+    np.testing.assert_allclose(run.q, q, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(run.v, v, rtol=0, atol=1e-8 if kind is ts.LinearlyImplicitEuler else 1e-11)
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 def test_orders(name):
     s = SCENES[name]()
