@@ -252,14 +252,15 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
   const int nv = m.nv;
   std::vector<double> cotangents, lambda(nv), mu(nv), force(nv);
   for (row = last - 1; row >= first; --row) {
-    const double t = t0 + row * scheme.h;
+    const bool later = track.start + row > 0;
+    const double t = t0 + (track.start + row) * scheme.h;
     const auto load = [&](int node, int64_t at) {
       std::copy_n(track.q + at * m.nq, m.nq, nodes.q(node));
       std::copy_n(track.v + at * nv, nv, nodes.v(node));
       std::copy_n(track.a + at * nv, nv, nodes.a(node));
     };
     const Controls controls{track.u == nullptr ? nullptr : track.u + row * track.u_rows * nv, track.u_rows};
-    const bool replaced = row > 0 && row == first && track.previous_q != nullptr;
+    const bool replaced = later && row == first && track.previous_q != nullptr;
     load(1, row);
     if (replaced) {
       std::copy_n(track.previous_q, m.nq, nodes.q(0));
@@ -268,9 +269,9 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
       load(0, row - 1);
     }
     // The nodes between: a step of several stages is taken once more.
-    const int count = track.divisions[row], end = list_stages(scheme, count, row > 0, w.stages);
+    const int count = track.divisions[row], end = list_stages(scheme, count, later, w.stages);
     nodes.resize(end + 1);
-    if (w.stages.size() > 1 && take_step(w, scheme, count, row > 0, row > 0, t, controls) == 0) return false;
+    if (w.stages.size() > 1 && take_step(w, scheme, count, later, later, t, controls) == 0) return false;
     load(end, row + 1);
     cotangents.assign(std::size_t(2) * nv * (end + 1), 0.0);
     const auto q_of = [&](int node) { return cotangents.data() + 2 * nv * node; };
@@ -318,7 +319,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     }
     add_scaled(nv, 1.0, q_of(1), out.q + row * nv);
     add_scaled(nv, 1.0, v_of(1), out.v + row * nv);
-    if (row > 0) {
+    if (row > 0 || replaced) {
       add_scaled(nv, 1.0, q_of(0), replaced ? out.previous_q : out.q + (row - 1) * nv);
       add_scaled(nv, 1.0, v_of(0), replaced ? out.previous_v : out.v + (row - 1) * nv);
     }

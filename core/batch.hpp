@@ -22,6 +22,7 @@
 namespace torsor {
 
 struct ForceSet;
+struct VariationalScheme;
 
 struct Options {
   const unsigned char* prescribed = nullptr;        // by velocity
@@ -30,6 +31,7 @@ struct Options {
   const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
   std::vector<int> frames;                          // the user's bodies that are asked for
   const ForceSet* forces = nullptr;                 // of the scene
+  const VariationalScheme* variational = nullptr;   // of the step
 };
 
 struct Row {

@@ -68,24 +68,40 @@ class PythonForce final : public CustomForce {
     call(q, v, t, p, tau);
   }
   void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const override {
+    call(q, v, t, p, K, D);
+  }
+  void derivatives(const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
+                   Complex* D) const override {
+    call(q, v, t, p, K, D);
+  }
+  double energy(const double* q, double t, const double* p) const override { return call(q, t, p); }
+  Complex energy(const Complex* q, double t, const Complex* p) const override { return call(q, t, p); }
+  void gradient(const double* q, const double* v, double t, const double* p, const double* w,
+                double* g) const override {
+    call_gradient(q, v, t, p, w, g);
+  }
+  void gradient(const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
+                Complex* g) const override {
+    call_gradient(q, v, t, p, w, g);
+  }
+  nb::object force_;
+
+ private:
+  template <class T>
+  void call(const T* q, const T* v, double t, const T* p, T* K, T* D) const {
     nb::gil_scoped_acquire acquire;
     nb::tuple both =
         nb::cast<nb::tuple>(force_.attr("_derivatives")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)));
     read_array(both[0], nv_ * nv_, K);
     read_array(both[1], nv_ * nv_, D);
   }
-  double energy(const double* q, double t, const double* p) const override { return call(q, t, p); }
-  Complex energy(const Complex* q, double t, const Complex* p) const override { return call(q, t, p); }
-  void gradient(const double* q, const double* v, double t, const double* p, const double* w,
-                double* g) const override {
+  template <class T>
+  void call_gradient(const T* q, const T* v, double t, const T* p, const T* w, T* g) const {
     if (n_ == 0) return;
     nb::gil_scoped_acquire acquire;
     read_array(force_.attr("_gradient")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_), new_array(w, nv_)),
                n_, g);
   }
-  nb::object force_;
-
- private:
   template <class T>
   void call(const T* q, const T* v, double t, const T* p, T* tau) const {
     nb::gil_scoped_acquire acquire;

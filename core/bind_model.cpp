@@ -21,6 +21,7 @@ void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
 void bind_reverse(nb::module_& module);
 void bind_simulation(nb::module_& module);
+void bind_variational(nb::module_& module);
 void bind_tangents(nb::module_& module);
 
 namespace {
@@ -268,6 +269,8 @@ Options read_options(nb::handle value) {
       options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
     else if (name == "forces")
       options.forces = force_set(item);
+    else if (name == "variational")
+      options.variational = variational_scheme(item);
     else if (name == "wanted")
       options.wanted = nb::cast<unsigned>(item);
     else
@@ -327,5 +330,6 @@ NB_MODULE(_core, module) {
   bind_momentum(module);
   bind_reverse(module);
   bind_simulation(module);
+  bind_variational(module);
   bind_tangents(module);
 }

@@ -18,6 +18,20 @@ struct KineticEnergy {
   }
 };
 
+struct GeneralizedMomenta {
+  static constexpr int inputs = 2, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    in[1] = {"v", 1, {m.nv}};
+    out[0] = {"p", 1, {m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    generalized_momenta(m, arena, in[0], in[1], out[0]);
+  }
+};
+
 struct PotentialEnergy {
   static constexpr int inputs = 1, outputs = 1;
   static constexpr bool has_options = false;
@@ -88,6 +102,7 @@ struct Momentum {
 
 void bind_momentum(nb::module_& module) {
   def_kernel<KineticEnergy>(module, "kinetic_energy");
+  def_kernel<GeneralizedMomenta>(module, "generalized_momenta");
   def_kernel<PotentialEnergy>(module, "potential_energy");
   def_kernel<CenterOfMass>(module, "center_of_mass");
   def_kernel<CenterOfMassJacobian>(module, "center_of_mass_jacobian");

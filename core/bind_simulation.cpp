@@ -1,8 +1,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "adjoint.hpp"
 #include "bind.hpp"
+#include "variational_simulation.hpp"
 
 namespace torsor {
 namespace {
@@ -28,7 +31,7 @@ Scheme read_scheme(nb::tuple t) {  // (method, h, tolerance, iterations, substep
 
 // Arrays of all trajectories of a batch, and those of them that are meant.
 struct Tracks {
-  int64_t steps, count;
+  int64_t steps, start, count;
   const int64_t* index;
   double *q, *v, *a;
   const double* u;
@@ -39,6 +42,7 @@ struct Tracks {
 
   Tracks(const Model& m, nb::dict d)
       : steps(nb::cast<int64_t>(d["steps"])),
+        start(nb::cast<int64_t>(d["start"])),
         count(nb::cast<int64_t>(d["count"])),
         index(data<const int64_t>(d["index"], count)),
         u_rows(nb::cast<int>(d["u_rows"])),
@@ -63,22 +67,48 @@ struct Tracks {
             u_rows,
             divisions + b * steps,
             previous_q == nullptr ? nullptr : previous_q + i * m.nq,
-            previous_v == nullptr ? nullptr : previous_v + i * m.nv};
+            previous_v == nullptr ? nullptr : previous_v + i * m.nv,
+            start};
   }
 };
 
-// The forces of a scene: their set, or None, and their parameters.
-struct Forces {
-  const ForceSet* set;
-  const double* p;
-  explicit Forces(nb::tuple t)
-      : set(t[0].is_none() ? nullptr : force_set(t[0])),
-        p(set == nullptr ? nullptr : data<const double>(t[1], set->parameters)) {}
+// What trajectories move in: (models, the set of forces compiled for each or None, which of these is each one's, parameters of the
+// forces: a row for each, or one for all).
+struct Scenes {
+  std::vector<nb::object> models;
+  std::vector<Scene> list;
+  const int64_t* of;
+  int64_t parameters = 0, stride = 0;
+  const double* p = nullptr;
+
+  Scenes(nb::tuple t, int64_t count) {
+    for (nb::handle model : nb::cast<nb::list>(t[0])) models.push_back(core_model(model));
+    nb::list sets = nb::cast<nb::list>(t[1]);
+    if (models.empty() || sets.size() != models.size()) throw std::invalid_argument("torsor: no models");
+    for (std::size_t k = 0; k < models.size(); ++k) {
+      list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k])});
+      const Model &a = first(), &b = list[k].m;
+      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() ||
+          parameters_of(0) != parameters_of(k))
+        throw std::invalid_argument("torsor: models of a batch differ");
+    }
+    of = data<const int64_t>(t[2], count);
+    for (int64_t i = 0; i < count; ++i)
+      if (of[i] < 0 || of[i] >= static_cast<int64_t>(list.size())) throw std::invalid_argument("torsor: no such model");
+    parameters = parameters_of(0);
+    const bool shared = nb::len(nb::object(t[3])) == 1;
+    stride = shared ? 0 : parameters;
+    p = data<const double>(t[3], (shared ? 1 : count) * parameters);
+  }
+  const Model& first() const { return list[0].m; }
+
+ private:
+  int64_t parameters_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
 
-// Calls work(worker, i) for all i below count, over threads.
-template <class F>
-void for_each_track(const Scene& scene, const double* p, int64_t count, int threads, F&& work) {
+// Calls work(worker, i) for all i below count, over threads; make(std::optional<W>&, scene) makes the worker of a scene.
+template <class W, class Make, class F>
+void for_each_track(const Scenes& scenes, int64_t count, int threads, Make&& make, F&& work) {
   nb::gil_scoped_release release;
   std::atomic<int64_t> next{0};
   std::mutex mutex;
@@ -86,11 +116,15 @@ void for_each_track(const Scene& scene, const double* p, int64_t count, int thre
   const auto caller = std::this_thread::get_id();
   in_parallel(count == 1 ? 1 : threads, [&] {
     try {
-      Worker worker(scene);
-      worker.p = p;
+      std::optional<W> worker;
+      const Scene* made = nullptr;
       for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
         if (std::this_thread::get_id() == caller) check_signals();
-        work(worker, i);
+        const Scene& scene = scenes.list[scenes.of[i]];
+        if (made != &scene) make(worker, scene);
+        made = &scene;
+        worker->p = scenes.p + i * scenes.stride;
+        work(*worker, i);
       }
     } catch (...) {
       next = count;
@@ -101,16 +135,15 @@ void for_each_track(const Scene& scene, const double* p, int64_t count, int thre
   if (error) std::rethrow_exception(error);
 }
 
-// Runs the trajectories that are meant from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended, and in
-// error[i] what Newton's method had reached and should have.
-void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0, nb::dict tracks_, nb::handle first_,
-              int64_t last, const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_,
-              nb::handle error_, nb::handle threads) {
-  const nb::object core = core_model(model);
-  const Forces forces(forces_);
-  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
-  const Scheme scheme = read_scheme(scheme_);
-  const Tracks tracks(scene.m, tracks_);
+// Runs the trajectories that are meant from rows first[i] to `last` by go(worker, i, first, track, limits); says in outcome[i] and
+// row[i] how and where each ended, and in error[i] what Newton's method had reached and should have.
+template <class W, class Make, class F>
+void run_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, int64_t last,
+             const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
+             nb::handle threads, Make&& make, F&& go) {
+  const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
+  const Model& m = scenes.first();
+  const Tracks tracks(m, tracks_);
   const auto* first = data<const int64_t>(first_, tracks.count);
   auto* outcome = data<int>(outcome_, tracks.count);
   auto* row = data<int64_t>(row_, tracks.count);
@@ -119,25 +152,21 @@ void simulate(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, kind});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
-    const Progress end = run(worker, scheme, t0, first[i], last, tracks.at(scene.m, i), limits);
+  for_each_track<W>(scenes, tracks.count, thread_count(threads), make, [&](W& worker, int64_t i) {
+    const Progress end = go(worker, first[i], tracks.at(m, i), limits);
     outcome[i] = static_cast<int>(end.outcome);
     row[i] = end.row;
     error[2 * i] = worker.error;
     error[2 * i + 1] = worker.allowed;
   });
 }
-
-// Takes the trajectories that are meant back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or
-// (-1, -1).
-std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tuple scheme_, double t0,
-                                     nb::dict tracks_, nb::handle first_, nb::handle last_, nb::dict out_,
-                                     nb::handle threads) {
-  const nb::object core = core_model(model);
-  const Forces forces(forces_);
-  const Scene scene{*nb::inst_ptr<Model>(core), forces.set};
-  const Model& m = scene.m;
-  const Scheme scheme = read_scheme(scheme_);
+// Takes the trajectories that are meant back from rows last[i] to first[i] by back(worker, first, last, track, out, row). Returns
+// the first one that cannot be, and its step; or (-1, -1).
+template <class W, class Make, class F>
+std::tuple<int64_t, int64_t> reverse_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, nb::handle last_,
+                                         nb::dict out_, nb::handle threads, Make&& make, F&& back) {
+  const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
+  const Model& m = scenes.first();
   const Tracks tracks(m, tracks_);
   const auto batch = nb::cast<int64_t>(tracks_["batch"]);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
@@ -148,7 +177,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tu
   auto *inertia = data<double>(out_["inertia"], batch * 10 * bodies),
        *placement = data<double>(out_["placement"], batch * 6 * bodies),
        *gravity = data<double>(out_["gravity"], batch * 3);
-  const int64_t parameters = forces.set == nullptr ? 0 : forces.set->parameters;
+  const int64_t parameters = scenes.parameters;
   auto* force_gradient = data<double>(out_["forces"], batch * parameters);
   auto *previous_q = data<double>(out_["previous_q"], tracks.count * m.nv),
        *previous_v = data<double>(out_["previous_v"], tracks.count * m.nv);
@@ -156,7 +185,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tu
     if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  for_each_track(scene, forces.p, tracks.count, thread_count(threads), [&](Worker& worker, int64_t i) {
+  for_each_track<W>(scenes, tracks.count, thread_count(threads), make, [&](W& worker, int64_t i) {
     const int64_t b = tracks.index[i];
     const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
     const Sensitivities out{q + b * rows,
@@ -169,11 +198,54 @@ std::tuple<int64_t, int64_t> adjoint(nb::handle model, nb::tuple forces_, nb::tu
                             part(previous_q, i * m.nv),
                             part(previous_v, i * m.nv)};
     int64_t row = 0;
-    if (reverse(worker, scheme, t0, first[i], last[i], tracks.at(m, i), out, row)) return;
+    if (back(worker, first[i], last[i], tracks.at(m, i), out, row)) return;
     std::lock_guard<std::mutex> lock(mutex);
     if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
   });
   return failed;
+}
+
+const auto make_worker = [](std::optional<Worker>& worker, const Scene& scene) { worker.emplace(scene); };
+void simulate(nb::tuple scenes, nb::tuple scheme_, double t0, nb::dict tracks, nb::handle first, int64_t last,
+              const std::vector<std::tuple<int, int>>& limits, nb::handle outcome, nb::handle row, nb::handle error,
+              nb::handle threads) {
+  const Scheme scheme = read_scheme(scheme_);
+  run_all<Worker>(scenes, tracks, first, last, limits, outcome, row, error, threads, make_worker,
+                  [&](Worker& worker, int64_t from, const Track& track, const std::vector<ChartLimit>& charts) {
+                    return run(worker, scheme, t0, from, last, track, charts);
+                  });
+}
+std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes, nb::tuple scheme_, double t0, nb::dict tracks, nb::handle first,
+                                     nb::handle last, nb::dict out, nb::handle threads) {
+  const Scheme scheme = read_scheme(scheme_);
+  return reverse_all<Worker>(
+      scenes, tracks, first, last, out, threads, make_worker,
+      [&](Worker& worker, int64_t from, int64_t to, const Track& track, const Sensitivities& gradient, int64_t& row) {
+        return reverse(worker, scheme, t0, from, to, track, gradient, row);
+      });
+}
+
+// The same two for variational steps.
+auto make_step(const VariationalScheme& scheme) {
+  return [&](std::optional<VariationalStep>& step, const Scene& scene) { step.emplace(scene.m, scene.forces, scheme); };
+}
+void simulate_variational(nb::tuple scenes, nb::handle scheme_, double t0, nb::dict tracks, nb::handle first,
+                          int64_t last, const std::vector<std::tuple<int, int>>& limits, nb::handle outcome,
+                          nb::handle row, nb::handle error, nb::handle threads) {
+  const VariationalScheme& scheme = *variational_scheme(scheme_);
+  run_all<VariationalStep>(
+      scenes, tracks, first, last, limits, outcome, row, error, threads, make_step(scheme),
+      [&](VariationalStep& step, int64_t from, const Track& track, const std::vector<ChartLimit>& charts) {
+        return run_variational(step, t0, from, last, track, charts);
+      });
+}
+std::tuple<int64_t, int64_t> adjoint_variational(nb::tuple scenes, nb::handle scheme_, double t0, nb::dict tracks,
+                                                 nb::handle first, nb::handle last, nb::dict out, nb::handle threads) {
+  const VariationalScheme& scheme = *variational_scheme(scheme_);
+  return reverse_all<VariationalStep>(
+      scenes, tracks, first, last, out, threads, make_step(scheme),
+      [&](VariationalStep& step, int64_t from, int64_t to, const Track& track, const Sensitivities& gradient,
+          int64_t& row) { return VariationalReverse(step).run(t0, from, to, track, gradient, row); });
 }
 
 // One step and its derivatives; with the state before, if given, for BDF2.
@@ -230,10 +302,15 @@ struct StepDerivatives {
 }  // namespace
 
 void bind_simulation(nb::module_& module) {
-  module.def("simulate", simulate, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
+  module.def("simulate", simulate, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+             nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
+             nb::arg("threads"));
+  module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+  module.def("simulate_variational", simulate_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
              nb::arg("row"), nb::arg("error"), nb::arg("threads"));
-  module.def("adjoint", adjoint, nb::arg("model"), nb::arg("forces"), nb::arg("scheme"), nb::arg("t0"),
+  module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }

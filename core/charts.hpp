@@ -80,15 +80,16 @@ inline ChartTerms chart_terms(Kind kind, const double* xi, const double* s) {
 }
 
 // q1 from xi. False if a rotation is half a turn or more.
-inline bool retract(const Model& m, const double* q0, const double* xi, double* q1) {
+template <class S>
+bool retract(const Model& m, const S* q0, const S* xi, S* q1) {
   bool good = true;
   for (const Model::Body& body : m.bodies) {
-    const double *q = q0 + body.iq, *x = xi + body.iv;
-    double* out = q1 + body.iq;
+    const S *q = q0 + body.iq, *x = xi + body.iv;
+    S* out = q1 + body.iq;
     if (body.kind == Kind::spherical || body.kind == Kind::free) {
       const int at = body.kind == Kind::free ? 3 : 0;
-      const Quaternion<double> from = normalized(read_quaternion(q + at));
-      good = good && dot(read3(x), read3(x)) < M_PI * M_PI;
+      const Quaternion<S> from = normalized(read_quaternion(q + at));
+      good = good && less(dot(read3(x), read3(x)), S(M_PI * M_PI));
       if (at != 0) write3(mul_add(matrix(from), read3(x + 3), read3(q)), out);
       write_quaternion(normalized(from * quaternion_exponential(read3(x))), out + at);
     } else {
@@ -99,14 +100,15 @@ inline bool retract(const Model& m, const double* q0, const double* xi, double* 
 }
 
 // xi with retract(q0, xi) = q1, the shorter way round.
-inline void chart(const Model& m, const double* q0, const double* q1, double* xi) {
+template <class S>
+void chart(const Model& m, const S* q0, const S* q1, S* xi) {
   for (const Model::Body& body : m.bodies) {
-    const double *a = q0 + body.iq, *b = q1 + body.iq;
-    double* x = xi + body.iv;
+    const S *a = q0 + body.iq, *b = q1 + body.iq;
+    S* x = xi + body.iv;
     if (body.kind == Kind::spherical || body.kind == Kind::free) {
       const int at = body.kind == Kind::free ? 3 : 0;
-      const Quaternion<double> from = normalized(read_quaternion(a + at));
-      write3(quaternion_logarithm(normalized(Quaternion<double>{-from.v, from.w} * read_quaternion(b + at))), x);
+      const Quaternion<S> from = normalized(read_quaternion(a + at));
+      write3(quaternion_logarithm(normalized(Quaternion<S>{-from.v, from.w} * read_quaternion(b + at))), x);
       if (at != 0) write3(transposed(matrix(from), read3(b) - read3(a)), x + 3);
     } else {
       for (int k = 0; k < body.nv; ++k) x[k] = b[k] - a[k];

@@ -106,10 +106,14 @@ struct CustomForce {
   virtual void value(const double* q, const double* v, double t, const double* p, double* tau) const = 0;
   virtual void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const = 0;
   virtual void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const = 0;
+  virtual void derivatives(const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
+                           Complex* D) const = 0;
   virtual double energy(const double* q, double t, const double* p) const = 0;
   virtual Complex energy(const Complex* q, double t, const Complex* p) const = 0;
   virtual void gradient(const double* q, const double* v, double t, const double* p, const double* w,
                         double* g) const = 0;
+  virtual void gradient(const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
+                        Complex* g) const = 0;
 };
 struct CustomLaw {
   int force;

@@ -170,16 +170,15 @@ void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const M
       }
     for (int c = 0; c < count; ++c) column[velocity[c]] = -1;
   }
-  if constexpr (std::is_same_v<S, double>)  // those written in Python have no second derivatives
-    for (const CustomLaw& law : set.customs) {
-      double *K = arena.get<double>(m.nv * m.nv), *D = arena.get<double>(m.nv * m.nv);
-      law.custom->derivatives(q, v, t, p + law.offset, K, D);
-      for (int j = 0; j < m.nv; ++j)
-        for (int k = 0; k < m.nv; ++k) {
-          Aq[j * stride + k] -= K[j * m.nv + k];
-          Av[j * stride + k] -= D[j * m.nv + k];
-        }
-    }
+  for (const CustomLaw& law : set.customs) {
+    S *K = arena.get<S>(m.nv * m.nv), *D = arena.get<S>(m.nv * m.nv);
+    law.custom->derivatives(q, v, t, p + law.offset, K, D);
+    for (int j = 0; j < m.nv; ++j)
+      for (int k = 0; k < m.nv; ++k) {
+        Aq[j * stride + k] -= K[j * m.nv + k];
+        Av[j * stride + k] -= D[j * m.nv + k];
+      }
+  }
 }
 
 // tau = the torques of all forces.
@@ -295,12 +294,11 @@ void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena,
       write3(read3(gradient + at.offset) + d, gradient + at.offset);
     }
   }
-  if constexpr (std::is_same_v<S, double>)
-    for (const CustomLaw& law : set.customs) {
-      double* g = arena.get<double>(law.count);
-      law.custom->gradient(q, v, t, p + law.offset, w, g);
-      for (int k = 0; k < law.count; ++k) gradient[law.offset + k] += g[k];
-    }
+  for (const CustomLaw& law : set.customs) {
+    S* g = arena.get<S>(law.count);
+    law.custom->gradient(q, v, t, p + law.offset, w, g);
+    for (int k = 0; k < law.count; ++k) gradient[law.offset + k] += g[k];
+  }
 }
 
 }  // namespace torsor

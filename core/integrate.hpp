@@ -407,6 +407,7 @@ struct Track {
   int u_rows;
   int* divisions;
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
+  int64_t start = 0;                      // number of the first row within the whole trajectory
 };
 enum class Outcome : int { finished, chart, failed, singular };
 
@@ -428,20 +429,21 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     return Controls{track.u == nullptr ? nullptr : track.u + step * track.u_rows * m.nv, track.u_rows};
   };
   for (int64_t step = first; step < last; ++step) {
-    const double t = t0 + step * scheme.h;
+    const int64_t number = track.start + step;
+    const double t = t0 + number * scheme.h;
     load(1, step);
-    if (step == 0 && !scheme.is_explicit()) {
+    if (number == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);
       if (!accelerate_node(w, 1, t)) std::fill_n(nodes.a(1), m.nv, std::numeric_limits<double>::quiet_NaN());
       std::copy_n(nodes.a(1), m.nv, track.a);
     }
-    if (step > 0 && step == first && track.previous_q != nullptr) {
+    if (number > 0 && step == first && track.previous_q != nullptr) {
       std::copy_n(track.previous_q, m.nq, nodes.q(0));
       std::copy_n(track.previous_v, m.nv, nodes.v(0));
     } else if (step > 0) {
       load(0, step - 1);
     }
-    const int count = take_step(w, scheme, 0, step > 0, step > 0, t, controls(step));
+    const int count = take_step(w, scheme, 0, number > 0, number > 0, t, controls(step));
     if (count == 0)
       return {w.arena.singular_joint >= 0 && scheme.is_explicit() ? Outcome::singular : Outcome::failed, step};
     const int end = w.stages.back().to;

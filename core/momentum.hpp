@@ -1,5 +1,6 @@
 // Energies, momentum, centre of mass, and their Jacobians. Bodies fixed to the world take no part.
 #pragma once
+#include "inverse_dynamics_derivatives.hpp"
 #include "jacobians.hpp"
 #include "mass_matrix.hpp"
 
@@ -101,6 +102,24 @@ void momentum(const Model& m, Arena& arena, const S* q, const S* v, int axes, S*
     sum += shift_back(rotate(R, body.I) * V[i], bodies[i].X.p - center);
   }
   write(sum, L);
+}
+
+// p = M(q) v, without M.
+template <class S>
+void generalized_momenta(const Model& m, Arena& arena, const S* q, const S* v, S* p) {
+  S* rest = arena.get<S>(m.nv);
+  for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
+  const Motions<S> all = motions(m, arena, q, v, rest, false);
+  auto* mu = arena.get<Force<S>>(m.n());
+  for (int i = 0; i < m.n(); ++i) {
+    const auto& b = all.bodies[i];
+    mu[i] = m.bodies[i].massless ? zero_force<S>() : shift_back(rotate(b.R, m.bodies[i].I), b.p) * b.v;
+  }
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) p[k] = dot(all.columns[k].S_, mu[i]);
+    if (link.parent >= 0) mu[link.parent] += mu[i];
+  }
 }
 
 }  // namespace torsor

@@ -1,5 +1,6 @@
 """Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -217,6 +218,153 @@ def test_adjoint_of_a_batch_is_that_of_each():
         short = ts.adjoint(one, dloss_dq=w[1, 0], dloss_dv=w[1, 0], parameters=False)
         np.testing.assert_array_equal(short.controls, h.controls)
         assert short.inertia is None and short.forces is None
+
+
+def equal(g, h, pick=()):
+    """Gradients of one trajectory, of a batch and alone, to the last bit."""
+    for name in ("q0", "v0", "controls", "inertia", "placement", "gravity"):
+        np.testing.assert_array_equal(getattr(g, name)[pick], getattr(h, name))
+    for a, b in zip(g.forces, h.forces, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name][pick], b[name])
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_adjoint_of_a_batch_of_models_and_parameters(integrator):
+    model, q, v, rng = scene(JOINTS[:5])
+    models = []
+    for _ in range(3):
+        bodies = [replace(b, inertia=random_inertia(rng), placement=random_pose(rng)) for b in model.bodies]
+        models.append(ts.Model("other", rng.standard_normal(3), tuple(bodies)))
+    forces = [
+        ts.JointSpring(None, 2.0, model.neutral),
+        ts.PointSpring("b3", (0, 0, 1), "b4", (1, 0, 0), 5.0, 1.0),
+        ts.BodyDamping("b4", 0.3),
+    ]
+    stiffness, points = np.array([[1.0], [2.0]]), rng.standard_normal((3, 3))
+    values = [{"stiffness": stiffness}, {"point1": points, "damping": 0.4}, None]
+    batch = ts.simulate(models, q, v, steps=3, integrator=integrator, forces=forces, parameters=values, threads=2)
+    assert batch.batch_shape == (2, 3)
+    wq, wv = rng.standard_normal((2, 2, 3, 4, model.nv))
+    g = ts.adjoint(batch, dloss_dq=wq, dloss_dv=wv, threads=2)
+    for i in range(2):
+        for j in range(3):
+            own = [
+                forces[0].with_parameters({"stiffness": stiffness[i, 0]}),
+                forces[1].with_parameters({"point1": points[j], "damping": 0.4}),
+                forces[2],
+            ]
+            one = ts.simulate(models[j], q, v, steps=3, integrator=integrator, forces=own)
+            equal(g, ts.adjoint(one, dloss_dq=wq[i, j], dloss_dv=wv[i, j]), (i, j))
+
+
+def test_losses_of_a_batch_of_models_and_parameters():
+    """Differences over one call: the batch is all the points that they need."""
+    model, q, v, _ = scene(JOINTS[:5])
+    forces = [ts.JointSpring(None, 2.0, model.neutral), ts.PointSpring("b3", (0, 0, 1), "b4", (1, 0, 0), 5.0, 1.0)]
+    eps = 1e-3
+    shifts = eps * np.array([0.0, 1, -1, 2, -2])
+    integrator = ts.BDF2(0.01, **TIGHT)
+    run = ts.simulate(
+        model, q, v, steps=5, integrator=integrator, forces=forces, parameters=[None, {"stiffness": 5.0 + shifts}]
+    )
+    loss = ts.point_target(run, "b4", (0.1, 0, 0), (1, 0, 0), rows=slice(None)) + ts.energy_loss(run)
+    _, a, b, c, d = loss.value
+    expected = (4 * (a - b) / (2 * eps) - (c - d) / (4 * eps)) / 3
+    close(ts.adjoint(run, loss).forces[1]["stiffness"][0], expected)
+    models = [model.with_gravity(np.array(model.gravity) + (s, 0, 0)) for s in 10 * shifts]
+    run = ts.simulate(models, q, v, steps=5, integrator=integrator, forces=forces)
+    loss = ts.point_target(run, "b4", (0.1, 0, 0), (1, 0, 0), rows=slice(None)) + ts.energy_loss(run)
+    _, a, b, c, d = loss.value
+    expected = (4 * (a - b) / (20 * eps) - (c - d) / (40 * eps)) / 3
+    close(ts.adjoint(run, loss).gravity[0, 0], expected)
+
+
+@pytest.mark.parametrize("every", [2, 4, 6])
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_adjoint_with_every(integrator, every):
+    """Steps that are taken once more give the same gradients, to the last bit."""
+    model, q, v, rng = scene(JOINTS)
+    qs = model.plus(q, 0.1 * rng.standard_normal((2, model.nv)))
+    skipped = (ts.JointLimits, ts.Spring, ts.MultiPointSpring)
+    given = {
+        "steps": 12,
+        "integrator": integrator,
+        "forces": [f for f in example_forces(model, 3) if not isinstance(f, skipped)],
+        "controls": lambda t: np.sin(30 * t) * np.ones(model.nv),
+        "t0": 0.3,
+    }
+    full = ts.simulate(model, qs, v, **given)
+    some = ts.simulate(model, qs, v, every=every, **given)
+    wq, wv = np.zeros((2, 2, 13, model.nv))
+    wq[:, ::every], wv[:, ::every] = rng.standard_normal((2, 2, 12 // every + 1, model.nv))
+    equal(
+        ts.adjoint(some, dloss_dq=wq[:, ::every], dloss_dv=wv[:, ::every], threads=2),
+        ts.adjoint(full, dloss_dq=wq, dloss_dv=wv),
+    )
+
+
+@pytest.mark.parametrize("every", [2, 3, 5, 6, 10, 30])
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.BDF1, ts.BDF2])
+def test_adjoint_with_every_through_switches(kind, every):
+    """Switches inside of the steps between rows, and at rows: 5 and 6, 10 and 12 among them."""
+    rng = np.random.default_rng(0)
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    builder.add_body("a", "world", ts.SphericalEuler("XYZ"), inertia=random_inertia(rng))
+    exponential = ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalExp())
+    builder.add_body("b", "a", exponential, ts.SE3.translation(0.3, 0.1, -0.4), random_inertia(rng))
+    model = builder.build()
+    q, v = np.array([0.1, 0.95, 0.3, 0.1, 2.9, 0.8, 0.2]), np.array([0.5, 2.0, 0.3, 0.2, 2.0, 2.0, 0.5])
+    vs = np.stack([v, 0.5 * v, 0 * v])
+    full = ts.simulate(model, q, vs, steps=30, integrator=kind(0.01))
+    rows = {s.row for s in full.switches}
+    assert {5, 6} <= rows and len({s.track for s in full.switches}) == 2
+    some = ts.simulate(model, q, vs, steps=30, integrator=kind(0.01), every=every)
+    w = np.zeros((3, 31, model.nv))
+    w[:, ::every] = rng.standard_normal((3, 30 // every + 1, model.nv))
+    g = ts.adjoint(some, dloss_dq=w[:, ::every], dloss_dv=w[:, ::every])
+    equal(g, ts.adjoint(full, dloss_dq=w, dloss_dv=w))
+    loss = ts.point_target(some, "b", (0, 0, 1), (1, 0, 0), rows=slice(None))
+    other = ts.point_target(full, "b", (0, 0, 1), (1, 0, 0), rows=slice(0, None, every))
+    np.testing.assert_array_equal(loss.value, other.value)
+    equal(ts.adjoint(some, loss), ts.adjoint(full, other))
+
+
+def test_every_bounds_memory():
+    """What is kept, and what adjoint takes beyond it, are a tenth of what they are with all rows, or less."""
+    model, q, v, _ = scene(JOINTS)
+    kept, most = [], []
+    for every in (1, 50):
+        run = ts.simulate(model, q, v, steps=2000, integrator=ts.BDF2(0.001), every=every)
+        arrays = (run.t, run.q, run.v, run.a, *(run.previous or ()))
+        kept.append(sum(x.nbytes for x in arrays))
+        ts.adjoint(run, parameters=False)  # imports and caches
+        tracemalloc.start()
+        ts.adjoint(run, dloss_dq=np.ones(model.nv), parameters=False)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    controls = 2000 * model.nv * 8  # whose gradient is there in any case
+    assert kept[1] < 0.1 * kept[0]
+    assert most[1] - controls < 0.1 * (most[0] - controls)
+
+
+def test_steps_that_cannot_be_repeated_are_told():
+    model, q, v, _ = scene(JOINTS[:5])
+
+    class Fickle(ts.CustomForce):
+        torque = 1.0
+
+        def value(self, q, v, t, p):
+            return np.full(v.shape, Fickle.torque)
+
+        def derivatives(self, q, v, t, p):
+            return np.zeros((2, v.size, v.size))
+
+    run = ts.simulate(model, q, v, steps=4, integrator=ts.BDF1(0.01), forces=[Fickle()], every=2)
+    Fickle.torque = 2.0
+    with pytest.raises(ValueError, match=r"steps between t = 0.02 and 0.04 cannot be repeated: they end elsewhere"):
+        ts.adjoint(run, dloss_dq=np.ones(model.nv))
 
 
 # ---- single steps

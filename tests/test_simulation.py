@@ -1,5 +1,7 @@
 """Integrators and trajectories: order, energy, stiffness, charts, batches, files, errors."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -255,6 +257,144 @@ def test_switches_in_a_batch():
         assert [s.row for s in batch.switches if s.track == i] == [s.row for s in one.switches]
 
 
+def variants(model, count, seed=0):
+    """Models of the same structure with other inertias, placements and gravity."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(count):
+        bodies = [
+            replace(b, inertia=random_inertia(rng), placement=b.placement @ ts.SE3.exp(0.2 * rng.standard_normal(6)))
+            for b in model.bodies
+        ]
+        out.append(ts.Model("variant", rng.standard_normal(3), tuple(bodies)))
+    return out
+
+
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+def test_batches_of_parameters(kind):
+    """States (2, 1) with parameters (3,): each trajectory is to the last bit that of forces with these parameters."""
+    model, q, v = quaternions()
+    rng = np.random.default_rng(0)
+    qs = model.plus(q, 0.1 * rng.standard_normal((2, 1, model.nv)))
+    forces = [
+        ts.JointSpring("b1", 3.0),
+        ts.BodyDamping("b0", 0.1),
+        ts.SpringDamper("b1", (0.1, 0, 0), "world", (0, 0, 1), 20.0, 1.0),
+        ts.GroundContact("b0", [(0.3, 0.1, 0), (0, 0, 0.2)], 50.0),
+    ]
+    stiffness, points = np.array([1.0, 2.0, 0.0]), rng.standard_normal((3, 2, 3))
+    values = [
+        {"stiffness": stiffness, "damping": 0.3},
+        None,
+        {"rest_length": np.array([[0.5], [0.7]])},  # which the force has none of
+        {"points": points, "normal": (0.1, 0.2, 1.0)},
+    ]
+    batch = ts.simulate(
+        model, qs, v, steps=4, integrator=kind(0.01), forces=forces, parameters=values, controls=np.ones(model.nv),
+        threads=2,
+    )  # fmt: skip
+    assert batch.q.shape == (2, 3, 5, model.nq)
+    for i in range(2):
+        for j in range(3):
+            own = [
+                forces[0].with_parameters({"stiffness": stiffness[j], "damping": 0.3}),
+                forces[1],
+                forces[2].with_parameters({"rest_length": [0.5, 0.7][i]}),
+                forces[3].with_parameters({"points": points[j], "normal": (0.1, 0.2, 1.0)}),
+            ]
+            u = np.ones(model.nv)
+            one = ts.simulate(model, qs[i, 0], v, steps=4, integrator=kind(0.01), forces=own, controls=u)
+            for name in ("q", "v", "a", "substeps"):
+                np.testing.assert_array_equal(getattr(batch, name)[i, j], getattr(one, name))
+            for a, b in zip(batch.energies, one.energies, strict=True):
+                np.testing.assert_array_equal(a[i, j], b)
+
+
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+def test_batches_of_models(kind):
+    """Models (3,) with initial velocities (2, 1): each trajectory is to the last bit that of its model."""
+    model, q, v = quaternions()
+    models, vs = variants(model, 3), np.stack([v, 2 * v])[:, None]
+    # Point springs are compiled for each model by itself, and so are limits, which are left to it.
+    forces = [ts.PointSpring("b1", (0.1, 0, 0), "world", (0, 0, 1), 20.0, 1.0), ts.JointSpring(None, 1.0)]
+    batch = ts.simulate(models, q, vs, steps=4, integrator=kind(0.01), forces=forces, threads=2)
+    assert batch.q.shape == (2, 3, 5, model.nq) and batch.models == tuple(models) and batch.model == models[0]
+    for i in range(2):
+        for j in range(3):
+            one = ts.simulate(models[j], q, vs[i, 0], steps=4, integrator=kind(0.01), forces=forces)
+            for name in ("q", "v", "a"):
+                np.testing.assert_array_equal(getattr(batch, name)[i, j], getattr(one, name))
+            for a, b in zip(batch.energies, one.energies, strict=True):
+                np.testing.assert_array_equal(a[i, j], b)
+
+
+def switching_batch(**options):
+    """Models, stiffnesses and velocities of their own, and charts that are switched at different steps."""
+    model, _, _ = tree([ts.SphericalEuler("XYZ"), ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalExp())])
+    rng = np.random.default_rng(1)
+    qs, vs = 0.3 * rng.standard_normal((4, model.nq)), 5 * rng.standard_normal((4, model.nv))
+    forces = [ts.PointSpring("b1", (0.1, 0, 0), "world", (0, 0, 1), 2.0)]
+    values = [{"stiffness": np.array([1.0, 5.0, 10.0, 20.0])}]
+    models = variants(model, 4)
+    given = {"steps": 40, "integrator": ts.BDF2(0.01), "forces": forces, "parameters": values, **options}
+    return models, qs, vs, ts.simulate(models, qs, vs, **given)
+
+
+def test_switches_in_a_batch_of_models_and_parameters():
+    models, qs, vs, batch = switching_batch()
+    assert len({s.track for s in batch.switches}) > 1 and len({s.row for s in batch.switches}) > 1
+    for i in range(4):
+        own = [ts.PointSpring("b1", (0.1, 0, 0), "world", (0, 0, 1), [1.0, 5.0, 10.0, 20.0][i])]
+        one = ts.simulate(models[i], qs[i], vs[i], steps=40, integrator=ts.BDF2(0.01), forces=own)
+        np.testing.assert_array_equal(batch.q[i], one.q)
+        np.testing.assert_array_equal(batch.energies.total[i], one.energies.total)
+        assert [s.row for s in batch.switches if s.track == i] == [s.row for s in one.switches]
+
+
+@pytest.mark.parametrize("every", [2, 5, 8, 40])
+def test_every_keeps_some_of_the_rows(every):
+    *_, full = switching_batch()
+    *_, some = switching_batch(every=every)
+    assert some.steps == 40 and some.q.shape[1] == 40 // every + 1
+    for name in ("q", "v", "a"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(full, name)[:, ::every])
+    np.testing.assert_array_equal(some.t, full.t[::every])
+    np.testing.assert_array_equal(some.substeps, full.substeps)
+    np.testing.assert_array_equal(some.energies.total, full.energies.total[:, ::every])
+    np.testing.assert_array_equal(some.charts["b0"], full.charts["b0"][:, ::every])
+    assert [(s.track, s.row) for s in sorted(some.switches, key=lambda s: (s.row, s.track))] == [
+        (s.track, s.row) for s in sorted(full.switches, key=lambda s: (s.row, s.track))
+    ]
+
+
+@pytest.mark.parametrize("kind", INTEGRATORS)
+def test_every_with_controls_of_time_and_a_callback(kind):
+    model, q, v = quaternions()
+    seen = []
+    # Times of tables are those of the whole run, to the last bit.
+    force = ts.JointTorque("b1", [[0.0], [10.0]], times=(1.0, 1.3))
+    given = {"steps": 12, "integrator": kind(0.01), "t0": 1.0, "forces": [force]}
+    given["controls"] = lambda t: np.sin(30 * t) * np.ones(model.nv)
+    full = ts.simulate(model, q, v, **given)
+    some = ts.simulate(model, q, v, every=4, callback=lambda row, t, q, v: seen.append((row, t, q.copy())), **given)
+    for name in ("q", "v", "a"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(full, name)[::4])
+    assert [s[0] for s in seen] == list(range(1, 13)) and [s[1] for s in seen] == full.t[1:].tolist()
+    np.testing.assert_array_equal([s[2] for s in seen], full.q[1:])
+
+
+def test_every_and_a_step_that_fails():
+    model, q, v = vectors()
+    u = np.zeros((8, model.nv))
+    u[6] = 1e12
+    integrator = ts.BDF1(1e-2, iterations=5, substeps=1)
+    with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.06") as caught:
+        ts.simulate(model, q, v, steps=8, integrator=integrator, controls=u, every=4)
+    run = caught.value.trajectory
+    assert caught.value.step == 6 and run.t.tolist() == [0.0, 0.04] and run.steps == 4
+    np.testing.assert_array_equal(run.q, ts.simulate(model, q, v, steps=4, integrator=integrator, every=4).q)
+
+
 def test_constant_controls_and_no_steps():
     model, q, v = vectors()
     u = np.arange(model.nv, dtype=float)
@@ -351,6 +491,33 @@ def test_save_and_load_with_switches(tmp_path):
     np.testing.assert_array_equal(a.q0, b.q0)
 
 
+@pytest.mark.parametrize("every", [1, 5])
+def test_save_and_load_a_batch_of_models_and_parameters(every, tmp_path):
+    models, _, _, run = switching_batch(every=every)
+    run.save(tmp_path / "run.npz")
+    back = ts.Trajectory.load(tmp_path / "run.npz", models, run.forces)
+    assert back.every == every and back.models == run.models and len(back.switches) == len(run.switches)
+    np.testing.assert_array_equal(back.parameters[0]["stiffness"], run.parameters[0]["stiffness"])
+    np.testing.assert_array_equal(back.energies.total, run.energies.total)
+    w = np.ones((4, len(run.t), run.model.nv))
+    np.testing.assert_array_equal(ts.adjoint(run, dloss_dq=w).q0, ts.adjoint(back, dloss_dq=w).q0)
+    with pytest.raises(ValueError, match=r"has trajectories \(4,\), which 3 models do not fit"):
+        ts.Trajectory.load(tmp_path / "run.npz", models[:3], run.forces)
+    with pytest.raises(ValueError, match="has parameters of force 0, got 0 forces"):
+        ts.Trajectory.load(tmp_path / "run.npz", models)
+
+
+def test_copies_of_a_trajectory():
+    *_, run = switching_batch(every=5)
+    w = np.ones((4, len(run.t), run.model.nv))
+    g = ts.adjoint(run, dloss_dq=w)  # after which the trajectory has forces compiled for the core
+    _ = run.energies
+    for copied in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run)):
+        np.testing.assert_array_equal(copied.q, run.q)
+        assert not copied.q.flags.writeable
+        np.testing.assert_array_equal(ts.adjoint(copied, dloss_dq=w).q0, g.q0)
+
+
 def test_load_refuses_what_does_not_fit(tmp_path):
     model, q, v = vectors()
     ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.01)).save(tmp_path / "run.npz")
@@ -426,6 +593,14 @@ def test_methods_of_scipy_are_named():
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
         ({"threads": -1}, ValueError, "threads is -1"),
+        ({"every": 2}, ValueError, "every is 2, expected a divisor of the number of steps, 5"),
+        ({"every": 0}, ValueError, "every is 0, expected a divisor"),
+        ({"every": 2.5}, TypeError, "every is 2.5, expected an integer"),
+        ({"every": 5, "integrator": ts.Adaptive(0.01)}, ValueError, "the rows of Adaptive are h apart"),
+        ({"model": []}, ValueError, "model is an empty sequence"),
+        ({"model": [None]}, TypeError, r"model\[0\] must be a torsor.Model, got NoneType"),
+        ({"parameters": {}}, TypeError, "a list with a dict, or None, for each of 0 forces, got dict"),
+        ({"parameters": [{}]}, TypeError, "for each of 0 forces, got 1 of them"),
     ],
 )
 def test_bad_input_is_told(change, error, message):
@@ -445,6 +620,50 @@ def test_trajectories_stay_as_they_were():
     np.testing.assert_array_equal(run.controls, 1.0)
     np.testing.assert_array_equal(ts.adjoint(run, dloss_dv=v).inertia, before)
     assert run == run and run != replace(run) and hash(run) is not None  # each is itself
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ([3.0], TypeError, r"parameters of force 0 \(JointSpring\) must be a dict or None, got float"),
+        (
+            [{"mass": 1.0}],
+            ValueError,
+            r"force 0 \(JointSpring\) has no parameter 'mass'; it has 'stiffness', 'damping'",
+        ),
+        ([{"stiffness": np.ones((3, 2))}], ValueError, r"do not fit together: q0 \(5, 4\).*, parameters \(3, 2\)"),
+        ([{"rest": np.ones(3)}], ValueError, r"rest of force 0 \(JointSpring\) has shape \(3,\), expected \(..., 4\)"),
+        ([{"rest": 1.0}], ValueError, r"has shape \(\), expected \(..., 4\), as the force's own"),
+        ([{"stiffness": "soft"}], TypeError, r"stiffness of force 0 \(JointSpring\) has dtype"),
+        ([{"stiffness": [1, 2, 3, -4, 5]}], ValueError, r"in trajectory 3 of the batch: stiffness is -4, expected 0"),
+        ([{"stiffness": [1, 2, np.nan, 4, 5]}], ValueError, r"in trajectory 2 of the batch: stiffness"),
+        ([{"damping": np.inf}], ValueError, r"force 0 \(JointSpring\) in trajectory 0 of the batch: damping"),
+    ],
+)
+def test_bad_parameters_are_told(values, error, message):
+    model, q, v = vectors()
+    given = {"steps": 1, "integrator": ts.BDF1(0.01), "forces": [ts.JointSpring(None, 1.0)], "parameters": values}
+    with pytest.raises(error, match=message):
+        ts.simulate(model, np.tile(q, (5, 1)), v, **given)
+
+
+def test_models_of_a_batch_must_fit():
+    model, q, v = vectors()
+    given = {"q0": q, "v0": v, "steps": 1, "integrator": ts.BDF1(0.01)}
+    other, _, _ = quaternions()
+    with pytest.raises(ValueError, match=r"bodies, model\[0\] has"):
+        ts.simulate([model, replace(model, bodies=model.bodies[:-1])], **given)
+    with pytest.raises(
+        ValueError, match=r"the joint of 'b0' is .*in model\[1\].*; models of a batch must have the same"
+    ):
+        ts.simulate([model, replace(model, bodies=(other.bodies[0], *model.bodies[1:]))], **given)
+    renamed = replace(model, bodies=(*model.bodies[:-1], replace(model.bodies[-1], name="hand")))
+    with pytest.raises(ValueError, match="has 'hand' on "):
+        ts.simulate([model, renamed], **given)
+    with pytest.raises(ValueError, match=r"batch shapes do not fit together: .*, models \(2,\)"):
+        ts.simulate([model, model], **{**given, "q0": np.tile(q, (3, 1))})
+    with pytest.raises(ValueError, match="mass"):  # a negative one never gets as far as a simulation
+        replace(model.bodies[0], inertia=ts.Inertia.from_parameters(-model.bodies[0].inertia.parameters))
 
 
 def test_zero_quaternion_is_told():

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from torsor import models as models
 from torsor._errors import ConvergenceError, FormatError, ModelError, SingularMassMatrixError, TorsorError
-from torsor.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -27,6 +26,7 @@ from torsor.dynamics import (
     centroidal_momentum_matrix,
     coriolis_matrix,
     forward_dynamics,
+    generalized_momenta,
     gravity_forces,
     hybrid_dynamics,
     inverse_dynamics,
@@ -38,40 +38,7 @@ from torsor.dynamics import (
     momentum,
     potential_energy,
 )
-from torsor.forces import (
-    BodyDamping,
-    BodyWrench,
-    Cable,
-    CustomForce,
-    Force,
-    GeneralizedForcesDerivatives,
-    GeneralizedForcesGradient,
-    GroundContact,
-    JointDamping,
-    JointLimits,
-    JointSpring,
-    JointTorque,
-    MultiPointSpring,
-    PointForce,
-    PointSpring,
-    Spring,
-    SpringDamper,
-    force_energies,
-    generalized_forces,
-    generalized_forces_derivatives,
-    generalized_forces_vjp,
-)
-from torsor.hessians import (
-    ContractedForwardDynamicsHessians,
-    ContractedInverseDynamicsHessians,
-    ForwardDynamicsHessians,
-    InverseDynamicsHessians,
-    christoffel_symbols,
-    forward_dynamics_hessians,
-    inverse_dynamics_hessians,
-)
 from torsor.inertia import Inertia
-from torsor.integrators import BDF1, BDF2, SDIRK2, Adaptive, Integrator, LinearlyImplicitEuler, SymplecticEuler
 from torsor.joints import (
     Composite,
     CustomJoint,
@@ -105,62 +72,146 @@ from torsor.kinematics import (
     point_jacobian,
     point_positions,
 )
-from torsor.kinematics_derivatives import (
-    BodyAccelerationsDerivatives,
-    BodyVelocitiesDerivatives,
-    CentroidalMomentumDerivatives,
-    MaximalJacobianDerivatives,
-    body_accelerations_derivatives,
-    body_velocities_derivatives,
-    centroidal_momentum_derivatives,
-    maximal_jacobian_derivatives,
-    point_hessian,
-)
-from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
 from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
-from torsor.simulation import Energies, Trajectory, simulate
 from torsor.spatial import SE3
-from torsor.tangents import (
-    ForwardDynamicsDerivativesTangent,
-    ForwardDynamicsTangent,
-    HybridDynamicsTangent,
-    InverseDynamicsDerivativesTangent,
-    InverseDynamicsTangent,
-    ModelDirection,
-    forward_dynamics_derivatives_tangent,
-    forward_dynamics_tangent,
-    hybrid_dynamics_tangent,
-    inverse_dynamics_derivatives_tangent,
-    inverse_dynamics_tangent,
-)
 
 if TYPE_CHECKING:
-    from torsor import interop as interop
-    from torsor import testing as testing
-    from torsor.formats.mjcf import load_mjcf as load_mjcf
-    from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor import interop, testing
+    from torsor.adjoint_method import AdjointGradient, StepDerivatives, adjoint, step_derivatives
+    from torsor.forces import (
+        BodyDamping,
+        BodyWrench,
+        Cable,
+        CustomForce,
+        Force,
+        GeneralizedForcesDerivatives,
+        GeneralizedForcesGradient,
+        GroundContact,
+        JointDamping,
+        JointLimits,
+        JointSpring,
+        JointTorque,
+        MultiPointSpring,
+        PointForce,
+        PointSpring,
+        Spring,
+        SpringDamper,
+        force_energies,
+        generalized_forces,
+        generalized_forces_derivatives,
+        generalized_forces_vjp,
+    )
+    from torsor.formats.mjcf import load_mjcf
+    from torsor.formats.urdf import load_urdf
+    from torsor.hessians import (
+        ContractedForwardDynamicsHessians,
+        ContractedInverseDynamicsHessians,
+        ForwardDynamicsHessians,
+        InverseDynamicsHessians,
+        christoffel_symbols,
+        forward_dynamics_hessians,
+        inverse_dynamics_hessians,
+    )
+    from torsor.integrators import (
+        BDF1,
+        BDF2,
+        SDIRK2,
+        Adaptive,
+        Integrator,
+        LinearlyImplicitEuler,
+        SymplecticEuler,
+        Variational,
+    )
+    from torsor.kinematics_derivatives import (
+        BodyAccelerationsDerivatives,
+        BodyVelocitiesDerivatives,
+        CentroidalMomentumDerivatives,
+        MaximalJacobianDerivatives,
+        body_accelerations_derivatives,
+        body_velocities_derivatives,
+        centroidal_momentum_derivatives,
+        maximal_jacobian_derivatives,
+        point_hessian,
+    )
+    from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
+    from torsor.simulation import Energies, Trajectory, simulate
+    from torsor.tangents import (
+        ForwardDynamicsDerivativesTangent,
+        ForwardDynamicsTangent,
+        HybridDynamicsTangent,
+        InverseDynamicsDerivativesTangent,
+        InverseDynamicsTangent,
+        ModelDirection,
+        forward_dynamics_derivatives_tangent,
+        forward_dynamics_tangent,
+        hybrid_dynamics_tangent,
+        inverse_dynamics_derivatives_tangent,
+        inverse_dynamics_tangent,
+    )
+    from torsor.variational import (
+        DiscreteEulerLagrange,
+        MomentumStepDerivatives,
+        StepHessian,
+        discrete_euler_lagrange,
+        momentum_step_derivatives,
+        step_hessian,
+    )
 
 __version__ = "0.1.0"
 
-_LAZY = {  # imported when first used
-    "interop": "torsor.interop",
-    "load_mjcf": "torsor.formats.mjcf",
-    "load_urdf": "torsor.formats.urdf",
-    "testing": "torsor.testing",
+# Modules that are imported when one of their names is first used, so that `import torsor` stays short.
+_LAZY = {
+    "torsor.adjoint_method": "AdjointGradient StepDerivatives adjoint step_derivatives",
+    "torsor.forces": """
+        BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
+        GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
+        MultiPointSpring PointForce PointSpring Spring SpringDamper force_energies generalized_forces
+        generalized_forces_derivatives generalized_forces_vjp
+    """,
+    "torsor.formats.mjcf": "load_mjcf",
+    "torsor.formats.urdf": "load_urdf",
+    "torsor.hessians": """
+        ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
+        InverseDynamicsHessians christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians
+    """,
+    "torsor.integrators": "Adaptive BDF1 BDF2 Integrator LinearlyImplicitEuler SDIRK2 SymplecticEuler Variational",
+    "torsor.kinematics_derivatives": """
+        BodyAccelerationsDerivatives BodyVelocitiesDerivatives CentroidalMomentumDerivatives
+        MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
+        centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
+    """,
+    "torsor.losses": "Loss control_effort energy_loss point_target velocity_target",
+    "torsor.simulation": "Energies Trajectory simulate",
+    "torsor.tangents": """
+        ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
+        InverseDynamicsDerivativesTangent InverseDynamicsTangent ModelDirection
+        forward_dynamics_derivatives_tangent forward_dynamics_tangent hybrid_dynamics_tangent
+        inverse_dynamics_derivatives_tangent inverse_dynamics_tangent
+    """,
+    "torsor.variational": """
+        DiscreteEulerLagrange MomentumStepDerivatives StepHessian discrete_euler_lagrange
+        momentum_step_derivatives step_hessian
+    """,
 }
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names.split()}
+_SUBMODULES = {"interop", "testing", *(module.split(".")[1] for module in _LAZY)}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'torsor' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(_LAZY[name])
-    return getattr(module, name, module)
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"torsor.{name}")
+    else:
+        raise AttributeError(f"module 'torsor' has no attribute {name!r}")
+    globals()[name] = value  # the next time it is found without coming here
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})
 
 
 __all__ = [
@@ -168,39 +219,66 @@ __all__ = [
     "AdjointGradient",
     "BDF1",
     "BDF2",
-    "ConvergenceError",
-    "Energies",
-    "Integrator",
-    "LinearlyImplicitEuler",
-    "Loss",
-    "SDIRK2",
-    "StepDerivatives",
-    "SymplecticEuler",
-    "Trajectory",
-    "adjoint",
-    "control_effort",
-    "energy_loss",
-    "point_target",
-    "simulate",
-    "step_derivatives",
-    "velocity_target",
     "Body",
+    "BodyAccelerationsDerivatives",
+    "BodyDamping",
+    "BodyVelocitiesDerivatives",
+    "BodyWrench",
+    "Cable",
+    "CentroidalMomentumDerivatives",
     "Composite",
+    "ContractedForwardDynamicsHessians",
+    "ContractedInverseDynamicsHessians",
+    "ConvergenceError",
+    "CustomForce",
     "CustomJoint",
     "Cylindrical",
+    "DiscreteEulerLagrange",
+    "Energies",
     "Fixed",
+    "Force",
     "FormatError",
+    "ForwardDynamicsDerivatives",
+    "ForwardDynamicsDerivativesTangent",
+    "ForwardDynamicsGradient",
+    "ForwardDynamicsHessians",
+    "ForwardDynamicsTangent",
     "Free",
     "Free2D",
+    "GeneralizedForcesDerivatives",
+    "GeneralizedForcesGradient",
+    "GroundContact",
+    "HybridDynamicsDerivatives",
+    "HybridDynamicsGradient",
+    "HybridDynamicsTangent",
     "Inertia",
+    "Integrator",
+    "InverseDynamicsDerivatives",
+    "InverseDynamicsDerivativesTangent",
+    "InverseDynamicsGradient",
+    "InverseDynamicsHessians",
+    "InverseDynamicsTangent",
     "Joint",
+    "JointDamping",
+    "JointLimits",
+    "JointSpring",
+    "JointTorque",
+    "LinearlyImplicitEuler",
+    "Loss",
+    "MaximalJacobianDerivatives",
     "Model",
     "ModelBuilder",
+    "ModelDirection",
     "ModelError",
     "ModelJoint",
+    "MomentumStepDerivatives",
+    "MultiPointSpring",
     "Planar",
+    "PointForce",
+    "PointSpring",
     "Prismatic",
     "Revolute",
+    "SDIRK2",
     "SE3",
     "Screw",
     "SingularMassMatrixError",
@@ -209,43 +287,57 @@ __all__ = [
     "SphericalExp",
     "SplineCurve",
     "SplineSurface",
+    "Spring",
+    "SpringDamper",
+    "StepDerivatives",
+    "StepHessian",
+    "SymplecticEuler",
     "TorsorError",
+    "Trajectory",
     "Translational",
     "Universal",
+    "Variational",
     "Visual",
+    "adjoint",
     "bias_forces",
     "body_accelerations",
+    "body_accelerations_derivatives",
     "body_poses",
     "body_velocities",
+    "body_velocities_derivatives",
     "center_of_mass",
     "center_of_mass_jacobian",
+    "centroidal_momentum_derivatives",
     "centroidal_momentum_matrix",
+    "christoffel_symbols",
+    "control_effort",
     "coriolis_matrix",
-    "ForwardDynamicsDerivatives",
-    "ForwardDynamicsGradient",
-    "HybridDynamicsDerivatives",
-    "HybridDynamicsGradient",
-    "InverseDynamicsDerivatives",
-    "InverseDynamicsGradient",
+    "discrete_euler_lagrange",
+    "energy_loss",
+    "force_energies",
     "forward_dynamics",
+    "forward_dynamics_derivatives",
+    "forward_dynamics_derivatives_tangent",
+    "forward_dynamics_hessians",
+    "forward_dynamics_tangent",
     "forward_dynamics_vjp",
+    "generalized_forces",
+    "generalized_forces_derivatives",
+    "generalized_forces_vjp",
+    "generalized_momenta",
+    "gravity_forces",
+    "hybrid_dynamics",
+    "hybrid_dynamics_derivatives",
+    "hybrid_dynamics_tangent",
     "hybrid_dynamics_vjp",
     "inertial_regressor",
-    "inverse_dynamics_vjp",
-    "ForwardDynamicsTangent",
-    "HybridDynamicsTangent",
-    "InverseDynamicsTangent",
-    "ModelDirection",
-    "forward_dynamics_tangent",
-    "hybrid_dynamics_tangent",
-    "inverse_dynamics_tangent",
-    "forward_dynamics_derivatives",
-    "gravity_forces",
-    "hybrid_dynamics_derivatives",
-    "inverse_dynamics_derivatives",
-    "hybrid_dynamics",
     "interop",
     "inverse_dynamics",
+    "inverse_dynamics_derivatives",
+    "inverse_dynamics_derivatives_tangent",
+    "inverse_dynamics_hessians",
+    "inverse_dynamics_tangent",
+    "inverse_dynamics_vjp",
     "jacobian",
     "jacobian_dot_product",
     "jacobian_product",
@@ -258,52 +350,19 @@ __all__ = [
     "mass_matrix_inverse",
     "mass_matrix_solve",
     "maximal_jacobian",
+    "maximal_jacobian_derivatives",
     "maximal_jacobian_dot",
     "models",
     "momentum",
+    "momentum_step_derivatives",
+    "point_hessian",
     "point_jacobian",
     "point_positions",
+    "point_target",
     "potential_energy",
+    "simulate",
+    "step_derivatives",
+    "step_hessian",
     "testing",
-    "BodyAccelerationsDerivatives",
-    "BodyVelocitiesDerivatives",
-    "CentroidalMomentumDerivatives",
-    "MaximalJacobianDerivatives",
-    "body_accelerations_derivatives",
-    "body_velocities_derivatives",
-    "centroidal_momentum_derivatives",
-    "maximal_jacobian_derivatives",
-    "point_hessian",
-    "ContractedForwardDynamicsHessians",
-    "ContractedInverseDynamicsHessians",
-    "ForwardDynamicsDerivativesTangent",
-    "ForwardDynamicsHessians",
-    "InverseDynamicsDerivativesTangent",
-    "InverseDynamicsHessians",
-    "christoffel_symbols",
-    "forward_dynamics_derivatives_tangent",
-    "forward_dynamics_hessians",
-    "inverse_dynamics_derivatives_tangent",
-    "inverse_dynamics_hessians",
-    "BodyDamping",
-    "BodyWrench",
-    "Cable",
-    "CustomForce",
-    "Force",
-    "GeneralizedForcesDerivatives",
-    "GeneralizedForcesGradient",
-    "GroundContact",
-    "JointDamping",
-    "JointLimits",
-    "JointSpring",
-    "JointTorque",
-    "MultiPointSpring",
-    "PointForce",
-    "PointSpring",
-    "Spring",
-    "SpringDamper",
-    "force_energies",
-    "generalized_forces",
-    "generalized_forces_derivatives",
-    "generalized_forces_vjp",
+    "velocity_target",
 ]

@@ -190,20 +190,21 @@ def pull_back(
 
 
 def segments(
-    model: Model, parts: Sequence[ChartPart], switches: Sequence[ChartSwitch], batch: int, rows: int
-) -> list[tuple[int, int, int, Model]]:
-    """(trajectory, first row, row after the last, model) of parts with one set of charts."""
+    start: Sequence[tuple[str, ...]], switches: Sequence[ChartSwitch], rows: int
+) -> list[tuple[int, int, int, tuple[str, ...]]]:
+    """(trajectory, first row, row after the last, charts) of parts with one set of charts, from those at the start of
+    each trajectory."""
+    mine: dict[int, list[ChartSwitch]] = {}
+    for s in switches:
+        mine.setdefault(s.track, []).append(s)
     out = []
-    variants: dict[tuple[str, ...], Model] = {tuple(p.chart for p in parts): model}
-    for i in range(batch):
-        first, charts = 0, tuple(p.chart for p in parts)
-        for s in [*(s for s in switches if s.track == i), None]:
-            last = rows if s is None else s.row
-            if charts not in variants:
-                variants[charts] = with_charts(model, parts, charts)
-            out.append((i, first, last, variants[charts]))
-            if s is not None:
-                first, charts = s.row, s.charts
+    for i, charts in enumerate(start):
+        first = 0
+        for s in mine.get(i, ()):
+            if s.row > first:
+                out.append((i, first, s.row, charts))
+            first, charts = s.row, s.charts
+        out.append((i, first, rows, charts))
     return out
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torsor.adjoint import StepDerivatives
+from torsor.adjoint_method import StepDerivatives
 from torsor.derivatives import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
@@ -254,8 +254,7 @@ def forward_dynamics_hessians_contracted(
     model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> ContractedForwardDynamicsHessians: ...
 def simulate(
-    model: Any,
-    forces: tuple[Any, Any],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
     scheme: tuple[int, float, float, int, int],
     t0: float,
     tracks: dict[str, Any],
@@ -268,8 +267,7 @@ def simulate(
     threads: Any,
 ) -> None: ...
 def adjoint(
-    model: Any,
-    forces: tuple[Any, Any],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
     scheme: tuple[int, float, float, int, int],
     t0: float,
     tracks: dict[str, Any],

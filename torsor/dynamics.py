@@ -239,6 +239,13 @@ def centroidal_momentum_matrix(
     return _core.momentum_matrix(model, q, {"axes": _about(about)}, out, threads)
 
 
+def generalized_momenta(
+    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """Momenta p = M(q) v (..., nv), in O(n); `mass_matrix_solve` gives v back."""
+    return _core.generalized_momenta(model, q, v, out, threads)
+
+
 def center_of_mass(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not
     count."""

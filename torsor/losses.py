@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torsor import _core
 from torsor._check import as_array
 from torsor.derivatives import inverse_dynamics_vjp
 from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
-from torsor.forces import force_energies, generalized_forces
 from torsor.kinematics import point_jacobian, point_positions
-from torsor.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from torsor._scenes import Scenes, Span
     from torsor.simulation import Trajectory
 
     FloatArray = NDArray[np.float64]
@@ -61,25 +61,28 @@ class Loss:
     __rmul__ = __mul__
 
 
+def _chosen(trajectory: Trajectory, rows: Rows) -> NDArray[np.int64]:
+    """The numbers of the rows that count."""
+    count = len(trajectory.t)
+    return np.atleast_1d(np.arange(count)[rows if isinstance(rows, (int, slice)) else np.asarray(rows)])
+
+
 def _over_rows(
     trajectory: Trajectory,
     rows: Rows,
-    f: Callable[[Model, FloatArray, FloatArray, NDArray[np.int64]], Terms],
+    f: Callable[[Span, FloatArray, FloatArray, NDArray[np.int64]], Terms],
+    scenes: Scenes | None = None,
 ) -> Loss:
-    """The sum of a loss over rows. f(model, q, v, rows) gives value (...), dq and dv (..., nv) at states (..., nq)."""
-    n, count, nv = prod(trajectory.batch_shape), trajectory.steps + 1, trajectory.model.nv
-    chosen = np.atleast_1d(np.arange(count)[rows if isinstance(rows, (int, slice)) else np.asarray(rows)])
+    """The sum of a loss over rows. f(span, q, v, rows) gives value (...), dq and dv (..., nv) at states (..., nq)."""
+    n, count, nv = prod(trajectory.batch_shape), len(trajectory.t), trajectory.model.nv
+    chosen = _chosen(trajectory, rows)
     q, v = trajectory.q.reshape(n, count, trajectory.model.nq), trajectory.v.reshape(n, count, nv)
     value, dq, dv = np.zeros(n), np.zeros((n, count, nv)), np.zeros((n, count, nv))
-    if not trajectory.switches:
-        each, dq[:, chosen], dv[:, chosen] = f(trajectory.model, q[:, chosen], v[:, chosen], chosen)
-        value += each.sum(axis=-1)
-    else:
-        for i, first, last, model in trajectory.segments():
-            part = chosen[(first <= chosen) & (chosen < last)]
-            if len(part):
-                each, dq[i, part], dv[i, part] = f(model, q[i, part], v[i, part], part)
-                value[i] += each.sum()
+    for span in trajectory._spans(scenes):
+        part, at = chosen[(span.rows.start <= chosen) & (chosen < span.rows.stop)], span.tracks
+        if len(part):
+            each, dq[at, part], dv[at, part] = f(span, q[at, part], v[at, part], part)
+            value[at] += each.sum(axis=-1)
     shape = trajectory.batch_shape
     return Loss(value.reshape(shape), dq.reshape(*shape, count, nv), dv.reshape(*shape, count, nv))
 
@@ -102,16 +105,15 @@ def point_target(
     local = as_array("point", point).reshape(3)
     lookup = {}
     if goal.ndim == 2:
-        count = trajectory.steps + 1
-        chosen = np.atleast_1d(np.arange(count)[rows if isinstance(rows, (int, slice)) else np.asarray(rows)])
+        chosen = _chosen(trajectory, rows)
         if len(chosen) != len(goal):
             raise ValueError(f"target has {len(goal)} rows, expected {len(chosen)}, as many as rows of the trajectory")
         lookup = {int(r): k for k, r in enumerate(chosen)}
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
+    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
         wanted = goal[[lookup[int(r)] for r in at]] if lookup else goal
-        off = point_positions(model, q, body, local) - wanted
-        J = point_jacobian(model, q, body, local)
+        off = point_positions(span.model, q, body, local) - wanted
+        J = point_jacobian(span.model, q, body, local)
         return 0.5 * weight * (off**2).sum(-1), weight * np.einsum("...ij,...i->...j", J, off), np.zeros_like(v)
 
     return _over_rows(trajectory, rows, f)
@@ -121,7 +123,7 @@ def velocity_target(trajectory: Trajectory, target: ArrayLike = 0.0, weight: Arr
     """sum of weight (v - target)^2 / 2, target and weight each a number or (nv,): to come to rest, by default."""
     goal, factor = as_array("target", target), as_array("weight", weight)
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
+    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
         off = v - goal
         return (0.5 * factor * off**2).sum(-1), np.zeros_like(v), factor * off
 
@@ -135,10 +137,10 @@ def energy_loss(
     unknown = [p for p in parts if p not in ("kinetic", "potential", "forces")]
     if isinstance(parts, str) or unknown:
         raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
-    springs = [force for force in trajectory.forces if force.has_energy]
+    springs = [k for k, force in enumerate(trajectory.forces) if force.has_energy and "forces" in parts]
 
-    def f(model: Model, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
-        value, dq, dv = np.zeros(q.shape[:-1]), np.zeros_like(v), np.zeros_like(v)
+    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> Terms:
+        model, value, dq, dv = span.model, np.zeros(q.shape[:-1]), np.zeros_like(v), np.zeros_like(v)
         if "kinetic" in parts:
             # v . M(q) v / 2 is v . inverse_dynamics(q, 0, v) / 2 without gravity.
             still = model.with_gravity((0.0, 0.0, 0.0))
@@ -148,13 +150,13 @@ def energy_loss(
         if "potential" in parts:
             value += potential_energy(model, q)
             dq += gravity_forces(model, q)
-        if "forces" in parts and springs:
-            t = trajectory.t[at]
-            value += force_energies(model, springs, q, t).sum(-1)
-            dq -= generalized_forces(model, springs, q, np.zeros_like(v), t)
+        if springs:
+            given = (model, q, np.zeros_like(v), trajectory.t[at], span.parameters, span.options, None, 1)
+            value += _core.force_energies(*given).sum(-1)
+            dq -= _core.generalized_forces(*given)
         return weight * value, weight * dq, weight * dv
 
-    return _over_rows(trajectory, rows, f)
+    return _over_rows(trajectory, rows, f, trajectory._scenes.select(springs))
 
 
 def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:

@@ -7,8 +7,8 @@ the last bit alone and in a batch, whatever the number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite, prod
 from numbers import Real
@@ -20,11 +20,17 @@ import numpy as np
 from torsor import _charts, _core, integrators
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
-from torsor.dynamics import kinetic_energy, potential_energy
-from torsor.forces import CustomForce, force_energies, generalized_forces
-from torsor.forces.force import Force, Scene, compile_forces
-from torsor.integrators import Adaptive, Integrator
-from torsor.model import Model, require_model
+from torsor._scenes import Scenes, Span, batch_shapes, read_models, read_parameters
+from torsor.dynamics import (
+    forward_dynamics,
+    generalized_momenta,
+    kinetic_energy,
+    mass_matrix_solve,
+    potential_energy,
+)
+from torsor.forces.force import Force, require_forces
+from torsor.integrators import BDF2, Adaptive, Integrator, Variational
+from torsor.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -32,7 +38,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     Control = ArrayLike | Callable[[float], ArrayLike] | None
 
-_ALPHA = (2.0 - np.sqrt(2.0)) / 2.0
 _MOST_STEPS = 1_000_000_000
 _FINISHED, _CHART, _FAILED, _SINGULAR = range(4)  # as in core/integrate.hpp
 
@@ -52,18 +57,26 @@ class Trajectory:
 
     Attributes
     ----------
-    t : (steps + 1,)
-        Times of the rows.
-    q : (..., steps + 1, nq)
-    v, a : (..., steps + 1, nv)
+    t : (rows,)
+        Times of the rows: steps + 1 of them, or with `every` one for each so many steps.
+    q : (..., rows, nq)
+    v, a : (..., rows, nv)
         a is that of the integrator's formula; in the first row of an implicit one, that of forward dynamics.
-    controls : (..., steps, nv), (..., steps, 2, nv) or None
-        Torques of each step. Two rows for a function of time with an integrator of two stages: at (1 - sqrt(1/2)) h and
-        at the end of the step.
+    controls : (..., steps, nv), (..., steps, stages, nv) or None
+        Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
+        (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
     substeps : (..., steps)
         Into how many parts each step was divided.
     switches : tuple of ChartSwitch
-        Where the coordinates of joints were changed. From the row of a switch on, q, v and a are in the new ones.
+        Where the coordinates of joints were changed. From the step of a switch on, q, v and a are in the new ones.
+    models : tuple of Model
+        Those of a batch with several, `model` being the first of them; else empty.
+    parameters : tuple of dicts
+        For each force the parameters that replaced its own, each (..., *shape of the parameter).
+    every : int
+        How many steps lie between rows.
+    previous : (..., rows, nq) and (..., rows, nv), or None
+        With `every`, the states one step before the rows, in their coordinates, where the integrator needs them.
     """
 
     model: Model
@@ -76,39 +89,71 @@ class Trajectory:
     controls: FloatArray | None
     substeps: NDArray[np.int32]
     switches: tuple[_charts.ChartSwitch, ...] = field(default=())
+    models: tuple[Model, ...] = ()
+    parameters: tuple[dict[str, FloatArray], ...] = ()
+    every: int = 1
+    previous: tuple[FloatArray, FloatArray] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("t", "q", "v", "a", "controls", "substeps"):
-            array = getattr(self, name)
+        for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, *(self.previous or ())):
             if array is not None:
                 array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trajectory, tuple(getattr(self, f.name) for f in fields(self))  # without what was compiled for the core
 
     @property
     def steps(self) -> int:
         """Number of steps."""
-        return len(self.t) - 1
+        return (len(self.t) - 1) * self.every
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Shape of the batch, () for one trajectory."""
         return self.q.shape[:-2]
 
-    @cached_property
-    def _scene(self) -> Scene:
-        return compile_forces(self.model, self.forces)
+    def _flat_controls(self) -> tuple[FloatArray | None, int]:
+        """Controls (batch, steps, rows of a step, nv), and how many rows a step has."""
+        if self.controls is None:
+            return None, 1
+        rows = self.controls.shape[-2] if self.controls.ndim - len(self.batch_shape) == 3 else 1
+        return self.controls.reshape(prod(self.batch_shape), self.steps, rows, self.model.nv), rows
 
     @cached_property
-    def _parts(self) -> list[_charts.ChartPart]:
-        return switching_parts(self.model, self.forces)
+    def _scenes(self) -> Scenes:
+        parameters = self.parameters or tuple({} for _ in self.forces)
+        return Scenes(self.models or (self.model,), self.forces, parameters, self.batch_shape)
+
+    @cached_property
+    def _row_switches(self) -> list[_charts.ChartSwitch]:
+        """The switches with the rows, not the steps, from which on they hold."""
+        return [replace(s, row=-(-s.row // self.every)) for s in self.switches]
+
+    def _spans(self, scenes: Scenes | None = None) -> list[Span]:
+        return (self._scenes if scenes is None else scenes).spans(self._row_switches, len(self.t))
 
     @cached_property
     def charts(self) -> dict[str, NDArray[np.str_]]:
         """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., steps + 1)."""
-        return _charts.chart_rows(self.model, self._parts, self.switches, self.batch_shape, len(self.t))
+        parts = self._scenes.parts
+        return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """Momenta M(q) v, (..., rows, nv): what a `Variational` integrator goes by."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        p = np.empty_like(v)
+        for s in self._spans():
+            at = (s.tracks, s.rows)
+            p[at] = generalized_momenta(s.model, q[at], v[at])
+        return p.reshape(self.v.shape)
 
     def segments(self) -> list[tuple[int, int, int, Model]]:
         """Parts with one set of coordinates: (trajectory, first row, last row, model in these coordinates)."""
-        return _charts.segments(self.model, self._parts, self.switches, prod(self.batch_shape), len(self.t))
+        scenes = self._scenes
+        parts = _charts.segments([scenes.charts] * scenes.batch, self._row_switches, len(self.t))
+        return [(i, first, last, scenes.ready(c, int(scenes.model_of[i]))[0]) for i, first, last, c in parts]
 
     @cached_property
     def energies(self) -> Energies:
@@ -117,25 +162,25 @@ class Trajectory:
         kinetic, potential = np.empty((n, rows)), np.empty((n, rows))
         of_forces = np.zeros((n, rows, len(self.forces)))
         q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
-        if not self.switches:
-            kinetic, potential = kinetic_energy(self.model, q, v), potential_energy(self.model, q)
-            of_forces = force_energies(self.model, self.forces, q, self.t)
-        else:
-            for i, first, last, model in self.segments():
-                at = slice(first, last)
-                kinetic[i, at] = kinetic_energy(model, q[i, at], v[i, at])
-                potential[i, at] = potential_energy(model, q[i, at])
-                of_forces[i, at] = force_energies(model, self.forces, q[i, at], self.t[at])
+        for s in self._spans():
+            at, rest = (s.tracks, s.rows), np.zeros(s.model.nv)
+            kinetic[at], potential[at] = kinetic_energy(s.model, q[at], v[at]), potential_energy(s.model, q[at])
+            of_forces[at] = _core.force_energies(s.model, q[at], rest, self.t[s.rows], s.parameters, s.options, None, 1)
         shape = (*self.batch_shape, rows)
         parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to a .npz file. The model and the forces are not in it."""
+        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it."""
         scheme = {f.name: getattr(self.integrator, f.name) for f in fields(self.integrator)}
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in ("t", "q", "v", "a", "substeps")}
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in ("t", "q", "v", "a", "substeps", "every")}
         if self.controls is not None:
             arrays["controls"] = self.controls
+        if self.previous is not None:
+            arrays["previous_q"], arrays["previous_v"] = self.previous
+        for k, values in enumerate(self.parameters):
+            for name, value in values.items():
+                arrays[f"parameter_{k}_{name}"] = value
         for name, value in _charts.to_arrays(self.switches).items():
             arrays[f"switch_{name}"] = value
         for name, value in scheme.items():
@@ -144,25 +189,38 @@ class Trajectory:
             np.savez(file, integrator=np.array(type(self.integrator).__name__), **arrays)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], model: Model, forces: Sequence[Force] = ()) -> Trajectory:
-        """What `save` wrote, for the model and the forces that it was simulated with."""
+    def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
+        """What `save` wrote, for the model or the models and the forces that it was simulated with."""
+        models, forces = read_models(model), require_forces(forces)
         with np.load(path, allow_pickle=False) as data:
             missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps") if n not in data.files]
             if missing:
                 raise ValueError(f"{os.fspath(path)!r} is no trajectory: it has no {', '.join(missing)}")
             nq, nv = data["q"].shape[-1], data["v"].shape[-1]
-            if (nq, nv) != (require_model(model).nq, model.nv):
+            if (nq, nv) != (models[0].nq, models[0].nv):
                 raise ValueError(
                     f"{os.fspath(path)!r} is a trajectory of a model with nq {nq} and nv {nv}, got one with nq "
-                    f"{model.nq} and nv {model.nv}; load it with the model that it was simulated with"
+                    f"{models[0].nq} and nv {models[0].nv}; load it with the model that it was simulated with"
                 )
+            shape = data["q"].shape[:-2]
+            if len(models) > 1 and (not shape or shape[-1] != len(models)):
+                raise ValueError(f"{os.fspath(path)!r} has trajectories {shape}, which {len(models)} models do not fit")
+            given: list[dict[str, FloatArray]] = [{} for _ in forces]
+            for name in data.files:
+                if name.startswith("parameter_"):
+                    k, parameter = name[10:].split("_", 1)
+                    if int(k) >= len(forces):
+                        raise ValueError(f"{os.fspath(path)!r} has parameters of force {k}, got {len(forces)} forces")
+                    given[int(k)][parameter] = data[name]
             kind = getattr(integrators, str(data["integrator"]))
             scheme = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)}
             switches = {n[7:]: data[n] for n in data.files if n.startswith("switch_")}
             return Trajectory(
-                model, kind(**scheme), tuple(forces), data["t"], data["q"], data["v"], data["a"],
+                models[0], kind(**scheme), forces, data["t"], data["q"], data["v"], data["a"],
                 data["controls"] if "controls" in data.files else None, data["substeps"],
-                _charts.from_arrays(switches),
+                _charts.from_arrays(switches), () if isinstance(model, Model) else models,
+                read_parameters(models[0], forces, given), int(data["every"]) if "every" in data.files else 1,
+                (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
             )  # fmt: skip
 
     def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
@@ -245,8 +303,7 @@ def _sample_controls(
     if controls is None:
         return None, 1
     if callable(controls):
-        h, method = integrator.h, integrator._method
-        shifts = [0.0] if method < 2 else [h] if method == 2 else [_ALPHA * h, h]
+        shifts = [integrator.h * fraction for fraction in integrator._fractions]
         samples = []
         for row in t[:-1]:
             for shift in shifts:
@@ -273,41 +330,75 @@ def _sample_controls(
     return np.array(array, order="C"), len(shifts)  # a copy, which the caller's changes do not reach
 
 
-class _Run:
-    """Trajectories being simulated: arrays of shape (batch, steps + 1, ...), filled by the core."""
+class Run:
+    """Steps of all trajectories from the row `start` on: arrays (batch, steps + 1, ...), filled by the core."""
 
-    def __init__(self, q: FloatArray, v: FloatArray, u: FloatArray | None, rows: int, steps: int) -> None:
-        batch, nq, nv = q.shape[0], q.shape[1], v.shape[1]
-        self.batch, self.steps, self.u, self.u_rows = batch, steps, u, rows
+    def __init__(self, scenes: Scenes, steps: int, u: FloatArray | None = None, u_rows: int = 1) -> None:
+        batch, nq, nv = scenes.batch, scenes.models[0].nq, scenes.models[0].nv
+        self.scenes, self.batch, self.steps, self.start = scenes, batch, steps, 0
+        self.all_u, self.u_rows = u, u_rows
         self.q = np.full((batch, steps + 1, nq), np.nan)
         self.v = np.full((batch, steps + 1, nv), np.nan)
         self.a = np.full((batch, steps + 1, nv), np.nan)
-        self.q[:, 0], self.v[:, 0] = q, v
         self.substeps = np.ones((batch, steps), np.int32)
+        self.charts = [scenes.charts] * batch
+        self.first_charts = list(self.charts)
+        self.switches: list[_charts.ChartSwitch] = []
+        # Nodes before rows from which to go on, in the coordinates of these: after a switch, and at the start.
+        self.previous: dict[int, tuple[FloatArray, FloatArray]] = {}
+        self.initial: tuple[FloatArray, FloatArray] | None = None
 
-    def tracks(
-        self, chosen: NDArray[np.int64], previous_q: FloatArray | None = None, previous_v: FloatArray | None = None
-    ) -> dict[str, Any]:
+    def begin(
+        self, start: int, q: FloatArray, v: FloatArray, a: FloatArray, previous: tuple[FloatArray, FloatArray] | None
+    ) -> None:
+        """Goes to another row, of which it knows the state and, if needed, that before it."""
+        self.start, self.switches, self.first_charts = start, [], list(self.charts)
+        self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
+        self.initial = previous
+        self.previous = {} if previous is None else dict(enumerate(zip(*previous, strict=True)))
+
+    def before_last(self) -> tuple[FloatArray, FloatArray]:
+        """The row before the last one, in the coordinates of that."""
+        q, v = self.q[:, -2].copy(), self.v[:, -2].copy()
+        for s in self.switches:
+            if s.row == self.steps:
+                q[s.track], v[s.track] = s.previous_q, s.previous_v
+        return q, v
+
+    @property
+    def u(self) -> FloatArray | None:
+        """Controls of these steps."""
+        if self.all_u is None:
+            return None
+        return np.ascontiguousarray(self.all_u[:, self.start : self.start + self.steps])
+
+    def tracks(self, chosen: Sequence[int]) -> dict[str, Any]:
         """The arguments of the core for some of the trajectories."""
+        before = [self.previous.pop(i) for i in chosen if i in self.previous]
         return {
-            "steps": self.steps, "batch": self.batch, "count": len(chosen), "index": chosen,
-            "q": self.q, "v": self.v, "a": self.a, "u": self.u, "u_rows": self.u_rows,
-            "u_shared": self.u is not None and len(self.u) != self.batch, "divisions": self.substeps,
-            "previous_q": previous_q, "previous_v": previous_v,
+            "steps": self.steps, "start": self.start, "batch": self.batch, "count": len(chosen),
+            "index": np.array(chosen, np.int64), "q": self.q, "v": self.v, "a": self.a, "u": self.u,
+            "u_rows": self.u_rows, "u_shared": self.all_u is not None and len(self.all_u) != self.batch,
+            "divisions": self.substeps,
+            "previous_q": np.stack([b[0] for b in before]) if before else None,
+            "previous_v": np.stack([b[1] for b in before]) if before else None,
         }  # fmt: skip
 
 
 def simulate(
-    model: Model,
+    model: Model | Sequence[Model],
     q0: ArrayLike,
     v0: ArrayLike | None = None,
     *,
+    p0: ArrayLike | None = None,
     T: float | None = None,
     steps: int | None = None,
     integrator: Integrator,
     forces: Sequence[Force] = (),
     controls: Control = None,
+    parameters: Sequence[Mapping[str, ArrayLike] | None] | None = None,
     t0: float = 0.0,
+    every: int = 1,
     callback: Callable[[int, float, FloatArray, FloatArray], object] | None = None,
     progress: bool = False,
     threads: int = 1,
@@ -316,26 +407,40 @@ def simulate(
 
     Parameters
     ----------
+    model : Model, or sequence of n models
+        Several of the same structure, with other inertias, placements, gravity or constants of joints, are a batch of
+        shape (n,).
     q0 : (..., nq)
     v0 : (..., nv), optional
         At rest if left out.
+    p0 : (..., nv), optional
+        Momenta M(q0) v0, in place of v0.
     T, steps : float or int
         Duration or number of steps, one of them.
     integrator : Integrator
-        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `SymplecticEuler(h)`, `LinearlyImplicitEuler(h)`, or `Adaptive(h)`.
+        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `Variational(h, order)`, `SymplecticEuler(h)`, `LinearlyImplicitEuler(h)`, or
+        `Adaptive(h)`.
     forces : sequence of forces
         In addition to gravity, which is the model's.
     controls : (nv,), (..., steps, nv) or function of time
         Torques at the joints, constant over each step; u(t) is taken at the times of the integrator's stages. At a
         joint whose chart is switched they belong to the coordinates of the moment.
+    parameters : sequence of dicts, optional
+        For each force a dict, or None, of parameters that replace its own: name -> (..., *shape of the parameter), as
+        `adjoint` gives the gradients.
     t0 : float
         Time at the start.
+    every : int
+        Keeps one row for so many steps, a divisor of their number, to save memory. `adjoint` then takes the steps
+        between the rows once more.
     callback : callable, optional
-        Called as callback(row, t, q, v) after every step, with q (..., nq) and v (..., nv).
+        Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
         Whether to show a progress bar (needs tqdm).
     threads : int
         Shares a batch among threads, 0 for one per core.
+
+    The batch shapes (...) of models, states, controls and parameters broadcast.
 
     Joints with charts, `SphericalEuler` and `SphericalExp`, change them before they become singular
     (`Trajectory.charts`), unless a force is given in their coordinates.
@@ -345,7 +450,9 @@ def simulate(
     ConvergenceError
         If a step cannot be taken; its `trajectory` has all before it.
     """
-    require_model(model)
+    models = read_models(model)
+    first = models[0]
+    nq, nv = first.nq, first.nv
     if not isinstance(integrator, Integrator):
         raise TypeError(f"integrator must be an Integrator such as BDF2(h=1e-2), got {integrator!r}")
     if not isinstance(t0, Real) or not isfinite(t0):
@@ -353,86 +460,155 @@ def simulate(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
     count = _count_steps(T, steps, integrator.h)
-    q = _state(model, "q0", q0, model.nq)
-    v = _state(model, "v0", np.zeros(model.nv) if v0 is None else v0, model.nv)
+    every = _count_every(every, count, integrator)
+    q = _state(first, "q0", q0, nq)
+    if v0 is not None and p0 is not None:
+        raise TypeError("simulate takes either v0, the velocities, or p0, the momenta: got both")
+    v = _state(first, "v0", np.zeros(nv) if v0 is None else v0, nv) if p0 is None else _state(first, "p0", p0, nv)
     t = np.asarray(t0 + integrator.h * np.arange(count + 1), dtype=np.float64)
-    u, rows = _sample_controls(model, integrator, controls, t, count)
+    u, rows = _sample_controls(first, integrator, controls, t, count)
+    forces = require_forces(forces)
+    values = read_parameters(first, forces, parameters)
+    leads = batch_shapes(first, forces, values)
+    several = () if isinstance(model, Model) else (len(models),)
     try:
-        shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], () if u is None else u.shape[:-3])
+        shape = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], several, () if u is None else u.shape[:-3], *leads)
     except ValueError:
-        given = f"q0 {q.shape}, v0 {v.shape}" + ("" if u is None else f", controls {u.shape[:-3] + (count, model.nv)}")
+        given = f"q0 {q.shape}, {'v0' if p0 is None else 'p0'} {v.shape}" + (
+            "" if u is None else f", controls {u.shape[:-3] + (count, nv)}"
+        )
+        given += "".join(f", parameters {x}" for x in leads if x) + (f", models {several}" if several else "")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
-    q = model.plus(np.broadcast_to(q, (*shape, model.nq)), np.zeros(model.nv)).reshape(n, model.nq)
+    q = first.plus(np.broadcast_to(q, (*shape, nq)), np.zeros(nv)).reshape(n, nq)
     if not np.isfinite(q).all():
         raise ValueError("q0 has a quaternion of length 0")
-    v = np.broadcast_to(v, (*shape, model.nv)).reshape(n, model.nv)
+    v = np.broadcast_to(v, (*shape, nv)).reshape(n, nv)
+    if p0 is not None:
+        of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
+        momenta, v = v, np.empty((n, nv))
+        for k, one in enumerate(models):
+            v[of == k] = mass_matrix_solve(one, q[of == k], momenta[of == k])
     if u is not None:
         shared = prod(u.shape[:-3]) == 1
         u = np.ascontiguousarray(np.broadcast_to(u, (*(() if shared else shape), *u.shape[-3:])))
         u = u.reshape(1 if shared else n, *u.shape[-3:])
-    scene = compile_forces(model, forces)
-    run = _Run(q, v, u, rows, count)
+    scenes = Scenes(models, forces, values, shape)
+    _ = scenes.flat  # whose parameters are checked here
+    run = Run(scenes, count if every == 1 else every, u, rows)
+    run.begin(0, q, v, run.a[:, 0], None)
+    # The rows that are kept; with `every`, those of `run` go over into them at its ends.
+    kept = run if every == 1 else Run(scenes, count // every)
+    substeps = run.substeps if every == 1 else np.ones((n, count), np.int32)
+    kept.q[:, 0], kept.v[:, 0] = q, v
+    previous = None
+    if every > 1 and isinstance(integrator, BDF2):
+        previous = np.full_like(kept.q, np.nan), np.full_like(kept.v, np.nan)
+    switches: list[_charts.ChartSwitch] = []
 
-    def trajectory(last: int, switches: Sequence[_charts.ChartSwitch]) -> Trajectory:
-        def shaped(x: FloatArray) -> Any:
+    def trajectory(last: int) -> Trajectory:
+        def shaped(x: Any) -> Any:
             return x.reshape((*shape, *x.shape[1:]))
 
-        kept = None
+        def rows_of(x: Any) -> Any:
+            return shaped(x[:, : last + 1].copy())
+
+        controls = None
         if u is not None:
-            kept = np.broadcast_to(u, (n, *u.shape[1:]))[:, :last]
-            kept = shaped(np.ascontiguousarray(kept[:, :, 0] if rows == 1 else kept))
-        return Trajectory(
-            model, integrator, tuple(forces), t[: last + 1].copy(), shaped(run.q[:, : last + 1].copy()),
-            shaped(run.v[:, : last + 1].copy()), shaped(run.a[:, : last + 1].copy()), kept,
-            shaped(run.substeps[:, :last].copy()), tuple(s for s in switches if s.row <= last),
+            controls = np.broadcast_to(u, (n, *u.shape[1:]))[:, : last * every]
+            controls = shaped(np.ascontiguousarray(controls[:, :, 0] if rows == 1 else controls))
+        made = Trajectory(
+            first, integrator, forces, t[: last * every + 1 : every].copy(), rows_of(kept.q), rows_of(kept.v),
+            rows_of(kept.a), controls, shaped(substeps[:, : last * every].copy()),
+            tuple(s for s in switches if s.row <= last * every), () if isinstance(model, Model) else models,
+            () if parameters is None else values, every,
+            None if previous is None else (rows_of(previous[0]), rows_of(previous[1])),
         )  # fmt: skip
+        made.__dict__["_scenes"] = scenes  # as if the trajectory had compiled its forces once more
+        return made
 
     bar = _progress_bar(count) if progress else None
 
     def report(row: int) -> None:
-        if callback is not None and row > 0:
-            q_row, v_row = run.q[:, row].reshape(*shape, model.nq), run.v[:, row].reshape(*shape, model.nv)
-            callback(row, float(t[row]), q_row, v_row)
+        number = run.start + row
+        if callback is not None and number > 0:
+            q_row, v_row = run.q[:, row].reshape(*shape, nq), run.v[:, row].reshape(*shape, nv)
+            callback(number, float(t[number]), q_row, v_row)
         if bar is not None:
-            bar.update(row - bar.n)
+            bar.update(number - bar.n)
 
     # Between chunks Python sees to interrupts.
-    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, 200_000 // (n * model.nv + 1))
-    switches: list[_charts.ChartSwitch] = []
+    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, 200_000 // (n * nv + 1))
     try:
-        if isinstance(integrator, Adaptive):
-            _adaptive(model, integrator, forces, run, t, controls if callable(controls) else None, report)
-        else:
-            _step_through(model, integrator, scene, run, t0, chunk, threads, switches, report)
+        for window in range(count // every if every > 1 else 1):
+            if window > 0:
+                run.begin(window * every, kept.q[:, window], kept.v[:, window], kept.a[:, window], run.before_last())
+            try:
+                if isinstance(integrator, Adaptive):
+                    _adaptive(integrator, run, t, controls if callable(controls) else None, report)
+                else:
+                    _step_through(integrator, run, t0, chunk, threads, report)
+            finally:
+                switches += [replace(s, row=run.start + s.row) for s in run.switches]
+            if every > 1:
+                at = slice(window, window + 2)
+                kept.q[:, at], kept.v[:, at], kept.a[:, at] = run.q[:, ::every], run.v[:, ::every], run.a[:, ::every]
+                substeps[:, run.start : run.start + every] = run.substeps
+                if previous is not None:
+                    previous[0][:, window + 1], previous[1][:, window + 1] = run.before_last()
     except _Failed as failed:
-        last = failed.step if n == 1 else count
+        step = run.start + failed.step
         index_ = None if shape == () else failed.track
-        where = f"at t = {t[failed.step]:.6g}" + ("" if index_ is None else f" in trajectory {index_} of the batch")
+        where = f"at t = {t[step]:.6g}" + ("" if index_ is None else f" in trajectory {index_} of the batch")
         raise ConvergenceError(
-            failed.reason.format(where=where), trajectory(last, switches), failed.step, float(t[failed.step]), index_
+            failed.reason.format(where=where),
+            trajectory(step // every if n == 1 else count // every),
+            step,
+            float(t[step]),
+            index_,
         ) from None
     finally:
         if bar is not None:
             bar.close()
-    return trajectory(count, switches)
+    return trajectory(count // every)
 
 
-def arguments(scene: Scene) -> tuple[Any, Any]:
-    """Forces and their parameters, for the core."""
-    return (scene.core, scene.parameters) if scene.forces else (None, None)
+def _count_every(every: int, count: int, integrator: Integrator) -> int:
+    try:
+        number = index(every)
+    except TypeError:
+        raise TypeError(f"every is {every!r}, expected an integer") from None
+    if number < 1 or count % number:
+        raise ValueError(f"every is {number}, expected a divisor of the number of steps, {count}")
+    if number > 1 and isinstance(integrator, Adaptive):
+        raise ValueError("every is for integrators with steps; the rows of Adaptive are h apart: choose that")
+    return number if count else 1
 
 
-def switching_parts(model: Model, forces: Sequence[Force]) -> list[_charts.ChartPart]:
-    """The joints that change their charts: all with charts but those in whose coordinates a force is given."""
-    kept: set[str | None] = set()
-    for force in forces:
-        if isinstance(force, CustomForce):
-            kept.add(None)
-        elif hasattr(force, "joint"):
-            kept.add(None if force.joint is None else model.joint(force.joint).name)
-    parts = _charts.chart_parts(model)
-    return [p for p in parts if None not in kept and model.joints[p.body].name not in kept]
+def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
+    """The steps after a row of a trajectory with `every`, once more: to the last bit as they were."""
+    batch, k = trajectory._scenes.batch, trajectory.every
+    run = Run(trajectory._scenes, k, *trajectory._flat_controls())
+
+    def row(x: FloatArray, at: int) -> Any:
+        return x.reshape(batch, *x.shape[len(trajectory.batch_shape) :])[:, at]
+
+    previous = None
+    if window > 0 and trajectory.previous is not None:
+        previous = row(trajectory.previous[0], window), row(trajectory.previous[1], window)
+    state = (trajectory.q, trajectory.v, trajectory.a)
+    q, v, a = (row(x, window) for x in state)
+    for s in trajectory.switches:
+        if s.row <= k * window:
+            run.charts[s.track] = s.charts
+    run.begin(k * window, q, v, a, previous)
+    _step_through(trajectory.integrator, run, float(trajectory.t[0]), k, threads, lambda row: None)
+    if not np.array_equal(run.q[:, -1], row(trajectory.q, window + 1)):
+        raise ValueError(
+            f"the steps between t = {trajectory.t[window]:.6g} and {trajectory.t[window + 1]:.6g} cannot be repeated: "
+            "they end elsewhere, as with another model, other forces, or one that is no function of its arguments"
+        )
+    return run
 
 
 class _Failed(Exception):
@@ -449,52 +625,33 @@ def _progress_bar(steps: int) -> Any:
 
 
 def _step_through(
-    model: Model,
-    integrator: Integrator,
-    scene: Scene,
-    run: _Run,
-    t0: float,
-    chunk: int,
-    threads: int,
-    switches: list[_charts.ChartSwitch],
-    report: Callable[[int], None],
+    integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
 ) -> None:
     """Runs the core over all steps, in groups of trajectories with the same charts between the switches of these."""
-    parts = switching_parts(model, scene.forces)
-    charts = [tuple(p.chart for p in parts)] * run.batch
+    scenes = run.scenes
     row = np.zeros(run.batch, np.int64)
-    previous: dict[int, tuple[FloatArray, FloatArray]] = {}  # nodes before the last switch, in the new coordinates
-    variants = {charts[0] if charts else (): (model, scene)}
     for end in [*range(chunk, run.steps, chunk), run.steps]:
         while (row < end).any():
-            group = charts[int(np.argmax(row < end))]
-            # Those at a switch apart from the others: they bring the row before with them.
-            chosen = [i for i in np.flatnonzero(row < end).tolist() if charts[i] == group]
-            chosen = [i for i in chosen if (i in previous) == (chosen[0] in previous)]
-            if group not in variants:
-                variant = _charts.with_charts(model, parts, group)
-                variants[group] = (variant, compile_forces(variant, scene.forces))
-            variant, compiled = variants[group]
-            before = [previous.pop(i) for i in chosen if i in previous]
-            tracks = run.tracks(
-                np.array(chosen, np.int64),
-                np.stack([b[0] for b in before]) if before else None,
-                np.stack([b[1] for b in before]) if before else None,
-            )
+            group = run.charts[int(np.argmax(row < end))]
+            # Those that bring the row before with them apart from the others.
+            chosen = [i for i in np.flatnonzero(row < end).tolist() if run.charts[i] == group]
+            chosen = [i for i in chosen if (i in run.previous) == (chosen[0] in run.previous)]
             outcome, reached = np.zeros(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
             error = np.zeros((len(chosen), 2))
-            limits = [(p.iq, p.limit(chart)) for p, chart in zip(parts, group, strict=True)]
-            _core.simulate(
-                variant, arguments(compiled), integrator._scheme, t0, tracks, row[chosen], end, limits,
+            limits = [(p.iq, p.limit(chart)) for p, chart in zip(scenes.parts, group, strict=True)]
+            step_through = _core.simulate_variational if isinstance(integrator, Variational) else _core.simulate
+            step_through(
+                scenes.arguments(group, chosen), integrator._scheme, t0, run.tracks(chosen), row[chosen], end, limits,
                 outcome, reached, error, threads,
             )  # fmt: skip
             row[chosen] = reached
             for k, i in enumerate(chosen):
                 if outcome[k] == _CHART:
-                    switch = _charts.switch_charts(i, int(reached[k]), parts, group, run.q[i], run.v[i], run.a[i])
-                    switches.append(switch)
-                    charts[i] = switch.charts
-                    previous[i] = (switch.previous_q, switch.previous_v)
+                    at = int(reached[k])
+                    switch = _charts.switch_charts(i, at, scenes.parts, group, run.q[i], run.v[i], run.a[i])
+                    run.switches.append(switch)
+                    run.charts[i] = switch.charts
+                    run.previous[i] = (switch.previous_q, switch.previous_v)
             bad = np.flatnonzero(outcome >= _FAILED)
             if len(bad):
                 k = int(bad[0])
@@ -512,6 +669,11 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
             f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
             "step; try a smaller h, or an implicit integrator"
         )
+    if isinstance(integrator, Variational):
+        return (
+            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: correction of v "
+            f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h or softer forces"
+        )
     _, h, _, iterations, substeps = integrator._scheme
     return (
         f"Newton's method of {name} stopped {{where}} within {iterations} iterations, also with the step h = {h:g} "
@@ -521,10 +683,8 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
 
 
 def _adaptive(
-    model: Model,
     integrator: Adaptive,
-    forces: Sequence[Force],
-    run: _Run,
+    run: Run,
     t: FloatArray,
     control: Callable[[float], ArrayLike] | None,
     report: Callable[[int], None],
@@ -534,35 +694,48 @@ def _adaptive(
         from scipy.integrate import solve_ivp
     except ImportError:
         raise ImportError("Adaptive needs SciPy: pip install scipy") from None
-    from torsor.dynamics import forward_dynamics
-
-    nq, nv = model.nq, model.nv
     for i in range(run.batch):
+        _adaptive_track(integrator, run, i, t, control, report, solve_ivp)
 
-        def acceleration(time: float, q: FloatArray, v: FloatArray, step: int, i: int = i) -> FloatArray:
-            tau = generalized_forces(model, forces, q, v, time)
-            if control is not None:
-                u = np.asarray(control(time), dtype=np.float64).reshape(-1, nv)
-                tau = tau + u[i if len(u) > 1 else 0]
-            elif run.u is not None:
-                tau = tau + run.u[i if len(run.u) > 1 else 0, min(step, run.steps - 1), 0]
-            return forward_dynamics(model, q, v, tau)
 
-        for k in range(run.steps):
+def _adaptive_track(
+    integrator: Adaptive,
+    run: Run,
+    i: int,
+    t: FloatArray,
+    control: Callable[[float], ArrayLike] | None,
+    report: Callable[[int], None],
+    solve_ivp: Callable[..., Any],
+) -> None:
+    (model,), sets, _, parameters = run.scenes.arguments(run.scenes.charts, [i])
+    nq, nv, options = model.nq, model.nv, {"forces": sets[0]}
 
-            def rate(time: float, y: FloatArray, k: int = k) -> FloatArray:
-                q, v = np.ascontiguousarray(y[:nq]), np.ascontiguousarray(y[nq:])
-                return np.concatenate([_charts.coordinate_rates(model, q, v), acceleration(time, q, v, k)])
+    def acceleration(time: float, q: FloatArray, v: FloatArray, step: int) -> FloatArray:
+        tau = np.zeros(nv)
+        if sets[0] is not None:
+            tau = _core.generalized_forces(model, q, v, time, parameters[0], options, None, 1)
+        if control is not None:
+            u = np.broadcast_to(np.asarray(control(time), dtype=np.float64), (*run.scenes.shape, nv))
+            tau = tau + u.reshape(-1, nv)[i]
+        elif run.all_u is not None:
+            tau = tau + run.all_u[i if len(run.all_u) > 1 else 0, min(step, run.steps - 1), 0]
+        return forward_dynamics(model, q, v, tau)
 
-            y0 = np.concatenate([run.q[i, k], run.v[i, k]])
-            run.a[i, k] = acceleration(t[k], run.q[i, k], run.v[i, k], k)
-            result = solve_ivp(
-                rate, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
-            )
-            if not result.success or not np.isfinite(result.y[:, -1]).all():
-                raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
-            run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
-            run.v[i, k + 1] = result.y[nq:, -1]
-            if run.batch == 1:
-                report(k + 1)
-        run.a[i, -1] = acceleration(t[-1], run.q[i, -1], run.v[i, -1], run.steps - 1)
+    for k in range(run.steps):
+
+        def rate(time: float, y: FloatArray, k: int = k) -> FloatArray:
+            q, v = np.ascontiguousarray(y[:nq]), np.ascontiguousarray(y[nq:])
+            return np.concatenate([_charts.coordinate_rates(model, q, v), acceleration(time, q, v, k)])
+
+        y0 = np.concatenate([run.q[i, k], run.v[i, k]])
+        run.a[i, k] = acceleration(t[k], run.q[i, k], run.v[i, k], k)
+        result = solve_ivp(
+            rate, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
+        )
+        if not result.success or not np.isfinite(result.y[:, -1]).all():
+            raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
+        run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
+        run.v[i, k + 1] = result.y[nq:, -1]
+        if run.batch == 1:
+            report(k + 1)
+    run.a[i, -1] = acceleration(t[-1], run.q[i, -1], run.v[i, -1], run.steps - 1)

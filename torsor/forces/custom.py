@@ -74,7 +74,7 @@ class CustomForce(Force):
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {known}")
         out = copy(self)
         for value in values.values():
-            object.__setattr__(out, "p", spatial.frozen_array(value, np.shape(self.p), "p"))
+            object.__setattr__(out, "p", spatial.frozen_array(np.atleast_1d(value), (np.size(self.p),), "p"))
         return out
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:

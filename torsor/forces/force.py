@@ -76,20 +76,27 @@ class Scene:
         return tuple(out)
 
 
-def compile_forces(model: Model, forces: Iterable[Force]) -> Scene:
-    """The forces as the core takes them, with their parameters in one flat array."""
-    require_model(model)
+def require_forces(forces: Iterable[Force]) -> tuple[Force, ...]:
+    """The forces, all of which are some."""
     if isinstance(forces, Force) or not isinstance(forces, Iterable):
         hint = f"; did you mean [{type(forces).__name__}(...)]?" if isinstance(forces, Force) else ""
         raise TypeError(f"forces must be a sequence of forces, got {type(forces).__name__}{hint}")
+    listed_forces = tuple(forces)
+    for i, given in enumerate(listed_forces):
+        if not isinstance(given, Force):
+            hint = f"; did you mean {given.__name__}(...)?" if isinstance(given, type) else ""
+            raise TypeError(f"force {i} must be a Force, got {given!r}{hint}")
+    return listed_forces
+
+
+def compile_forces(model: Model, forces: Iterable[Force]) -> Scene:
+    """The forces as the core takes them, with their parameters in one flat array."""
+    require_model(model)
     ready: list[Force] = []
     parts: list[tuple[int, Part]] = []
     flat: list[FloatArray] = [np.zeros(0)]
     count = 0
-    for i, given in enumerate(forces):
-        if not isinstance(given, Force):
-            hint = f"; did you mean {given.__name__}(...)?" if isinstance(given, type) else ""
-            raise TypeError(f"force {i} must be a Force, got {given!r}{hint}")
+    for i, given in enumerate(require_forces(forces)):
         force = given._for_model(model)
         at: dict[str, int] = {}
         for name, value in force.parameters.items():

@@ -17,15 +17,16 @@ from torsor._check import as_array, record_of
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
+from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.losses import Loss
 from torsor.model import Model
-from torsor.simulation import Trajectory, arguments
+from torsor.simulation import Run, Trajectory, repeat
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     FloatArray = NDArray[np.float64]
+    Node = tuple[FloatArray, FloatArray]  # of all trajectories: (batch, ...) each
 
 
 class AdjointGradient(NamedTuple):
@@ -56,8 +57,8 @@ class AdjointGradient(NamedTuple):
 
 
 def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
-    """Loss derivatives (batch, steps + 1, nv), own memory."""
-    nv, rows, shape = trajectory.model.nv, trajectory.steps + 1, trajectory.batch_shape
+    """Loss derivatives (batch, rows, nv), own memory."""
+    nv, rows, shape = trajectory.model.nv, len(trajectory.t), trajectory.batch_shape
     out = np.zeros((*shape, rows, nv))
     if value is not None:
         array = as_array(name, value)
@@ -101,7 +102,7 @@ def adjoint(
         From `simulate`. Of a batch, each trajectory has its own loss and its own gradient.
     loss : Loss
         From `torsor.losses`, or sums of them; or instead its derivatives:
-    dloss_dq, dloss_dv : (..., steps + 1, nv) or (..., nv)
+    dloss_dq, dloss_dv : (..., rows, nv) or (..., nv)
         Derivatives of the loss with respect to every row, or the last one; dloss_dq in the tangent space (for a
         quaternion, along rotations in the child's frame), in the coordinates of the row.
     dloss_du : as the controls
@@ -126,79 +127,32 @@ def adjoint(
     if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
         raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
     batch, nv, nbodies = prod(shape), model.nv, model.nbodies
-    rows = 2 if trajectory.controls is not None and trajectory.controls.ndim - len(shape) == 3 else 1
+    _, rows = trajectory._flat_controls()
     gq, gv = _cotangents(trajectory, "dloss_dq", dloss_dq), _cotangents(trajectory, "dloss_dv", dloss_dv)
     gu = np.zeros((batch, steps, rows, nv))
     if dloss_du is not None:
         given = as_array("dloss_du", dloss_du)
-        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, 2, nv)
+        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
         gu[:] = given.reshape(gu.shape)
-    scene = trajectory._scene
+    scenes = trajectory._scenes
     sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
     if parameters:
         sums["inertia"], sums["placement"] = np.zeros((batch, nbodies, 10)), np.zeros((batch, nbodies, 6))
-        sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, len(scene.parameters)))
-    q, v = trajectory.q.reshape(batch, steps + 1, model.nq), trajectory.v.reshape(batch, steps + 1, nv)
-    u = None if trajectory.controls is None else trajectory.controls.reshape(batch, steps, rows, nv)
-    tracks: dict[str, Any] = {
-        "steps": steps, "batch": batch, "q": q.copy(), "v": v.copy(),
-        "a": trajectory.a.reshape(batch, steps + 1, nv).copy(), "u": u, "u_rows": rows, "u_shared": False,
-        "divisions": trajectory.substeps.reshape(batch, steps).copy(),
-    }  # fmt: skip
-
-    def sweep(
-        variant: Model, chosen: Sequence[int], first: int, last: int, switch: _charts.ChartSwitch | None
-    ) -> tuple[FloatArray, FloatArray] | None:
-        """Back over some rows; the gradients of what `switch` made of the row before the first."""
-        compiled = scene if variant is model else compile_forces(variant, scene.forces)
-        n = len(chosen)
-        before = None if switch is None else (np.zeros((n, nv)), np.zeros((n, nv)))
-        some = {
-            **tracks, "count": n, "index": np.array(chosen, np.int64),
-            "previous_q": None if switch is None else switch.previous_q[None].copy(),
-            "previous_v": None if switch is None else switch.previous_v[None].copy(),
-        }  # fmt: skip
-        out = {
-            **sums, "q": gq, "v": gv, "u": gu,
-            "previous_q": None if before is None else before[0],
-            "previous_v": None if before is None else before[1],
-        }  # fmt: skip
-        track, row = _core.adjoint(
-            variant, arguments(compiled), trajectory.integrator._scheme, float(trajectory.t[0]), some,
-            np.full(n, first, np.int64), np.full(n, last, np.int64), out, threads,
-        )  # fmt: skip
-        if track >= 0:
-            where = f"at t = {trajectory.t[row]:.6g}" + (f" of trajectory {track}" if shape else "")
-            raise ConvergenceError(
-                f"the step {where} has no derivative: its matrix is singular, or it could not be taken again",
-                trajectory, row, float(trajectory.t[row]), track if shape else None,
-            )  # fmt: skip
-        return before
-
-    switched = {s.track for s in trajectory.switches}
-    sweep(model, [i for i in range(batch) if i not in switched], 0, steps, None)
-    for i in sorted(switched):
-        mine = {s.row: s for s in trajectory.switches if s.track == i}
-        for _, first, last, variant in reversed([s for s in trajectory.segments() if s[0] == i]):
-            switch = mine.get(first)
-            # The last step ends in these coordinates too, in a row that a switch may have changed.
-            end = min(last, steps)
-            kept = {name: tracks[name][i, end].copy() for name in ("q", "v", "a")}
-            if last in mine:
-                for name in kept:
-                    tracks[name][i, last] = getattr(mine[last], name)
-            before = sweep(variant, [i], first, end, switch)
-            for name, row in kept.items():
-                tracks[name][i, end] = row
-            if switch is not None and before is not None:
-                parts = trajectory._parts
-                _charts.pull_back(parts, switch, switch.q, switch.v, q[i, first], gq[i, first], gv[i, first])
-                old_q, old_v = q[i, first - 1], v[i, first - 1]
-                _charts.pull_back(parts, switch, old_q, old_v, switch.previous_q, before[0][0], before[1][0])
-                gq[i, first - 1] += before[0][0]
-                gv[i, first - 1] += before[1][0]
+        sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, scenes.flat.shape[1]))
+    if trajectory.every == 1:
+        _Window(trajectory, _whole(trajectory), gq, gv, gu, sums, threads).sweep(None)
+    else:
+        # Window by window from the end, the steps of each taken once more.
+        k, before = trajectory.every, None
+        for w in reversed(range(len(trajectory.t) - 1)):
+            run = repeat(trajectory, w, threads)
+            part_q, part_v = np.zeros((batch, k + 1, nv)), np.zeros((batch, k + 1, nv))
+            part_q[:, ::k], part_v[:, ::k] = gq[:, w : w + 2], gv[:, w : w + 2]
+            part_u = gu[:, run.start : run.start + k].copy()
+            before = _Window(trajectory, run, part_q, part_v, part_u, sums, threads).sweep(before)
+            gq[:, w], gv[:, w], gu[:, run.start : run.start + k] = part_q[:, 0], part_v[:, 0], part_u
 
     def shaped(x: FloatArray | None) -> Any:
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
@@ -207,8 +161,129 @@ def adjoint(
     return AdjointGradient(
         shaped(gq[:, 0]), shaped(gv[:, 0]), shaped(gu[:, :, 0] if rows == 1 else gu),
         shaped(sums["inertia"]), shaped(sums["placement"]), shaped(sums["gravity"]),
-        None if of_forces is None else scene.unflatten(shaped(of_forces)),
+        None if of_forces is None else scenes.scene.unflatten(shaped(of_forces)),
     )  # fmt: skip
+
+
+def _whole(trajectory: Trajectory) -> Run:
+    """All steps of a trajectory that has all rows."""
+    run = Run(trajectory._scenes, trajectory.steps, *trajectory._flat_controls())
+    for name in ("q", "v", "a", "substeps"):
+        getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)
+    run.switches = list(trajectory.switches)
+    return run
+
+
+class _Window:
+    """Some steps on the way back: gradients (batch, steps + 1, nv) at their rows, to which each step adds its own."""
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        run: Run,
+        gq: FloatArray,
+        gv: FloatArray,
+        gu: FloatArray,
+        sums: dict[str, FloatArray | None],
+        threads: int,
+    ) -> None:
+        self.trajectory, self.run, self.gq, self.gv, self.threads = trajectory, run, gq, gv, threads
+        self.out = {**sums, "q": gq, "v": gv, "u": gu}
+
+    def sweep(self, after: Node | None) -> Node | None:
+        """Goes back over all steps. `after`: gradients of what stood for the row before the last one for the steps
+        after these. Returns the same of the row before the first, where the integrator needs one."""
+        run, steps = self.run, self.run.steps
+        before = None if run.initial is None else (np.zeros_like(self.gq[:, 0]), np.zeros_like(self.gv[:, 0]))
+        segments = _charts.segments(run.first_charts, run.switches, steps + 1)
+        mine: dict[int, dict[int, _charts.ChartSwitch]] = {}
+        for s in run.switches:
+            mine.setdefault(s.track, {})[s.row] = s
+        if after is not None:
+            for i in range(run.batch):
+                if steps not in mine.get(i, {}):
+                    self.gq[i, steps - 1] += after[0][i]
+                    self.gv[i, steps - 1] += after[1][i]
+        # Trajectories that keep their charts, together; the others one by one.
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for i, charts in enumerate(run.first_charts):
+            if i not in mine:
+                groups.setdefault(charts, []).append(i)
+        for charts, chosen in groups.items():
+            self._go_back(charts, chosen, 0, steps, run.initial, before)
+        for i, switches in mine.items():
+            for _, first, last, charts in reversed([s for s in segments if s[0] == i]):
+                self._go_back_one(i, charts, first, min(last, steps), switches, before, after)
+        return before
+
+    def _go_back_one(
+        self,
+        i: int,
+        charts: tuple[str, ...],
+        first: int,
+        last: int,
+        switches: dict[int, _charts.ChartSwitch],
+        before: Node | None,
+        after: Node | None,
+    ) -> None:
+        """From row `last` of trajectory i to row `first`, and through the switch there."""
+        run, gq, gv = self.run, self.gq, self.gv
+        # The last step ends in these coordinates too, in a row that a switch may have changed.
+        kept = {name: getattr(run, name)[i, last].copy() for name in ("q", "v", "a")}
+        if last in switches and last > first:
+            for name in kept:
+                getattr(run, name)[i, last] = getattr(switches[last], name)
+        switch = switches.get(first)
+        if switch is None:
+            self._go_back(charts, [i], first, last, run.initial, before)
+        else:
+            previous = (np.zeros((run.batch, run.q.shape[2])), np.zeros((run.batch, run.v.shape[2])))
+            previous[0][i], previous[1][i] = switch.previous_q, switch.previous_v
+            node = (np.zeros_like(gq[:, 0]), np.zeros_like(gv[:, 0]))
+            if first == run.steps and after is not None:
+                node[0][i], node[1][i] = after[0][i], after[1][i]
+            self._go_back(charts, [i], first, last, previous, node)
+        for name, row in kept.items():
+            getattr(run, name)[i, last] = row
+        if switch is not None:
+            parts = run.scenes.parts
+            _charts.pull_back(parts, switch, switch.q, switch.v, run.q[i, first], gq[i, first], gv[i, first])
+            old_q, old_v = run.q[i, first - 1], run.v[i, first - 1]
+            _charts.pull_back(parts, switch, old_q, old_v, switch.previous_q, node[0][i], node[1][i])
+            gq[i, first - 1] += node[0][i]
+            gv[i, first - 1] += node[1][i]
+
+    def _go_back(
+        self,
+        charts: tuple[str, ...],
+        chosen: list[int],
+        first: int,
+        last: int,
+        previous: Node | None,
+        node: Node | None,
+    ) -> None:
+        """From row `last` to row `first`, of trajectories with the same charts. `previous` is what stands for the row
+        before the first, `node` has its gradients."""
+        run, trajectory = self.run, self.trajectory
+        n = len(chosen)
+        run.previous = {} if previous is None else {i: (previous[0][i], previous[1][i]) for i in chosen}
+        given = (None, None) if node is None else (node[0][chosen], node[1][chosen])
+        adjoint = _core.adjoint_variational if isinstance(trajectory.integrator, Variational) else _core.adjoint
+        track, row = adjoint(
+            run.scenes.arguments(charts, chosen), trajectory.integrator._scheme, float(trajectory.t[0]),
+            run.tracks(chosen), np.full(n, first, np.int64), np.full(n, last, np.int64),
+            {**self.out, "previous_q": given[0], "previous_v": given[1]}, self.threads,
+        )  # fmt: skip
+        if track >= 0:
+            step, shape = run.start + row, trajectory.batch_shape
+            t = float(trajectory.t[0] + step * trajectory.integrator.h)
+            where = f"at t = {t:.6g}" + (f" of trajectory {track}" if shape else "")
+            raise ConvergenceError(
+                f"the step {where} has no derivative: its matrix is singular, or it could not be taken again",
+                trajectory, step, t, track if shape else None,
+            )  # fmt: skip
+        if node is not None:
+            node[0][chosen], node[1][chosen] = given
 
 
 @record_of("step_derivatives")
@@ -259,6 +334,10 @@ def step_derivatives(
     """
     if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
+    if isinstance(integrator, Variational):
+        if previous is not None:
+            raise TypeError("previous is for BDF2, which has two steps; Variational has one")
+        return _variational_step(model, integrator, q, v, u, forces, t, threads)
     scheme = _SCHEMES.get(integrator)
     if scheme is None:
         if len(_SCHEMES) > 100:
@@ -285,3 +364,23 @@ def step_derivatives(
         f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near "
         "it; try a smaller h"
     )
+
+
+def _variational_step(
+    model: Model,
+    integrator: Variational,
+    q: ArrayLike,
+    v: ArrayLike,
+    u: ArrayLike | None,
+    forces: Sequence[Force],
+    t: float,
+    threads: int,
+) -> StepDerivatives:
+    from torsor.variational import _options, taking_step
+
+    options, parameters = _options(model, integrator, forces)
+    time = np.array(t, dtype=np.float64)
+    with taking_step(integrator):
+        return StepDerivatives(
+            *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
+        )

@@ -1,0 +1,380 @@
+// Derivatives of variational steps: as matrices, in reverse, and the second ones contracted with a weight. Fan 2018,
+// propositions 3 and 4, for any joint; docs/derivations/variational.md.
+#pragma once
+#include "inverse_dynamics_vjp.hpp"
+#include "variational.hpp"
+
+namespace torsor {
+
+// Reverse -----------------------------------------------------------------------------------------------------------
+
+// Weights on what a step makes: on its equations r (s x nv), on q1 and on p1.
+struct StepWeights {
+  const double *r, *q1, *p1;
+};
+// Gradients of weight.r + weight.q1 + weight.p1 at fixed p0, added to what is there.
+template <class S>
+struct StepGradients {
+  S *q0, *xi, *u;  // nv, s x nv, rows of controls x nv
+};
+// What the weights displace at a point of the quadrature: configuration and velocity.
+template <class S>
+struct Displacement {
+  S *q, *v;
+};
+
+// Calls each(a, displacement) for each point, before what it adds to the gradients.
+template <class S, class Each>
+void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
+              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
+  const Model& m = scene.m;
+  const int nv = m.nv, n = m.n(), s = scene.rule.s;
+  // Weights of D: r_0 = p0 + D_0 - Ad^T p1 and p1 = J^-T D_s.
+  S* nu = arena.get<S>((s + 1) * nv);
+  for (int k = 0; k < s * nv; ++k) nu[k] = weights.r[k];
+  S* last = nu + s * nv;
+  S* last_xi = out.xi + (s - 1) * nv;
+  for (int k = 0; k < nv; ++k) {
+    last[k] = weights.p1[k] - weights.r[k];
+    out.q0[k] += weights.q1[k];
+    last_xi[k] += weights.q1[k];
+  }
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<S>& chart = end.charts[j];
+    const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+    const Force<S> P = chart.covector(end.p1 + iv);
+    S on_q[6], moved[6], start[6], turned[6];
+    for (int k = 0; k < size; ++k) on_q[k] = weights.q1[iv + k];
+    chart.apply(chart.Ad, nu + iv, moved);
+    for (int k = 0; k < size; ++k) last[iv + k] = weights.p1[iv + k] - moved[k];
+    chart.solve(last + iv);
+    chart.apply_transposed(chart.Ad, on_q, start);
+    chart.apply_transposed(chart.s, on_q, turned);
+    for (int k = 0; k < size; ++k) {
+      out.q0[iv + k] += start[k] - on_q[k];
+      last_xi[iv + k] += turned[k] - on_q[k];
+      for (int l = 0; l < size; ++l) {
+        last_xi[iv + k] -= last[iv + l] * dot(chart.ds[size * l + k], P);
+        last_xi[iv + k] -= nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), P);
+      }
+    }
+  }
+
+  S *dq = arena.get<S>(nv), *dv = arena.get<S>(nv), *fq = arena.get<S>(nv), *fv = arena.get<S>(nv);
+  S *share = arena.get<S>(nv), *rate = arena.get<S>(nv);  // of the weights of D_1..D_s
+  auto *Y_mu = arena.get<Motion<S>>(n + 1) + 1, *Y_Gamma = arena.get<Motion<S>>(n + 1) + 1;
+  auto* eta = arena.get<Motion<S>>(n);
+  auto *X_eta = arena.get<Force<S>>(n), *X_v = arena.get<Force<S>>(n);
+  Y_mu[-1] = Y_Gamma[-1] = zero_motion<S>();
+  const Vec3<S> gravity = lift<S>(m.gravity);
+  for (int a = 0; a < scene.rule.m; ++a) {
+    const ActionPoint<S>& at = action.points[a];
+    const S weight(at.weight);
+    for (int k = 0; k < nv; ++k) {
+      share[k] = rate[k] = S(0.0);
+      for (int c = 1; c <= s; ++c) {
+        share[k] = mul_add(S(scene.share(a, c)), nu[c * nv + k], share[k]);
+        rate[k] = mul_add(S(scene.rate(a, c)), nu[c * nv + k], rate[k]);
+      }
+      dq[k] = nu[k] + share[k];
+      dv[k] = rate[k];
+    }
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<S>& chart = at.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+      S start[6], turned[6], faster[6], bent[6];
+      chart.apply(chart.Ad, nu + iv, start);
+      chart.apply(chart.s, share + iv, turned);
+      chart.apply(chart.s, rate + iv, faster);
+      Motion<S> T[6];
+      for (int k = 0; k < size; ++k) {
+        T[k] = zero_motion<S>();
+        for (int l = 0; l < size; ++l) T[k] = mul_add(at.xidot[iv + l], chart.ds[size * l + k], T[k]);
+      }
+      chart.apply(T, share + iv, bent);
+      for (int k = 0; k < size; ++k) {
+        dq[iv + k] = start[k] + turned[k];
+        dv[iv + k] = bent[k] + faster[k];
+      }
+    }
+    each(a, Displacement<S>{dq, dv});
+    // Root to tips: what moves; tips to root: what that does to the rows.
+    for (int i = 0; i < n; ++i) {
+      const Model::Link& link = m.links[i];
+      Motion<S> faster = zero_motion<S>();
+      eta[i] = zero_motion<S>();
+      for (int k = link.iv; k < link.iv + link.nv; ++k) {
+        const auto& c = at.all.columns[k];
+        eta[i] = mul_add(dq[k], c.S_, eta[i]);
+        faster = mul_add(dq[k], c.Psidot, mul_add(dv[k], c.S_, faster));
+      }
+      Y_mu[i] = mul_add(weight, faster, Y_mu[link.parent]);
+      Y_Gamma[i] = mul_add(weight, eta[i], Y_Gamma[link.parent]);
+      const auto& I = at.all.bodies[i].I;
+      X_v[i] = I * Y_mu[i];
+      X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
+    }
+    for (int i = n - 1; i >= 0; --i) {
+      const Model::Link& link = m.links[i];
+      const Model::Body& body = m.bodies[i];
+      const auto& b = at.all.bodies[i];
+      const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
+      const Motion<S>& v_parent = at.all.bodies[link.parent].v;
+      for (int k = link.iv; k < link.iv + link.nv; ++k) {
+        const auto& c = at.all.columns[k];
+        fq[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
+                dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
+        fv[k] = dot(c.S_, X_v[i]);
+      }
+      if (body.general >= 0) {
+        const auto& general = at.all.general[body.general];
+        const int size = body.nv;
+        const auto world = [&](const Motion<S>& x) { return shift(Motion<S>{b.R * x.w, b.R * x.v}, -b.p); };
+        for (int k = 0; k < size; ++k)
+          for (int r = 0; r < size; ++r) {
+            const Motion<S> ds = world(general.ds[size * r + k]);
+            Motion<S> bent = zero_motion<S>();
+            for (int l = 0; l < size; ++l)
+              bent = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], bent);
+            const S direct = dot(cross(v_parent, ds) + world(bent), mu) + dot(ds, Gamma);
+            fq[body.iv + k] += weight * (dq[body.iv + r] * direct + dv[body.iv + r] * dot(ds, mu));
+            fv[body.iv + r] += weight * dq[body.iv + k] * dot(ds, mu);
+          }
+      }
+      if (link.parent >= 0) {
+        X_eta[link.parent] += X_eta[i];
+        X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
+      }
+    }
+    if (scene.forces != nullptr && scene.own_joints) {
+      for (const JointLaw& law : scene.forces->joints) {
+        const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
+        S K[36], D[36];
+        for (int k = 0; k < size * size; ++k) K[k] = D[k] = S(0.0);
+        linearise_joint(JointForce<S>(m, law, at.q, at.v, p), K, D, size);
+        for (int r = 0; r < size; ++r)
+          for (int k = 0; k < size; ++k) {
+            fq[iv + k] -= weight * dq[iv + r] * K[size * r + k];
+            fv[iv + k] -= weight * dq[iv + r] * D[size * r + k];
+          }
+      }
+    } else if (scene.forces != nullptr) {
+      S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
+      generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);
+      for (int r = 0; r < nv; ++r)
+        for (int k = 0; k < nv; ++k) {
+          fq[k] += weight * dq[r] * K[nv * r + k];
+          fv[k] += weight * dq[r] * D[nv * r + k];
+        }
+    }
+    if (out.u != nullptr)
+      for (int k = 0; k < nv; ++k) out.u[(control_rows == 1 ? 0 : a * nv) + k] += weight * dq[k];
+    // Phi^T
+    for (int k = 0; k < nv; ++k) {
+      out.q0[k] += fq[k];
+      for (int c = 1; c <= s; ++c) {
+        S& sum = out.xi[(c - 1) * nv + k];
+        sum = mul_add(S(scene.share(a, c)), fq[k], mul_add(S(scene.rate(a, c)), fv[k], sum));
+      }
+    }
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<S>& chart = at.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+      const Force<S> F = chart.covector(at.f + iv), G = chart.covector(at.g + iv), V = chart.covector(fv + iv);
+      S start[6], turned[6], faster[6];
+      chart.apply_transposed(chart.Ad, fq + iv, start);
+      chart.apply_transposed(chart.s, fq + iv, turned);
+      chart.apply_transposed(chart.s, fv + iv, faster);
+      for (int k = 0; k < size; ++k) {
+        S by_share = turned[k] - fq[iv + k], by_rate = faster[k] - fv[iv + k];
+        for (int l = 0; l < size; ++l) {
+          const Motion<S>&own = chart.ds[size * l + k], &other = chart.ds[size * k + l];
+          S curved = dot(own, F);
+          for (int o = 0; o < size; ++o)
+            curved = mul_add(at.xidot[iv + o], dot(chart.d2s[size * (size * o + l) + k], G), curved);
+          by_share += at.xidot[iv + l] * dot(own, V) + share[iv + l] * curved + rate[iv + l] * dot(own, G) +
+                      nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), F);
+          by_rate += share[iv + l] * dot(other, G);
+        }
+        out.q0[iv + k] += start[k] - fq[iv + k];
+        for (int c = 1; c <= s; ++c)
+          out.xi[(c - 1) * nv + iv + k] += S(scene.share(a, c)) * by_share + S(scene.rate(a, c)) * by_rate;
+      }
+    }
+  }
+}
+
+// Matrices ----------------------------------------------------------------------------------------------------------
+
+// The step just taken, linearised: columns are those of q0, p0 and the rows of controls, (2 + rows) nv.
+struct StepMatrices {
+  int columns;
+  std::vector<double> xi;      // s nv x columns: of the control coordinates
+  std::vector<double> q1, p1;  // nv x columns
+};
+inline bool linearise_step(VariationalStep& step, StepMatrices& out) {
+  const VariationalScene& scene = step.scene;
+  const Model& m = scene.m;
+  const int nv = m.nv, s = scene.rule.s, whole = (s + 1) * nv, size = s * nv, rows = step.controls().count;
+  const Action<double>& action = step.action();
+  const StepEnd<double>& end = step.end();
+  const int columns = out.columns = (2 + rows) * nv;
+  ActionBlocks blocks(scene, true);
+  std::vector<double> H(std::size_t(whole) * whole), U(std::size_t(whole) * rows * nv, 0.0);
+  blocks.fill(action, end, step.arena, step.p);
+  blocks.assemble(action, end, step.arena, step.p, H.data());
+  // U: derivatives of D by the controls
+  for (int a = 0; a < scene.rule.m; ++a) {
+    const ActionPoint<double>& at = action.points[a];
+    const int first = rows == 1 ? 0 : a * nv;
+    for (int k = 0; k < nv; ++k)
+      for (int c = 0; c <= s; ++c)
+        U[std::size_t(c * nv + k) * rows * nv + first + k] += at.weight * (c == 0 ? 1.0 : scene.share(a, c));
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<double>& chart = at.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv;
+      for (int l = 0; l < chart.n; ++l) {
+        double unit[6] = {}, start[6], turned[6];
+        unit[l] = 1.0;
+        chart.apply_transposed(chart.Ad, unit, start);
+        chart.apply_transposed(chart.s, unit, turned);
+        for (int k = 0; k < chart.n; ++k)
+          for (int c = 0; c <= s; ++c)
+            U[std::size_t(c * nv + iv + k) * rows * nv + first + iv + l] +=
+                at.weight * (c == 0 ? start[k] - unit[k] : scene.share(a, c) * (turned[k] - unit[k]));
+      }
+    }
+  }
+  // The last rows become those of p1 = J^-T D_s, then the first those of r_0 = p0 + D_0 - Ad^T p1.
+  const auto each_column = [&](std::vector<double>& A, int count, auto&& change) {
+    double y[6];
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<double>& chart = end.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv;
+      for (int k = 0; k < count; ++k) {
+        for (int r = 0; r < chart.n; ++r) y[r] = A[std::size_t(s * nv + iv + r) * count + k];
+        change(chart, iv, k, y);
+      }
+    }
+  };
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<double>& chart = end.charts[j];
+    const int iv = m.bodies[scene.quaternions[j]].iv, n = chart.n;
+    const Force<double> P = chart.covector(end.p1 + iv);
+    for (int r = 0; r < n; ++r)
+      for (int k = 0; k < n; ++k) {
+        H[std::size_t(s * nv + iv + r) * whole + s * nv + iv + k] -= dot(chart.ds[n * r + k], P);
+        H[std::size_t(iv + r) * whole + s * nv + iv + k] -= dot(cross(chart.Ad[r], chart.s[k]), P);
+      }
+  }
+  for (auto [A, count] : {std::pair{&H, whole}, std::pair{&U, rows * nv}}) {
+    each_column(*A, count, [&, A = A, count = count](const ChartColumns<double>& chart, int iv, int k, double* y) {
+      chart.solve_transposed(y);
+      for (int r = 0; r < chart.n; ++r) (*A)[std::size_t(s * nv + iv + r) * count + k] = y[r];
+    });
+    for (int r = 0; r < nv; ++r)
+      add_scaled(count, -1.0, A->data() + std::size_t(s * nv + r) * count, A->data() + std::size_t(r) * count);
+    each_column(*A, count, [&, A = A, count = count](const ChartColumns<double>& chart, int iv, int k, double* y) {
+      double pulled[6];
+      chart.apply_transposed(chart.Ad, y, pulled);
+      for (int r = 0; r < chart.n; ++r) (*A)[std::size_t(iv + r) * count + k] -= pulled[r] - y[r];
+    });
+  }
+  // J Z = -(by q0, p0, u)
+  std::vector<double> J(std::size_t(size) * size);
+  std::vector<int> pivots(size);
+  out.xi.assign(std::size_t(size) * columns, 0.0);
+  for (int r = 0; r < size; ++r) {
+    std::copy_n(&H[std::size_t(r) * whole + nv], size, &J[std::size_t(r) * size]);
+    for (int k = 0; k < nv; ++k) out.xi[std::size_t(r) * columns + k] = -H[std::size_t(r) * whole + k];
+    if (r < nv) out.xi[std::size_t(r) * columns + nv + r] = -1.0;
+    for (int k = 0; k < rows * nv; ++k)
+      out.xi[std::size_t(r) * columns + 2 * nv + k] = -U[std::size_t(r) * rows * nv + k];
+  }
+  if (!torsor::factor(size, J.data(), pivots.data())) return false;
+  torsor::solve(size, J.data(), pivots.data(), out.xi.data(), columns);
+  // dq1 = J dxi^s + Ad dq0; dp1 from the last rows
+  out.q1.assign(out.xi.end() - std::size_t(nv) * columns, out.xi.end());
+  for (int k = 0; k < nv; ++k) out.q1[std::size_t(k) * columns + k] += 1.0;
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<double>& chart = end.charts[j];
+    const int iv = m.bodies[scene.quaternions[j]].iv, n = chart.n;
+    for (int k = 0; k < columns; ++k) {
+      double x[6], y[6], start[6] = {};
+      for (int r = 0; r < n; ++r) x[r] = out.xi[std::size_t((s - 1) * nv + iv + r) * columns + k];
+      chart.apply(chart.s, x, y);
+      if (k >= iv && k < iv + n) {
+        double unit[6] = {};
+        unit[k - iv] = 1.0;
+        chart.apply(chart.Ad, unit, start);
+      }
+      for (int r = 0; r < n; ++r) out.q1[std::size_t(iv + r) * columns + k] = y[r] + start[r];
+    }
+  }
+  out.p1.assign(std::size_t(nv) * columns, 0.0);
+  for (int r = 0; r < nv; ++r) {
+    const double* row = &H[std::size_t(s * nv + r) * whole];
+    double* to = &out.p1[std::size_t(r) * columns];
+    std::copy_n(row, nv, to);
+    std::copy_n(&U[std::size_t(s * nv + r) * rows * nv], rows * nv, to + 2 * nv);
+    for (int k = 0; k < size; ++k) add_scaled(columns, row[nv + k], &out.xi[std::size_t(k) * columns], to);
+  }
+  return true;
+}
+
+// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added), and the multiplier of r.
+inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
+                         double* by_u, std::vector<double>& multiplier) {
+  const VariationalScene& scene = step.scene;
+  const int nv = scene.m.nv, size = scene.rule.s * nv;
+  multiplier.assign(size, 0.0);
+  std::vector<double> by_xi(size, 0.0), start(nv, 0.0);
+  const auto sweep = [&](double* q0, double* u) {
+    step_vjp<double>(scene, step.arena, step.action(), step.end(), step.controls().count, step.p,
+                     {multiplier.data(), on_q1, on_p1}, {q0, by_xi.data(), u}, [](int, const Displacement<double>&) {});
+  };
+  sweep(start.data(), nullptr);
+  if (!step.factor()) return false;
+  for (int k = 0; k < size; ++k) multiplier[k] = -by_xi[k];
+  step.solve_transposed(multiplier.data());
+  sweep(by_q0, by_u);
+  add_scaled(nv, 1.0, multiplier.data(), by_p0);
+  return true;
+}
+
+// Second derivatives of weights.(q1, p1) by (q0, p0, controls), columns x columns of `step`'s matrices: row j, column k is the
+// derivative along k of the first one along j. Both directions by complex step of what is linear in them.
+inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, const double* on_q1, const double* on_p1,
+                         double* H) {
+  constexpr double kStep = 1e-30;
+  const VariationalScene& scene = step.scene;
+  const Model& m = scene.m;
+  const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count, columns = matrices.columns;
+  std::vector<double> multiplier, by_q0(nv, 0.0), by_p0(nv, 0.0);
+  reverse_step(step, on_q1, on_p1, by_q0.data(), by_p0.data(), nullptr, multiplier);
+  const int parameters = scene.forces == nullptr ? 0 : scene.forces->parameters;
+  const std::vector<Complex> p(step.p, step.p + parameters);
+  const std::vector<Complex> from(step.q0.begin(), step.q0.end());
+  std::vector<Complex> q0(m.nq), along(nv), xi(size), u(std::size_t(rows) * nv), gq(nv), gx(size), gu(u.size());
+  for (int k = 0; k < columns; ++k) {
+    for (int l = 0; l < nv; ++l) along[l] = Complex(0.0, k == l ? kStep : 0.0);
+    plus(m, from.data(), along.data(), q0.data());
+    for (int l = 0; l < size; ++l) xi[l] = Complex(step.xi[l], kStep * matrices.xi[std::size_t(l) * columns + k]);
+    for (int l = 0; l < rows * nv; ++l)
+      u[l] = Complex(step.controls().rows == nullptr ? 0.0 : step.controls().rows[l], k == 2 * nv + l ? kStep : 0.0);
+    step.arena.reset();
+    const Action<Complex> action =
+        evaluate_action<Complex>(scene, step.arena, q0.data(), xi.data(), step.start(), {u.data(), rows}, p.data());
+    const StepEnd<Complex> end = end_of<Complex>(scene, step.arena, xi.data(), action);
+    for (auto* gradient : {&gq, &gx, &gu}) std::fill(gradient->begin(), gradient->end(), 0.0);
+    step_vjp<Complex>(scene, step.arena, action, end, rows, p.data(), {multiplier.data(), on_q1, on_p1},
+                      {gq.data(), gx.data(), gu.data()}, [](int, const Displacement<Complex>&) {});
+    for (int j = 0; j < columns; ++j) {
+      double sum = j < nv ? gq[j].imag() : j < 2 * nv ? 0.0 : gu[j - 2 * nv].imag();
+      for (int l = 0; l < size; ++l) sum = mul_add(matrices.xi[std::size_t(l) * columns + j], gx[l].imag(), sum);
+      H[std::size_t(j) * columns + k] = sum / kStep;
+    }
+  }
+}
+
+}  // namespace torsor

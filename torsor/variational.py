@@ -1,0 +1,190 @@
+"""Variational integrators beyond simulation: their equations alone, and derivatives of a step by momenta.
+
+A step goes from (q, p) to (q1, p1), p = M(q) v being the momenta; docs/derivations/variational.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torsor import _core
+from torsor._check import record_of
+from torsor._errors import ConvergenceError
+from torsor.forces.custom import CustomForce
+from torsor.forces.force import Force, compile_forces
+from torsor.integrators import Variational
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from torsor.model import Model
+
+    FloatArray = NDArray[np.float64]
+
+
+@record_of("discrete_euler_lagrange")
+class DiscreteEulerLagrange(NamedTuple):
+    """What the control points of a step say: the momenta at both ends, and how far it is from a motion between.
+
+    The step is a motion if `residual` is zero; two of them are, one after the other, if p1 of the first is p0 of the
+    second.
+
+    Attributes
+    ----------
+    p0, p1 : (..., nv)
+    residual : (..., order / 2 - 1, nv)
+        Derivatives of the action by the control points between, with the virtual work of the forces.
+    """
+
+    p0: FloatArray
+    residual: FloatArray
+    p1: FloatArray
+
+
+def discrete_euler_lagrange(
+    model: Model,
+    integrator: Variational,
+    q: ArrayLike,
+    u: ArrayLike | None = None,
+    *,
+    forces: Sequence[Force] = (),
+    t: float = 0.0,
+    threads: int = 1,
+) -> DiscreteEulerLagrange:
+    """The discrete Euler-Lagrange equations at control points q (..., order / 2 + 1, nq) of a step, in O(n).
+
+    The control points lie at the nodes of the Gauss-Lobatto quadrature: the two ends for order 2, the middle too for
+    order 4. u (..., nv) are torques, t is the time at the start. Fan 2018, proposition 1.
+    """
+    options, parameters = _options(model, integrator, forces)
+    return _core.discrete_euler_lagrange(model, q, u, np.array(t, dtype=np.float64), parameters, options, None, threads)
+
+
+@record_of("momentum_step_derivatives")
+class MomentumStepDerivatives(NamedTuple):
+    """A step of `Variational` and its Jacobian: q1 (..., nq), p1 (..., nv), and derivatives (..., nv, nv) of both by q,
+    p and u.
+
+    Those of and by configurations are in the tangent space.
+    """
+
+    q1: FloatArray
+    p1: FloatArray
+    dq1_dq: FloatArray
+    dq1_dp: FloatArray
+    dq1_du: FloatArray
+    dp1_dq: FloatArray
+    dp1_dp: FloatArray
+    dp1_du: FloatArray
+
+
+def momentum_step_derivatives(
+    model: Model,
+    integrator: Variational,
+    q: ArrayLike,
+    p: ArrayLike,
+    u: ArrayLike | None = None,
+    *,
+    forces: Sequence[Force] = (),
+    t: float = 0.0,
+    threads: int = 1,
+) -> MomentumStepDerivatives:
+    """One step from q (..., nq), p (..., nv) under torques u (..., nv), with its derivatives by them. Fan 2018,
+    propositions 3 and 4.
+
+    Without forces and controls the Jacobian is symplectic. `step_derivatives` has the same by velocities.
+
+    Raises
+    ------
+    ConvergenceError
+        If the step cannot be taken, in any state of the batch.
+    """
+    options, parameters = _options(model, integrator, forces)
+    time = np.array(t, dtype=np.float64)
+    with taking_step(integrator):
+        return _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+
+
+@record_of("step_hessian")
+class StepHessian(NamedTuple):
+    """Second derivatives (..., nv, nv) of wq . q1 + wp . p1 over a step of `Variational`, by pairs of q, p and u.
+
+    Row j and column k of a block are the derivative, along the second direction k, of wq . (dq1 along j) + wp . (dp1
+    along j). Derivatives by and of configurations are in the tangent space, as in `momentum_step_derivatives`. So dqdq
+    is symmetric but for joints with quaternions, whose directions do not commute.
+    """
+
+    dqdq: FloatArray
+    dqdp: FloatArray
+    dqdu: FloatArray
+    dpdp: FloatArray
+    dpdu: FloatArray
+    dudu: FloatArray
+
+
+def step_hessian(
+    model: Model,
+    integrator: Variational,
+    q: ArrayLike,
+    p: ArrayLike,
+    u: ArrayLike | None = None,
+    *,
+    contract: tuple[ArrayLike, ArrayLike],
+    forces: Sequence[Force] = (),
+    t: float = 0.0,
+    threads: int = 1,
+) -> StepHessian:
+    """Second derivatives of one step from q (..., nq), p (..., nv) under torques u, contracted with weights.
+
+    Parameters
+    ----------
+    contract : (wq, wp), each (..., nv)
+        Weights of q1, in the tangent space, and of p1: of the derivatives of a loss, say.
+
+    Exact, in O(n^2): the derivative of the step's reverse derivative along each of its directions. The other
+    parameters, and errors, are those of `momentum_step_derivatives`.
+    """
+    for k, force in enumerate(forces):
+        if isinstance(force, CustomForce):
+            raise TypeError(f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not")
+    try:
+        wq, wp = contract
+    except (TypeError, ValueError):
+        raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
+    options, parameters = _options(model, integrator, forces)
+    time = np.array(t, dtype=np.float64)
+    with taking_step(integrator):
+        return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
+
+
+def _options(
+    model: Model, integrator: Variational, forces: Sequence[Force]
+) -> tuple[dict[str, Any], FloatArray | None]:
+    """Options of a function of the core, and the forces' parameters."""
+    if not isinstance(integrator, Variational):
+        raise TypeError(f"integrator must be Variational(h, order), got {integrator!r}")
+    options: dict[str, Any] = {"variational": integrator._scheme}
+    if not forces:
+        return options, None
+    scene = compile_forces(model, forces)
+    return {**options, "forces": scene.core}, scene.parameters
+
+
+class taking_step:
+    """Turns the core's word that a step cannot be taken into a ConvergenceError."""
+
+    def __init__(self, integrator: object) -> None:
+        self.integrator = integrator
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
+            raise ConvergenceError(
+                f"a step of {self.integrator!r} could not be taken: its equations have no solution near the state, or "
+                "the mass matrix is singular; try a smaller h"
+            ) from None
