@@ -526,6 +526,31 @@ def test_load_refuses_what_does_not_fit(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="is no trajectory: it has no integrator"):
         ts.Trajectory.load(tmp_path / "other.npz", model)
+    (tmp_path / "text.npz").write_text("once upon a time")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:400])
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for name in ("text.npz", "empty.npz", "cut.npz", "one.npy"):
+        with pytest.raises(ValueError, match=f"{name}' is no trajectory: expected a .npz file"):
+            ts.Trajectory.load(tmp_path / name, model)
+    with np.load(tmp_path / "run.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "future.npz", **{**arrays, "integrator": np.array("BDF9")})
+    with pytest.raises(ValueError, match="is of an integrator 'BDF9' not known here"):
+        ts.Trajectory.load(tmp_path / "future.npz", model)
+
+
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.Adaptive])
+def test_callbacks_see_every_row_of_all(kind):
+    model, q, v = vectors()
+    rows = []
+    starts = np.stack([q, q + 0.1])
+    run = ts.simulate(
+        model, starts, v, steps=3, integrator=kind(0.01), callback=lambda row, t, q, v: rows.append((row, q.copy()))
+    )
+    assert [row for row, _ in rows] == [1, 2, 3]
+    for row, at in rows:
+        np.testing.assert_array_equal(at, run.q[:, row])
 
 
 def test_plot():
@@ -593,6 +618,7 @@ def test_methods_of_scipy_are_named():
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
         ({"threads": -1}, ValueError, "threads is -1"),
+        ({"threads": None}, ValueError, "threads is None, expected an integer"),
         ({"every": 2}, ValueError, "every is 2, expected a divisor of the number of steps, 5"),
         ({"every": 0}, ValueError, "every is 0, expected a divisor"),
         ({"every": 2.5}, TypeError, "every is 2.5, expected an integer"),

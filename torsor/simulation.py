@@ -7,15 +7,18 @@ the last bit alone and in a batch, whatever the number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite, prod
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from torsor import _charts, _core, integrators
 from torsor._check import as_array
@@ -192,7 +195,7 @@ class Trajectory:
     def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
         """What `save` wrote, for the model or the models and the forces that it was simulated with."""
         models, forces = read_models(model), require_forces(forces)
-        with np.load(path, allow_pickle=False) as data:
+        with _open_arrays(path) as data:
             missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps") if n not in data.files]
             if missing:
                 raise ValueError(f"{os.fspath(path)!r} is no trajectory: it has no {', '.join(missing)}")
@@ -212,7 +215,9 @@ class Trajectory:
                     if int(k) >= len(forces):
                         raise ValueError(f"{os.fspath(path)!r} has parameters of force {k}, got {len(forces)} forces")
                     given[int(k)][parameter] = data[name]
-            kind = getattr(integrators, str(data["integrator"]))
+            kind = getattr(integrators, str(data["integrator"]), None)
+            if not (isinstance(kind, type) and issubclass(kind, Integrator)):
+                raise ValueError(f"{os.fspath(path)!r} is of an integrator {str(data['integrator'])!r} not known here")
             scheme = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)}
             switches = {n[7:]: data[n] for n in data.files if n.startswith("switch_")}
             return Trajectory(
@@ -252,6 +257,19 @@ class Trajectory:
         axes[2].legend(fontsize="small")
         axes[2].set_xlabel("t")
         return figure
+
+
+@contextmanager
+def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
+    """The arrays of a .npz file."""
+    with open(path, "rb") as file:
+        try:
+            data = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile):
+            data = None
+        if not isinstance(data, NpzFile):
+            raise ValueError(f"{os.fspath(path)!r} is no trajectory: expected a .npz file as Trajectory.save writes it")
+        yield data
 
 
 def _count_steps(T: float | None, steps: int | None, h: float) -> int:
@@ -736,6 +754,6 @@ def _adaptive_track(
             raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
         run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
         run.v[i, k + 1] = result.y[nq:, -1]
-        if run.batch == 1:
+        if i == run.batch - 1:  # all others have come as far
             report(k + 1)
     run.a[i, -1] = acceleration(t[-1], run.q[i, -1], run.v[i, -1], run.steps - 1)

@@ -93,9 +93,10 @@ class CustomForce(Force):
 
     def _derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[Array, Array]:
         given = self.derivatives(q, v, t, p)
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)")
-        K, D = given
+        try:
+            K, D = given
+        except (TypeError, ValueError):
+            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)") from None
         shape = (v.size, v.size)
         return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
 
