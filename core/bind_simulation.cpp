@@ -304,14 +304,14 @@ struct StepDerivatives {
 void bind_simulation(nb::module_& module) {
   module.def("simulate", simulate, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
-             nb::arg("threads"));
+             nb::arg("threads").none());
   module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
-             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("simulate_variational", simulate_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
-             nb::arg("row"), nb::arg("error"), nb::arg("threads"));
+             nb::arg("row"), nb::arg("error"), nb::arg("threads").none());
   module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
-             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 

@@ -138,6 +138,8 @@ def adjoint(
         expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
+        if not np.isfinite(given).all():
+            raise ValueError("dloss_du is not finite")
         gu[:] = given.reshape(gu.shape)
     scenes = trajectory._scenes
     sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
@@ -228,9 +230,9 @@ class _Window:
                 groups.setdefault(charts, []).append(i)
         for charts, chosen in groups.items():
             self._go_back(charts, chosen, 0, steps, run.initial, before)
-        for i, switches in mine.items():
-            for _, first, last, charts in reversed([s for s in segments if s[0] == i]):
-                self._go_back_one(i, charts, first, min(last, steps), switches, before, after)
+        for i, first, last, charts in reversed(segments):
+            if i in mine:
+                self._go_back_one(i, charts, first, min(last, steps), mine[i], before, after)
         return before
 
     def _go_back_one(

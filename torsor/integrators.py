@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _ALPHA = (2.0 - 2.0**0.5) / 2.0
 
+_MOST = 1_000_000  # iterations, and parts of a step
+_SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
+
 
 @dataclass(frozen=True)
 class Integrator:
@@ -48,8 +51,8 @@ def _positive(value: object, name: str, what: str) -> None:
 
 
 def _at_least_one(value: object, name: str) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= _MOST:
+        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1, {_MOST} at most")
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ class Adaptive(Integrator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.method not in _SCIPY:
+            raise ValueError(f"method of Adaptive is {self.method!r}, expected one of SciPy's: {', '.join(_SCIPY)}")
         for field in ("rtol", "atol"):
             _positive(getattr(self, field), f"{field} of Adaptive", "the error that a step may make")
 
