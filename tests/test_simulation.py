@@ -161,6 +161,50 @@ def test_steps_are_divided_when_newton_fails(kind):
     assert np.abs(model.minus(full.q, hasty.q)).max() < 0.1
 
 
+@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("links", [20, 50, 100])
+def test_long_bent_chains_need_no_division(kind, links):
+    """The mass matrix changes much with every correction there, and accelerations are hundreds of rad/s^2."""
+    model = ts.models.chain(links)
+    for seed in range(3):
+        q = 0.3 * np.random.default_rng(seed).standard_normal(links)
+        run = ts.simulate(model, q, T=0.05, integrator=kind(0.01, substeps=1))
+        exact = ts.simulate(model, q, T=0.05, integrator=ts.SDIRK2(1e-3)).q[-1]
+        # Five steps leave (1/5)^order of the way, and no other solution is so near.
+        assert np.abs(run.q[-1] - exact).max() < 2 * 0.2**kind.order * np.abs(exact - q).max()
+
+
+def stretched(name):
+    """A spring of 1e6 N/m stretched by 1 m, at the last body of a model."""
+    if name == "chain":
+        model = ts.models.chain(3)
+        q = np.array([0.3, 0.2, 0.1])
+    else:
+        builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+        box = ts.Inertia.box(mass=1.0, size=(0.1, 0.1, 1.0), com=(0, 0, -0.5))
+        builder.add_body("box", "world", ts.Free() if name == "free" else ts.Revolute((0, 1, 0)), inertia=box)
+        model = builder.build()
+        q = model.neutral
+    body, point = model.bodies[-1].name, (0.1, 0.2, 0.3)
+    anchor = ts.point_positions(model, q, body, point) + np.array([0.6, 0.0, 0.8])
+    return model, q, [ts.PointSpring("world", anchor, body, point, 1e6, 1e2)]
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("name", ["pendulum", "chain", "free"])
+def test_stiff_springs_have_no_spurious_solutions(name, kind):
+    """Steps of 1e-2 s on a spring whose period is less than that: the equations of a step have many solutions."""
+    model, q, forces = stretched(name)
+    run = ts.simulate(model, q, T=0.5, integrator=kind(1e-2), forces=forces)
+    assert run.energies.total.max() <= run.energies.total[0] * (1 + 1e-9)
+    if name == "pendulum":  # it comes to rest at the only place where it can
+        small = ts.simulate(model, q, T=0.5, integrator=ts.BDF1(5e-5), forces=forces)
+        np.testing.assert_allclose(run.q[-1], small.q[-1], atol=1e-3)
+        np.testing.assert_allclose(run.v[-1], 0.0, atol=1e-2)
+    elif name == "free":  # what is left of 5e5 J
+        assert run.energies.total[-1] < 0.01 * run.energies.total[0]
+
+
 def test_divided_bdf1_step_is_many_small_ones():
     model, q, v = vectors()
     hasty = ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.1, iterations=2, tolerance=1e-8))
