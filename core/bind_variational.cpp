@@ -1,5 +1,7 @@
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+
 #include "bind.hpp"
 #include "variational_simulation.hpp"
 
@@ -30,20 +32,22 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
       !step.take(*in[3], controls))
     throw std::range_error("the step could not be taken");
 }
-void put_block(const std::vector<double>& from, int nv, int columns, int block, double* to) {
-  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * columns + block * nv], nv, to + r * nv);
+void put_block(const std::vector<double>& from, int nv, int stride, int block, double* to) {
+  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * stride + block * nv], nv, to + r * nv);
 }
 
 // One step and its derivatives, of (q1, p1) by (q, p, u), or of (q1, v1) by (q, v, u).
 template <bool by_momentum>
 struct VariationalDerivatives {
-  static constexpr int inputs = kStepInputs, outputs = 8;
+  static constexpr int inputs = kStepInputs, outputs = by_momentum ? 10 : 8;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, by_momentum, in);
     out[0] = {"q1", 1, {m.nq}};
     out[1] = {by_momentum ? "p1" : "v1", 1, {m.nv}};
-    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    const int parameters = options.forces == nullptr ? 0 : options.forces->parameters;
+    for (int k = 8; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, parameters}};
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
@@ -51,21 +55,27 @@ struct VariationalDerivatives {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    matrices.parameters = by_momentum && options.forces != nullptr;
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
       std::copy_n(step.p1.begin(), nv, out[1]);
     else
       to_velocities(step, in[1], matrices, out[1]);
     for (int block = 0; block < 3; ++block) {
-      put_block(matrices.q1, nv, matrices.columns, block, out[2 + block]);
-      put_block(matrices.p1, nv, matrices.columns, block, out[5 + block]);
+      put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
+      put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
     }
+    const int parameters = matrices.columns - 3 * nv;
+    for (int k = 8; k < outputs && matrices.parameters; ++k)
+      for (int r = 0; r < nv; ++r)
+        std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
+                    out[k] + r * parameters);
   }
   // Columns by p become columns by v, p0 = M v0; rows of p1 rows of v1 = M^-1 p1.
   static void to_velocities(VariationalStep& step, const double* v0, StepMatrices& matrices, double* v1) {
     const Model& m = step.scene.m;
-    const int nv = m.nv, columns = matrices.columns;
+    const int nv = m.nv, columns = matrices.stride;
     std::vector<double> M(std::size_t(nv) * nv), Mq(M.size()), row(columns);
     momentum_derivatives(m, step.arena, step.q0.data(), v0, M.data(), Mq.data());
     for (auto* rows : {&matrices.q1, &matrices.p1})
@@ -104,7 +114,7 @@ struct VariationalHessian {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, true);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kStepInputs], in[kStepInputs + 1], H.data());
@@ -161,6 +171,26 @@ struct DiscreteEulerLagrange {
   }
 };
 
+// Seconds that making and solving the system of Newton's method takes at control coordinates xi, densely or over the tree.
+double variational_newton(nb::handle model, nb::handle scheme, std::vector<double> q0, std::vector<double> xi,
+                          int repeats, bool dense) {
+  const nb::object core = core_model(model);
+  const Model& m = *nb::inst_ptr<Model>(core);
+  VariationalStep step(m, nullptr, *variational_scheme(scheme));
+  if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
+    throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
+  step.q0 = q0;
+  step.xi = xi;
+  step.evaluate();
+  double best = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < repeats; ++k) {
+    const auto start = std::chrono::steady_clock::now();
+    step.direction(dense);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
 }  // namespace
 
 const VariationalScheme* variational_scheme(nb::handle scheme) { return nb::cast<const VariationalScheme*>(scheme); }
@@ -179,6 +209,8 @@ void bind_variational(nb::module_& module) {
           },
           nb::arg("h"), nb::arg("tolerance"), nb::arg("iterations"), nb::arg("nodes"), nb::arg("c"), nb::arg("w"),
           nb::arg("phi"), nb::arg("b"));
+  module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
+             nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
   def_kernel<VariationalDerivatives<true>>(module, "momentum_step_derivatives");
   def_kernel<VariationalDerivatives<false>>(module, "variational_step_derivatives");
   def_kernel<VariationalHessian>(module, "step_hessian");

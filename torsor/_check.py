@@ -65,6 +65,13 @@ def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
     return ""
 
 
+def require_finite(**given: Any) -> None:
+    """Refuses what is not finite, where it would otherwise look like a failure of something else."""
+    for name, value in given.items():
+        if value is not None and not np.isfinite(as_array(name, value)).all():
+            raise ValueError(f"{name} is not finite: got {np.asarray(value).tolist()}")
+
+
 def _shape_text(shape: tuple[int, ...]) -> str:
     return f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
 

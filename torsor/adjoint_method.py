@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _charts, _core
-from torsor._check import as_array, record_of
+from torsor._check import as_array, record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces
@@ -138,6 +138,8 @@ def adjoint(
         expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
+        if not np.isfinite(given).all():
+            raise ValueError("dloss_du is not finite")
         gu[:] = given.reshape(gu.shape)
     scenes = trajectory._scenes
     sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
@@ -228,9 +230,9 @@ class _Window:
                 groups.setdefault(charts, []).append(i)
         for charts, chosen in groups.items():
             self._go_back(charts, chosen, 0, steps, run.initial, before)
-        for i, switches in mine.items():
-            for _, first, last, charts in reversed([s for s in segments if s[0] == i]):
-                self._go_back_one(i, charts, first, min(last, steps), switches, before, after)
+        for i, first, last, charts in reversed(segments):
+            if i in mine:
+                self._go_back_one(i, charts, first, min(last, steps), mine[i], before, after)
         return before
 
     def _go_back_one(
@@ -325,13 +327,9 @@ class StepDerivatives(NamedTuple):
     dv1_dprevious_v: FloatArray | None = None
 
 
-def _require_finite(**given: ArrayLike | None) -> None:
-    for name, value in given.items():
-        if value is not None and not np.isfinite(as_array(name, value)).all():
-            raise ValueError(f"{name} is not finite: got {np.asarray(value).tolist()}")
-
-
-_SCHEMES: dict[Integrator, FloatArray] = {}  # of the integrators used last, for the core
+_NOW = 0.0  # the time if none is given
+_START = np.array(_NOW)
+_ALL, _ALL_BUT_PREVIOUS = {"wanted": 0xFFF}, {"wanted": 0xFF}
 
 
 def step_derivatives(
@@ -342,7 +340,7 @@ def step_derivatives(
     u: ArrayLike | None = None,
     *,
     forces: Sequence[Force] = (),
-    t: float = 0.0,
+    t: float = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: int = 1,
 ) -> StepDerivatives:
@@ -361,11 +359,6 @@ def step_derivatives(
         if previous is not None:
             raise TypeError("previous is for BDF2, which has two steps; Variational has one")
         return _variational_step(model, integrator, q, v, u, forces, t, threads)
-    scheme = _SCHEMES.get(integrator)
-    if scheme is None:
-        if len(_SCHEMES) > 100:
-            _SCHEMES.clear()
-        scheme = _SCHEMES[integrator] = np.array(integrator._scheme, dtype=np.float64)
     before: tuple[Any, Any] = (None, None)
     if previous is not None:
         if not isinstance(integrator, BDF2):
@@ -373,20 +366,22 @@ def step_derivatives(
         if not isinstance(previous, (tuple, list)) or len(previous) != 2:
             raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
         before = (previous[0], previous[1])
-        _require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
-    options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
+        require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
+    options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
     parameters = None
     if forces:
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
-        options["forces"], parameters = scene.core, scene.parameters
+        options, parameters = {**options, "forces": scene.core}, scene.parameters
+    time = _START if t is _NOW else np.array(t, dtype=np.float64)
     try:
-        time = np.array(t, dtype=np.float64)
-        return _core.step_derivatives(model, q, v, u, time, scheme, parameters, *before, options, None, threads)
+        return _core.step_derivatives(
+            model, q, v, u, time, integrator._numbers, parameters, *before, options, None, threads
+        )
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise
-    _require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
+    require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
     raise ConvergenceError(
         f"a step of {integrator!r} could not be taken: its equations have no solution near the state; try a smaller h"
     )
@@ -406,7 +401,7 @@ def _variational_step(
 
     options, parameters = _options(model, integrator, forces)
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
+    with taking_step(integrator, q=q, v=v, u=u, t=t):
         return StepDerivatives(
             *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from torsor import spatial
 from torsor._check import complex_allowed, listed
-from torsor.forces.force import Force, number
+from torsor.forces.force import Force, number, require_names
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class CustomForce(Force):
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
         """A copy with another p."""
+        require_names(values)
         for name in values:
             if name != "p" or not self.parameters:
                 known = listed([*self.parameters]) or "none"
@@ -96,7 +97,11 @@ class CustomForce(Force):
         return self._checked("value", self._allowing(q, self.value, q, v, t, p), v.shape, v.dtype)
 
     def _derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
-        K, D = self._allowing(q, self.derivatives, q, v, t, p)
+        given = self._allowing(q, self.derivatives, q, v, t, p)
+        try:
+            K, D = given
+        except (TypeError, ValueError):
+            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)") from None
         shape = (v.size, v.size)
         return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
 
