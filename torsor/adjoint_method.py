@@ -16,7 +16,7 @@ from torsor import _charts, _core
 from torsor._check import as_array, record_of
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.losses import Loss
 from torsor.model import Model
@@ -353,6 +353,7 @@ def step_derivatives(
     options: dict[str, Any] = {"wanted": 0xFF if previous is None else 0xFFF}
     parameters = None
     if forces:
+        forces = require_forces(forces)
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
         options["forces"], parameters = scene.core, scene.parameters

@@ -550,7 +550,8 @@ def simulate(
     def report(row: int) -> None:
         number = run.start + row
         if callback is not None and number > 0:
-            q_row, v_row = run.q[:, row].reshape(*shape, nq), run.v[:, row].reshape(*shape, nv)
+            # Copies, which stay as they are and change nothing here.
+            q_row, v_row = run.q[:, row].copy().reshape(*shape, nq), run.v[:, row].copy().reshape(*shape, nv)
             callback(number, float(t[number]), q_row, v_row)
         if bar is not None:
             bar.update(number - bar.n)
