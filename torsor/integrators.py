@@ -7,7 +7,7 @@ being the integrator's formula; docs/derivations/implicit_steps.md has it for al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -44,6 +44,11 @@ class Integrator:
         """(method, h, tolerance, iterations, substeps), for the core."""
         return (self._method, self.h, 1e-10, 1, 1)
 
+    @cached_property
+    def _numbers(self) -> NDArray[np.float64]:
+        """The scheme as an array."""
+        return np.array(self._scheme, dtype=np.float64)
+
 
 def _positive(value: object, name: str, what: str) -> None:
     if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or not float(value) > 0:
@@ -58,7 +63,7 @@ def _at_least_one(value: object, name: str) -> None:
 @dataclass(frozen=True)
 class _Implicit(Integrator):
     tolerance: float = 1e-10
-    iterations: int = 50
+    iterations: int = 100
     substeps: int = 64
 
     def __post_init__(self) -> None:
@@ -109,7 +114,7 @@ class BDF1(_Implicit):
     tolerance : float
         Estimated error of v that Newton's method may leave, relative to 1 + |v|.
     iterations : int
-        Evaluations of the residual that it may take for one stage.
+        Corrections that it may try for one stage.
     substeps : int
         Into how many parts a step may be divided (2, 4, 8, ...) when it fails.
     """

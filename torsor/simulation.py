@@ -694,10 +694,10 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
             f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h or softer forces"
         )
     _, h, _, iterations, substeps = integrator._scheme
+    divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
     return (
-        f"Newton's method of {name} stopped {{where}} within {iterations} iterations, also with the step h = {h:g} "
-        f"divided by {substeps}: correction of v {error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or "
-        "softer forces"
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: correction of v "
+        f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or softer forces"
     )
 
 
