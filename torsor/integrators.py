@@ -65,7 +65,7 @@ def _at_least_one(value: object, name: str) -> None:
 class _Implicit(Integrator):
     tolerance: float = 1e-10
     iterations: int = 100
-    substeps: int = 64
+    substeps: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
