@@ -636,7 +636,7 @@ class VariationalStep {
     if (!evaluate()) return false;
     int left = scheme.iterations;
     double norm = 0.0;
-    bool fresh = true;
+    bool fresh = true, close = false;
     while (true) {
       if (fresh) {
         if (!factor()) return false;
@@ -658,13 +658,20 @@ class VariationalStep {
         solve(correction);
         after = largest(correction);
         if (after <= (1.0 - 0.25 * length) * norm) break;
-        if (length == 1.0 && norm <= allowed) return finish();  // rounding is all that is left
+        if (length == 1.0 && (close || norm <= allowed)) return finish();  // rounding is all that is left
       }
-      const double rate = after / norm;
+      const double rate = norm > 0.0 ? after / norm : 0.0;
       error = after;
       if (length == 1.0 && rate * after <= allowed) {
         trial = xi;
-        return move(1.0, correction) && finish();
+        if (!move(1.0, correction)) return false;
+        // The rate may have been small by chance: whether that was enough, the next correction tells.
+        solve(delta);
+        error = norm = largest(delta);
+        if (norm <= allowed) return finish();
+        close = true;
+        fresh = norm > 0.02 * after;
+        continue;
       }
       fresh = length < 1.0 || rate > 0.02;
       if (!fresh) {

@@ -14,7 +14,7 @@ from torsor import _core
 from torsor._check import record_of
 from torsor._errors import ConvergenceError
 from torsor.forces.custom import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import Variational
 
 if TYPE_CHECKING:
@@ -147,9 +147,12 @@ def step_hessian(
     Exact, in O(n^2): the derivative of the step's reverse derivative along each of its directions. The other
     parameters, and errors, are those of `momentum_step_derivatives`.
     """
-    for k, force in enumerate(forces):
+    for k, force in enumerate(require_forces(forces)):
         if isinstance(force, CustomForce):
-            raise TypeError(f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not")
+            raise TypeError(
+                f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not; take "
+                "differences of momentum_step_derivatives"
+            )
     try:
         wq, wp = contract
     except (TypeError, ValueError):
@@ -185,6 +188,6 @@ class taking_step:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
             raise ConvergenceError(
-                f"a step of {self.integrator!r} could not be taken: its equations have no solution near the state, or "
-                "the mass matrix is singular; try a smaller h"
+                f"a step of {self.integrator!r} could not be taken: a state is not finite, its equations have no "
+                "solution near it, or the mass matrix is singular; try a smaller h"
             ) from None
