@@ -63,7 +63,8 @@ def measure(calls: Mapping[str, Call], effort: Effort, states: int = 1, *, threa
 
 
 def calibrate(timed: Callable[[int], float], least: float) -> int:
-    """How many calls take `least` seconds."""
+    """How many calls take `least` seconds, after one that may load modules and fill caches."""
+    timed(1)
     count = 1
     while (spent := timed(count)) < least:
         count = int(1 + 1.2 * count * min(10.0, least / max(spent, 1e-9)))

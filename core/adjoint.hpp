@@ -13,17 +13,14 @@ inline bool linearise_stage(Worker& w, const Stage& stage, double t) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
-  chart(m, nodes.q(stage.from), nodes.q(stage.to), w.xi.data());
-  if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
+  chart(m, nodes.q(stage.from), nodes.q(stage.to), w.xi);
+  if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x);
   for (int k = 0; k < nv; ++k) w.s[k] = stage.c * (stage.other < 0 ? w.xi[k] : w.xi[k] - stage.z * w.x[k]);
-  const Evaluation e =
-      evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
+  const Evaluation e = evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
+  complete(m, e);
   linearise(w, e);
   stage_terms(w, stage, true);
-  add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
-  w.H = w.Aq;
-  add_product(m, w.scene.quaternions, w.Av.data(), w.V1, w.H.data());
-  return factor(nv, w.H.data(), w.pivots.data());
+  return factor_stage(w, stage);
 }
 
 // A node moved by an imaginary amount along (v1, a0), the direction of a step: what is linear in that direction has its derivative
@@ -44,7 +41,7 @@ struct ComplexNode {
 };
 
 // A_q and A_v of linearly implicit Euler, whose residual has h (K v1 + D a0) more. Its derivatives are those of K and D along the
-// step; q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups. H = M - h D - h^2 K.
+// step; q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups. dense = M - h D - h^2 K.
 inline void linearise_along(Worker& w, const Stage& stage, double t) {
   const Model& m = w.scene.m;
   const int nv = m.nv;
@@ -75,16 +72,16 @@ inline void linearise_along(Worker& w, const Stage& stage, double t) {
   }
 }
 
-// The same for an explicit one: A_q, A_v, the matrix of the accelerations factored in H, and with xi = h v1 the derivatives of q1,
+// The same for an explicit one: A_q, A_v, the matrix of the accelerations factored, and with xi = h v1 the derivatives of q1,
 // V1 = h J(xi) with respect to v1 and V0 = J B with respect to q0.
 inline bool linearise_explicit(Worker& w, const Scheme& scheme, const Stage& stage, double t) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
-  const Evaluation e =
-      evaluate_residual(w, nodes.q(stage.from), nodes.v(stage.from), nodes.a(stage.from), t, w.u.data(), w.r.data());
+  const Evaluation e = evaluate_residual(w, nodes.q(stage.from), nodes.v(stage.from), nodes.a(stage.from), t, w.u, w.r);
+  complete(m, e);
   linearise(w, e);
-  w.H = w.M;
+  std::copy_n(w.M, nv * nv, w.dense);
   if (scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr) linearise_along(w, stage, t);
   for (int k = 0; k < nv; ++k) w.xi[k] = nodes.v(stage.to)[k] / stage.c;
   w.V1.scalar = 1.0 / stage.c;
@@ -95,23 +92,22 @@ inline bool linearise_explicit(Worker& w, const Scheme& scheme, const Stage& sta
     for (int k = 0; k < body.nv * body.nv; ++k) w.V1.blocks[b].x[k] = at.J.x[k] / stage.c;
     multiply(body.nv, 1.0, at.J, at.B, w.V0.blocks[b], false);
   }
-  return factor(nv, w.H.data(), w.pivots.data());
+  return factor_dense(w);
 }
 
 // Forward -----------------------------------------------------------------------------------------------------------
 
-// Y (nv x columns) += s D X
-inline void add_product(const Model& m, const std::vector<int>& quaternions, double s, const BlockDiagonal& D,
-                        const double* X, double* Y, int columns) {
+// Y (nv x columns) += D X
+inline void add_product(const Model& m, const std::vector<int>& quaternions, const BlockDiagonal& D, const double* X,
+                        double* Y, int columns) {
   std::size_t b = 0;
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     const bool block = b < quaternions.size() && quaternions[b] == i;
     for (int r = 0; r < body.nv; ++r)
-      for (int k = 0; k < body.nv; ++k) {
-        const double d = block ? D.blocks[b].x[body.nv * r + k] : (r == k ? D.scalar : 0.0);
-        if (d != 0.0) add_scaled(columns, s * d, X + (body.iv + k) * columns, Y + (body.iv + r) * columns);
-      }
+      for (int k = block ? 0 : r; k < (block ? body.nv : r + 1); ++k)
+        add_scaled(columns, block ? D.blocks[b].x[body.nv * r + k] : D.scalar, X + (body.iv + k) * columns,
+                   Y + (body.iv + r) * columns);
     b += block ? 1 : 0;
   }
 }
@@ -121,62 +117,114 @@ inline void add_product(int nv, double s, const double* A, const double* X, doub
     for (int k = 0; k < nv; ++k)
       if (A[i * nv + k] != 0.0) add_scaled(columns, s * A[i * nv + k], X + k * columns, Y + i * columns);
 }
+// Adds D to nv columns of Y.
+inline void add_blocks(const Model& m, const std::vector<int>& quaternions, const BlockDiagonal& D, double* Y,
+                       int columns) {
+  std::size_t b = 0;
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Body& body = m.bodies[i];
+    const bool block = b < quaternions.size() && quaternions[b] == i;
+    for (int r = 0; r < body.nv; ++r)
+      for (int k = block ? 0 : r; k < (block ? body.nv : r + 1); ++k)
+        Y[(body.iv + r) * columns + body.iv + k] += block ? D.blocks[b].x[body.nv * r + k] : D.scalar;
+    b += block ? 1 : 0;
+  }
+}
+// nv columns of Y = s A
+inline void put_scaled(int nv, double s, const double* A, double* Y, int columns) {
+  for (int r = 0; r < nv; ++r)
+    for (int k = 0; k < nv; ++k) Y[r * columns + k] = s * A[r * nv + k];
+}
+// nv columns of Y = -G D; `work`: nv x nv
+inline void put_product(const Model& m, const std::vector<int>& quaternions, const double* G, const BlockDiagonal& D,
+                        double* work, double* Y, int columns) {
+  if (quaternions.empty()) return put_scaled(m.nv, -D.scalar, G, Y, columns);
+  std::fill_n(work, m.nv * m.nv, 0.0);
+  add_product(m, quaternions, G, D, work);
+  put_scaled(m.nv, -1.0, work, Y, columns);
+}
 
-// Derivatives of the step just taken with respect to (q0, v0, one row of controls or two; then the row before, if `previous`): of
-// q1 into dq, of v1 into dv, each nv x columns, columns = (2 + rows [+ 2]) nv. False if a matrix is singular.
+// Tangents of a node: of q and v by (q0, v0, one row of controls or two; then the row before, if it counts), nv x columns each.
+struct Tangents {
+  double *q = nullptr, *v = nullptr;
+};
+
+// Derivatives of the step just taken: tangents of the last node, whose rows are `columns` apart, a multiple of the lanes. False
+// if a matrix is singular.
 inline bool step_derivatives(Worker& w, const Scheme& scheme, double t, const Controls& controls, bool previous,
-                             double* dq, double* dv) {
+                             Tangents& result, int& columns) {
   const Model& m = w.scene.m;
-  const int nv = m.nv, columns = (2 + controls.count + (previous ? 2 : 0)) * nv;
+  const std::vector<int>& quaternions = w.scene.quaternions;
+  const int nv = m.nv, before = (2 + controls.count) * nv;  // where the columns of the row before begin
+  columns = PathMatrix::rounded(before + (previous ? 2 * nv : 0));
   const std::size_t size = std::size_t(nv) * columns;
   const int last = w.stages.back().to;
-  std::vector<double> tangents(2 * size * (last + 1), 0.0), b(size);
-  const auto q_of = [&](int node) { return tangents.data() + 2 * size * node; };
-  const auto v_of = [&](int node) { return q_of(node) + size; };
-  for (int k = 0; k < nv; ++k) {
-    q_of(1)[k * columns + k] = v_of(1)[k * columns + nv + k] = 1.0;
-    if (!previous) continue;
-    q_of(0)[k * columns + columns - 2 * nv + k] = v_of(0)[k * columns + columns - nv + k] = 1.0;
+  Tangents* nodes = w.memory.get<Tangents>(last + 1);
+  for (int node = 0; node <= last; ++node) {
+    nodes[node] = {w.memory.get<double>(size), w.memory.get<double>(size)};
+    if (node <= 1 && w.stages.size() == 1 && w.stages[0].implicit) continue;  // nobody asks
+    std::fill_n(nodes[node].q, size, 0.0);
+    std::fill_n(nodes[node].v, size, 0.0);
+    for (int k = 0; node <= 1 && k < nv && (node == 1 || previous); ++k) {
+      const int at = k * columns + k + (node == 1 ? 0 : before);
+      nodes[node].q[at] = nodes[node].v[at + nv] = 1.0;
+    }
   }
-  const auto add_control = [&](double s, double fraction, double* X) {  // s du
+  double* b = w.stages.size() > 1 ? w.memory.get<double>(size) : nullptr;
+  const auto add_control = [&](double fraction, double* X) {  // du
     const double weight = controls.weight(fraction);
     for (int k = 0; k < nv; ++k) {
-      X[k * columns + 2 * nv + k] += s * (1.0 - weight);
-      if (controls.count == 2) X[k * columns + 3 * nv + k] += s * weight;
+      X[k * columns + 2 * nv + k] += 1.0 - weight;
+      if (controls.count == 2) X[k * columns + 3 * nv + k] += weight;
     }
   };
   for (const Stage& stage : w.stages) {
     const double at = t + stage.fraction * scheme.h;
     read_control(w, controls, stage.fraction);
-    double *q1 = q_of(stage.to), *v1 = v_of(stage.to);
+    const Tangents &from = nodes[stage.from], &to = nodes[stage.to],
+                   *other = stage.other < 0 ? nullptr : nodes + stage.other;
     if (!stage.implicit) {
       if (!linearise_explicit(w, scheme, stage, at)) return false;
       // M da = -A_q dq0 - A_v dv0 + du;  dv1 = dv0 + h da;  dq1 = V0 dq0 + V1 dv1
-      add_product(nv, -1.0, w.Aq.data(), q_of(stage.from), v1, columns);
-      add_product(nv, -1.0, w.Av.data(), v_of(stage.from), v1, columns);
-      add_control(1.0, stage.fraction, v1);
-      solve(nv, w.H.data(), w.pivots.data(), v1, columns);
-      for (std::size_t k = 0; k < size; ++k) v1[k] = v_of(stage.from)[k] + v1[k] / stage.c;
-      add_product(m, w.scene.quaternions, 1.0, w.V0, q_of(stage.from), q1, columns);
-      add_product(m, w.scene.quaternions, 1.0, w.V1, v1, q1, columns);
+      add_product(nv, -1.0, w.Aq, from.q, to.v, columns);
+      add_product(nv, -1.0, w.Av, from.v, to.v, columns);
+      add_control(stage.fraction, to.v);
+      w.H.solve(to.v, columns);
+      for (std::size_t k = 0; k < size; ++k) to.v[k] = from.v[k] + to.v[k] / stage.c;
+      add_product(m, quaternions, w.V0, from.q, to.q, columns);
+      add_product(m, quaternions, w.V1, to.v, to.q, columns);
       continue;
     }
     if (!linearise_stage(w, stage, at)) return false;
     // b = V0 dq0 + V dq';  H dq1 = -G b + c M (w dv0 + w' dv') + du;  dv1 = V1 dq1 + b
-    add_product(m, w.scene.quaternions, 1.0, w.V0, q_of(stage.from), v1, columns);
-    for (std::size_t k = 0; k < size; ++k) b[k] = stage.c * stage.w * v_of(stage.from)[k];
-    if (stage.other >= 0) {
-      add_product(m, w.scene.quaternions, 1.0, w.V, q_of(stage.other), v1, columns);
-      add_scaled(static_cast<int>(size), stage.c * stage.w_of, v_of(stage.other), b.data());
+    if (stage.from == 1 && stage.other <= 0) {  // from nodes whose tangents are units
+      put_product(m, quaternions, w.Av, w.V0, w.dense, to.q, columns);
+      put_scaled(nv, stage.c * stage.w, w.M, to.q + nv, columns);
+      for (int r = 0; r < nv; ++r) std::fill(to.q + r * columns + 2 * nv, to.q + (r + 1) * columns, 0.0);
+      add_control(stage.fraction, to.q);
+      if (other != nullptr) {
+        put_product(m, quaternions, w.Av, w.V, w.dense, to.q + before, columns);
+        put_scaled(nv, stage.c * stage.w_of, w.M, to.q + before + nv, columns);
+      }
+      w.H.solve(to.q, columns);
+      std::fill_n(to.v, size, 0.0);
+      add_blocks(m, quaternions, w.V0, to.v, columns);
+      if (other != nullptr) add_blocks(m, quaternions, w.V, to.v + before, columns);
+    } else {
+      add_product(m, quaternions, w.V0, from.q, to.v, columns);
+      for (std::size_t k = 0; k < size; ++k) b[k] = stage.c * stage.w * from.v[k];
+      if (other != nullptr) {
+        add_product(m, quaternions, w.V, other->q, to.v, columns);
+        add_scaled(static_cast<int>(size), stage.c * stage.w_of, other->v, b);
+      }
+      add_product(nv, -1.0, w.Av, to.v, to.q, columns);
+      add_product(nv, 1.0, w.M, b, to.q, columns);
+      add_control(stage.fraction, to.q);
+      w.H.solve(to.q, columns);
     }
-    add_product(nv, -1.0, w.Av.data(), v1, q1, columns);
-    add_product(nv, 1.0, w.M.data(), b.data(), q1, columns);
-    add_control(1.0, stage.fraction, q1);
-    solve(nv, w.H.data(), w.pivots.data(), q1, columns);
-    add_product(m, w.scene.quaternions, 1.0, w.V1, q1, v1, columns);
+    add_product(m, quaternions, w.V1, to.q, to.v, columns);
   }
-  std::copy_n(q_of(last), size, dq);
-  std::copy_n(v_of(last), size, dv);
+  result = nodes[last];
   return true;
 }
 
@@ -287,11 +335,11 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
         // H^T lambda = gq1 + V1^T gv1;  mu = gv1 - G^T lambda
         std::copy_n(q1, nv, lambda.data());
         apply(m, w.scene.quaternions, w.V1, true, v1, lambda.data(), true);
-        solve_transposed(nv, w.H.data(), w.pivots.data(), lambda.data());
+        w.H.solve_transposed(lambda.data());
         std::copy_n(v1, nv, mu.data());
-        add_transposed_product(nv, -1.0, w.Av.data(), lambda.data(), mu.data());
+        add_transposed_product(nv, -1.0, w.Av, lambda.data(), mu.data());
         std::fill(force.begin(), force.end(), 0.0);
-        add_transposed_product(nv, stage->c, w.M.data(), lambda.data(), force.data());
+        add_transposed_product(nv, stage->c, w.M, lambda.data(), force.data());
         apply(m, w.scene.quaternions, w.V0, true, mu.data(), q0, true);
         add_scaled(nv, stage->w, force.data(), v0);
         if (stage->other >= 0) {
@@ -303,11 +351,11 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
         // gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
         apply(m, w.scene.quaternions, w.V1, true, q1, v1, true);
         for (int k = 0; k < nv; ++k) lambda[k] = v1[k] / stage->c;
-        solve_transposed(nv, w.H.data(), w.pivots.data(), lambda.data());
+        w.H.solve_transposed(lambda.data());
         apply(m, w.scene.quaternions, w.V0, true, q1, q0, true);
-        add_transposed_product(nv, -1.0, w.Aq.data(), lambda.data(), q0);
+        add_transposed_product(nv, -1.0, w.Aq, lambda.data(), q0);
         add_scaled(nv, 1.0, v1, v0);
-        add_transposed_product(nv, -1.0, w.Av.data(), lambda.data(), v0);
+        add_transposed_product(nv, -1.0, w.Av, lambda.data(), v0);
       }
       add_parameters(w, scheme, *stage, at, lambda.data(), out);
       if (out.u != nullptr) {

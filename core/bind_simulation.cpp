@@ -274,28 +274,29 @@ struct StepDerivatives {
     const bool previous = in[6] != nullptr;
     Worker w(scene);
     w.p = in[5];
-    plus(m, in[0], w.zero.data(), w.nodes.q(1));  // quaternions of unit length
+    plus(m, in[0], w.zero, w.nodes.q(1));  // quaternions of unit length
     std::copy_n(in[1], nv, w.nodes.v(1));
     if (previous) {
-      plus(m, in[6], w.zero.data(), w.nodes.q(0));
+      plus(m, in[6], w.zero, w.nodes.q(0));
       std::copy_n(in[7], nv, w.nodes.v(0));
     }
     const Controls controls{in[2], 1};
-    const int columns = (previous ? 5 : 3) * nv;
-    std::vector<double> dq(std::size_t(nv) * columns), dv(std::size_t(nv) * columns);
+    Tangents tangents;
+    int columns = 0;
     if (take_step(w, scheme, 0, previous, false, *in[3], controls) == 0 ||
-        !step_derivatives(w, scheme, *in[3], controls, previous, dq.data(), dv.data()))
+        !step_derivatives(w, scheme, *in[3], controls, previous, tangents, columns))
       throw std::range_error("the step could not be taken");
     const int end = w.stages.back().to;
     std::copy_n(w.nodes.q(end), m.nq, out[0]);
     std::copy_n(w.nodes.v(end), nv, out[1]);
-    for (int block = 0; block < columns / nv; ++block)
+    for (int block = 0; block < (previous ? 5 : 3); ++block) {
+      // dq1 and dv1 by q, v, u, then both by the state before
+      const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
       for (int r = 0; r < nv; ++r) {
-        // dq1 and dv1 by q, v, u, then both by the state before
-        const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
-        std::copy_n(&dq[r * columns + block * nv], nv, out[at] + r * nv);
-        std::copy_n(&dv[r * columns + block * nv], nv, out[other] + r * nv);
+        std::copy_n(tangents.q + r * columns + block * nv, nv, out[at] + r * nv);
+        std::copy_n(tangents.v + r * columns + block * nv, nv, out[other] + r * nv);
       }
+    }
   }
 };
 
@@ -304,14 +305,14 @@ struct StepDerivatives {
 void bind_simulation(nb::module_& module) {
   module.def("simulate", simulate, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
-             nb::arg("threads"));
+             nb::arg("threads").none());
   module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
-             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("simulate_variational", simulate_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
-             nb::arg("row"), nb::arg("error"), nb::arg("threads"));
+             nb::arg("row"), nb::arg("error"), nb::arg("threads").none());
   module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
-             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 

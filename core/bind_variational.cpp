@@ -1,5 +1,7 @@
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+
 #include "bind.hpp"
 #include "variational_simulation.hpp"
 
@@ -31,8 +33,8 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
       !step.take(*in[3], controls))
     throw std::range_error("the step could not be taken");
 }
-void put_block(const std::vector<double>& from, int nv, int columns, int block, double* to) {
-  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * columns + block * nv], nv, to + r * nv);
+void put_block(const std::vector<double>& from, int nv, int stride, int block, double* to) {
+  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * stride + block * nv], nv, to + r * nv);
 }
 
 // One step and its derivatives, of (q1, p1) by (q, p, u), or of (q1, v1) by (q, v, u).
@@ -52,21 +54,21 @@ struct VariationalDerivatives {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
       std::copy_n(step.p1.begin(), nv, out[1]);
     else
       to_velocities(step, in[1], matrices, out[1]);
     for (int block = 0; block < 3; ++block) {
-      put_block(matrices.q1, nv, matrices.columns, block, out[2 + block]);
-      put_block(matrices.p1, nv, matrices.columns, block, out[5 + block]);
+      put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
+      put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
     }
   }
   // Columns by p become columns by v, p0 = M v0; rows of p1 rows of v1 = M^-1 p1.
   static void to_velocities(VariationalStep& step, const double* v0, StepMatrices& matrices, double* v1) {
     const Model& m = step.scene.m;
-    const int nv = m.nv, columns = matrices.columns;
+    const int nv = m.nv, columns = matrices.stride;
     std::vector<double> M(std::size_t(nv) * nv), Mq(M.size()), row(columns);
     momentum_derivatives(m, step.arena, step.q0.data(), v0, M.data(), Mq.data());
     for (auto* rows : {&matrices.q1, &matrices.p1})
@@ -105,7 +107,7 @@ struct VariationalHessian {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, true);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kStepInputs], in[kStepInputs + 1], H.data());
@@ -167,7 +169,7 @@ struct DiscreteEulerLagrange {
 };
 
 // For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose give over
-// the tree, NaN where that cannot be.
+// the tree, without forces that couple joints; NaN where that cannot be.
 struct NewtonSystem {
   static constexpr int inputs = 5, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
@@ -190,7 +192,7 @@ struct NewtonSystem {
     ActionBlocks blocks(scene, false);
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);
-    const bool good = scene.own_joints && blocks.system.factor();
+    const bool good = blocks.system.factor();
     for (int k = 0; k < s * nv; ++k)
       out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
     if (!good) return;
@@ -198,6 +200,26 @@ struct NewtonSystem {
     blocks.system.solve_transposed(out[2]);
   }
 };
+
+// Seconds that making and solving the system of Newton's method takes at control coordinates xi, densely or over the tree.
+double variational_newton(nb::handle model, nb::handle scheme, std::vector<double> q0, std::vector<double> xi,
+                          int repeats, bool dense) {
+  const nb::object core = core_model(model);
+  const Model& m = *nb::inst_ptr<Model>(core);
+  VariationalStep step(m, nullptr, *variational_scheme(scheme));
+  if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
+    throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
+  step.q0 = q0;
+  step.xi = xi;
+  step.evaluate();
+  double best = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < repeats; ++k) {
+    const auto start = std::chrono::steady_clock::now();
+    step.direction(dense);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -217,6 +239,8 @@ void bind_variational(nb::module_& module) {
           },
           nb::arg("h"), nb::arg("tolerance"), nb::arg("iterations"), nb::arg("nodes"), nb::arg("c"), nb::arg("w"),
           nb::arg("phi"), nb::arg("b"));
+  module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
+             nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
   def_kernel<VariationalDerivatives<true>>(module, "momentum_step_derivatives");
   def_kernel<VariationalDerivatives<false>>(module, "variational_step_derivatives");
   def_kernel<VariationalHessian>(module, "step_hessian");

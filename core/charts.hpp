@@ -35,7 +35,7 @@ inline RotationTerms rotation_terms(const double* x, const double* s) {
   RotationTerms r;
   SE3<double> E;
   Motion<double> columns[3], derivatives[9];
-  evaluate_exponential(x, 2, GeneralTerms<double>{E, columns, derivatives, nullptr});
+  evaluate_exponential(x, s == nullptr ? 1 : 2, GeneralTerms<double>{E, columns, derivatives, nullptr});
   r.R = E.R;
   r.J = {columns[0].w, columns[1].w, columns[2].w};
   const Vec3<double> a = cross(r.J.y, r.J.z), b = cross(r.J.z, r.J.x), c = cross(r.J.x, r.J.y);
@@ -151,8 +151,17 @@ inline void apply(const Model& m, const std::vector<int>& quaternions, const Blo
 inline void add_product(const Model& m, const std::vector<int>& quaternions, const double* G, const BlockDiagonal& D,
                         double* A) {
   const int nv = m.nv;
-  if (quaternions.empty()) return add_scaled(nv * nv, D.scalar, G, A);
-  for (int r = 0; r < nv; ++r) apply(m, quaternions, D, true, G + r * nv, A + r * nv, true);
+  add_scaled(nv * nv, D.scalar, G, A);
+  for (std::size_t b = 0; b < quaternions.size(); ++b) {
+    const Model::Body& body = m.bodies[quaternions[b]];
+    Block rest = D.blocks[b];
+    for (int k = 0; k < body.nv; ++k) rest.x[k * (body.nv + 1)] -= D.scalar;
+    for (int r = 0; r < nv; ++r) {
+      const double* g = G + r * nv + body.iv;
+      double* a = A + r * nv + body.iv;
+      for (int k = 0; k < body.nv; ++k) add_scaled(body.nv, g[k], rest.x + k * body.nv, a);
+    }
+  }
 }
 
 }  // namespace torsor

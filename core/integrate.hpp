@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "charts.hpp"
-#include "forces.hpp"
+#include "batch.hpp"
+#include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
+#include "newton_matrix.hpp"
 
 namespace torsor {
 
@@ -19,7 +20,7 @@ struct Scheme {
   Method method;
   double h;
   double tolerance;  // of Newton's method: estimated error of v that remains, relative to 1 + |v|
-  int iterations;    // evaluations of the residual in a stage
+  int iterations;    // corrections that may be tried in a stage
   int substeps;      // into which a step may be divided
   bool is_explicit() const { return method == Method::symplectic_euler || method == Method::linearly_implicit_euler; }
 };
@@ -29,7 +30,8 @@ struct Scene {
   const Model& m;
   const ForceSet* forces = nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
-  bool held = holds(forces);  // whether some forces are held in the world's axes
+  bool held = holds(forces);                                        // whether some forces are held in the world's axes
+  bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
 
   static bool holds(const ForceSet* set) {
     if (set == nullptr) return false;
@@ -42,18 +44,24 @@ struct Scene {
 // States on the way of a step. Node 0 is the row before, 1 the one that the step starts from.
 class Nodes {
  public:
-  explicit Nodes(const Model& m) : nq_(m.nq), nv_(m.nv) { resize(2); }
+  Nodes(const Model& m, Arena& memory) : nq_(m.nq), nv_(m.nv), memory_(memory) { resize(4); }
   void resize(int count) {
-    if (data_.size() < std::size_t(count) * size()) data_.resize(std::size_t(count) * size());
+    if (count <= count_) return;
+    double* data = memory_.get<double>(count * size());
+    std::copy_n(data_, count_ * size(), data);
+    data_ = data;
+    count_ = count;
   }
-  double* q(int node) { return data_.data() + std::size_t(node) * size(); }
+  double* q(int node) { return data_ + node * size(); }
   double* v(int node) { return q(node) + nq_; }
   double* a(int node) { return v(node) + nv_; }
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
   int nq_, nv_;
-  std::vector<double> data_;
+  Arena& memory_;
+  int count_ = 0;
+  double* data_ = nullptr;
 };
 
 struct Stage {
@@ -101,31 +109,47 @@ struct Controls {
   double weight(double fraction) const { return count == 1 ? 0.0 : (fraction - kAlpha) / (1.0 - kAlpha); }
 };
 
-// Memory of one thread.
+// Memory of one thread. `memory` lasts as long as this, `arena` until the next evaluation.
 struct Worker {
-  explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m) {
+  explicit Worker(const Scene& scene) : scene(scene), nodes(scene.m, fresh(*lease)), H(scene.m, memory) {
     const std::size_t n = scene.m.nv;
-    for (auto* matrix : {&Aq, &Av, &M, &H, &K, &D}) matrix->resize(n * n);
-    for (auto* vector : {&xi, &x, &s, &r, &delta, &trial, &correction, &u, &work, &zero}) vector->resize(n);
-    pivots.resize(n);
+    for (double** vector :
+         {&xi, &x, &s, &r, &before, &delta, &trial, &correction, &u, &work, &zero, &guess, &last, &older})
+      std::fill_n(*vector = memory.get<double>(n), n, 0.0);
+    q = memory.get<double>(scene.m.nq);
     for (auto* diagonal : {&V1, &V0, &V, &inverse}) diagonal->blocks.resize(scene.quaternions.size());
+    stages.reserve(2);
+  }
+  // Room for nv x nv matrices, where they are used.
+  void need_matrices() {
+    const std::size_t n = std::size_t(scene.m.nv) * scene.m.nv;
+    for (double** matrix : {&Aq, &Av, &M, &dense, &K, &D})
+      if (*matrix == nullptr) *matrix = memory.get<double>(n);
   }
   const Scene& scene;
-  Arena arena;
+  Lease lease, scratch;
+  Arena &memory = *lease, &arena = *scratch;
   Nodes nodes;
+  NewtonMatrix H;
   std::vector<Stage> stages;
-  std::vector<double> Aq, Av, M, H, K, D;  // K, D: of the forces, for LinearlyImplicitEuler
-  std::vector<double> xi, x, s, r, delta, trial, correction, u, work, zero;
-  std::vector<int> pivots;
+  double *Aq = nullptr, *Av = nullptr, *M = nullptr, *dense = nullptr;
+  double *K = nullptr, *D = nullptr;  // of the forces
+  double *xi, *x, *s, *r, *before, *delta, *trial, *correction, *u, *work, *zero, *guess, *last, *older, *q;
   const double* p = nullptr;          // parameters of the forces
   BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
+
+ private:
+  static Arena& fresh(Arena& memory) {
+    memory.reset();
+    return memory;
+  }
 };
 
-// The motions at a state, and the residual ID - tau_f - u there.
+// The residual ID - tau_f - u at a state, and the motions there: of bodies, their I and the sums of f over subtrees are known.
 struct Evaluation {
   Motions<double> all;
-  const WorldWrench<double>* held;
+  WorldWrench<double>* held;
   const double *q, *v;
   double t;
 };
@@ -134,30 +158,50 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
   const Scene& scene = w.scene;
   const Model& m = scene.m;
   w.arena.reset();
-  const Motions<double> all = motions(m, w.arena, q, v, a);
-  body_terms(m, all.bodies);
+  const Motions<double> all = motions(m, w.arena, q, v, a, true, false);
+  for (int i = 0; i < m.n(); ++i) {
+    auto& b = all.bodies[i];
+    b.I = m.bodies[i].massless ? zero_inertia<double>() : shift_back(rotate(b.R, m.bodies[i].I), b.p);
+    b.f = m.bodies[i].massless ? zero_force<double>() : b.I * b.a + cross(b.v, b.I * b.v);
+  }
   ForceSums<double> sums{nullptr, nullptr, nullptr};
   if (scene.forces != nullptr) {
     sums = force_sums(m, *scene.forces, w.arena, all, q, v, t, w.p);
     subtract_wrenches(m, all.bodies, sums);
     if (!scene.held) sums.held = nullptr;
   }
-  add_to_parents(m, all.bodies, sums.held);
-  for (int i = 0; i < m.n(); ++i)
-    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
       r[k] = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
       if (sums.tau != nullptr) r[k] -= sums.tau[k];
     }
+    if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;
+  }
   return {all, sums.held, q, v, t};
 }
 
-// A_q, A_v and M of the residual.
+// What derivatives need of an evaluation besides: rates of the columns, and sums of I, 2 B and wrenches over subtrees.
+inline void complete(const Model& m, const Evaluation& e) {
+  add_rates(m, e.all);
+  for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    e.all.bodies[p].I += e.all.bodies[i].I;
+    e.all.bodies[p].B += e.all.bodies[i].B;
+    if (e.held != nullptr) e.held[p] += e.held[i];
+  }
+}
+
+// A_q, A_v and M of the residual, from a complete evaluation.
 inline void linearise(Worker& w, const Evaluation& e) {
   const Model& m = w.scene.m;
-  for (auto* matrix : {&w.Aq, &w.Av, &w.M}) std::fill(matrix->begin(), matrix->end(), 0.0);
-  pair_columns(m, w.arena, e.all, e.held, 2, w.Aq.data(), w.Av.data(), w.M.data(), m.nv);
+  w.need_matrices();
+  for (double* matrix : {w.Aq, w.Av, w.M}) std::fill_n(matrix, m.nv * m.nv, 0.0);
+  pair_columns(m, w.arena, e.all, e.held, 2, w.Aq, w.Av, w.M, m.nv);
   if (w.scene.forces != nullptr)
-    linearise_forces(m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, w.Aq.data(), w.Av.data(), m.nv);
+    linearise_forces(m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, w.Aq, w.Av, m.nv);
 }
 
 // Control at a fraction of the step.
@@ -202,7 +246,7 @@ inline bool place_node(Worker& w, const Stage& stage) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   double *v = nodes.v(stage.to), *a = nodes.a(stage.to);
-  const bool good = retract(m, nodes.q(stage.from), w.xi.data(), nodes.q(stage.to));
+  const bool good = retract(m, nodes.q(stage.from), w.xi, nodes.q(stage.to));
   for (int k = 0; k < m.nv; ++k) v[k] = w.s[k] = stage.c * (stage.other < 0 ? w.xi[k] : w.xi[k] - stage.z * w.x[k]);
   for (int i : w.scene.quaternions) {
     const Model::Body& body = m.bodies[i];
@@ -220,13 +264,14 @@ inline bool place_node(Worker& w, const Stage& stage) {
   return good;
 }
 
-inline double largest(const std::vector<double>& x, double scale = 1.0) {
-  double most = 0.0;
-  for (double value : x) {
-    if (!std::isfinite(value)) return std::numeric_limits<double>::infinity();
-    most = std::max(most, std::fabs(scale * value));
+// The largest of n numbers by size; infinite if one is not finite.
+inline double largest(int n, const double* x) {
+  double most = 0.0, sum = 0.0;
+  for (int k = 0; k < n; ++k) {
+    most = std::max(most, std::fabs(x[k]));
+    sum += std::fabs(x[k]);
   }
-  return most;
+  return std::isfinite(sum) ? most : std::numeric_limits<double>::infinity();
 }
 
 // Error in v that is small enough: the tolerance, and what rounding of q and v makes of it anyway.
@@ -238,97 +283,222 @@ inline double allowance(Worker& w, const Scheme& scheme, const Stage& stage) {
   return scheme.tolerance * (1.0 + speed) + 4e-16 * stage.c * reach;
 }
 
-// Solves an implicit stage for the node `stage.to` by Newton's method from the accelerations `guess` or, if that is null, from no
-// motion at all: damped until the simplified correction shrinks (Deuflhard's
-// natural monotonicity test, which no scaling of equations changes), with the factors kept while it shrinks fast.
-inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
+// r . M^-1 r: the square of what is missing in the accelerations, in the measure of kinetic energy. Infinite if the mass matrix
+// is singular.
+inline double missing_acceleration(Worker& w, const double* q, const double* r) {
+  const Model& m = w.scene.m;
+  w.arena.singular_joint = -1;
+  solve_mass(m, factor_mass<double>(m, w.arena, q, nullptr, nullptr), r, w.work);
+  const bool singular = w.arena.singular_joint >= 0;
+  w.arena.singular_joint = -1;
+  double sum = 0.0;
+  for (int k = 0; k < m.nv; ++k) sum = mul_add(r[k], w.work[k], sum);
+  return singular ? std::numeric_limits<double>::infinity() : sum;
+}
+
+// The factors of the dense matrix.
+inline bool factor_dense(Worker& w) {
+  if (w.scene.branched) {
+    w.H.paths.read(w.dense);
+    if (w.H.factor_paths()) return true;
+  }
+  return w.H.factor_dense(w.dense);
+}
+
+// G = A_v + c M (in Av) and the factors of H = A_q + G V1, from A_q, A_v and M. False if H is singular.
+inline bool factor_stage(Worker& w, const Stage& stage) {
+  const Model& m = w.scene.m;
+  const int size = m.nv * m.nv;
+  add_scaled(size, stage.c, w.M, w.Av);
+  std::copy_n(w.Aq, size, w.dense);
+  add_product(m, w.scene.quaternions, w.Av, w.V1, w.dense);
+  return factor_dense(w);
+}
+
+// The correction of Newton's method where an evaluation was made, with new factors. Returns its size in v, infinite if there is
+// none.
+inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
+  const Scene& scene = w.scene;
+  const Model& m = scene.m;
+  stage_terms(w, stage, false);
+  complete(m, e);
+  bool good = scene.branched;
+  if (good) {
+    stage_matrix(m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, w.H.paths);
+    if (scene.forces != nullptr) {
+      w.need_matrices();
+      add_forces(m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, w.K, w.D, w.H.paths);
+    }
+    good = w.H.factor_paths();
+  }
+  if (!good) {
+    linearise(w, e);
+    if (!factor_stage(w, stage)) return std::numeric_limits<double>::infinity();
+  }
+  for (int k = 0; k < m.nv; ++k) w.delta[k] = -w.r[k];
+  w.H.solve(w.delta);
+  return stage.c * largest(m.nv, w.delta);
+}
+
+inline Evaluation evaluate_stage(Worker& w, const Stage& stage, double t) {
+  Nodes& nodes = w.nodes;
+  return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
+}
+
+// The residual alone, without forces: by a recursion that is faster than that of derivatives.
+inline void evaluate_bare(Worker& w, const Stage& stage) {
+  const Model& m = w.scene.m;
+  Nodes& nodes = w.nodes;
+  w.arena.reset();
+  inverse_dynamics<double>(m, w.arena, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), nullptr, w.r);
+  for (int k = 0; k < m.nv; ++k) w.r[k] -= w.u[k];
+}
+
+// Puts the node `stage.to` where accelerations `guess` lead or, if that is null, where the step begins, and returns the size of
+// the correction there.
+inline double begin_stage(Worker& w, const Stage& stage, double t, const double* guess) {
+  Nodes& nodes = w.nodes;
+  for (int k = 0; k < w.scene.m.nv; ++k) {
+    w.xi[k] = 0.0;
+    if (guess == nullptr) continue;
+    double v = stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
+    if (stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
+    w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
+  }
+  if (!place_node(w, stage)) return std::numeric_limits<double>::infinity();
+  return correct(w, stage, evaluate_stage(w, stage, t));
+}
+
+// Solves an implicit stage for the node `stage.to` by Newton's method, from where begin_stage put it, `norm` being what that
+// returned; with at most `left` corrections, of which it takes its own off. A correction is good if the simplified
+// correction after it is smaller (Deuflhard's natural monotonicity test, which no scaling of equations changes) or if the missing
+// accelerations are; others are halved once. The factors are kept while corrections shrink fast.
+inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double t, double norm, int& left) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
-  if (stage.other >= 0) chart(m, nodes.q(stage.from), nodes.q(stage.other), w.x.data());
-  for (int k = 0; k < nv; ++k) {
-    double v = guess == nullptr ? 0.0 : stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
-    if (guess != nullptr && stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
-    w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
-  }
-  const auto evaluate = [&] {
-    return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u.data(), w.r.data());
-  };
-  w.error = std::numeric_limits<double>::infinity();
-  w.allowed = scheme.tolerance;
-  if (!place_node(w, stage)) return false;
-  Evaluation e = evaluate();
-  int left = scheme.iterations;
-  double norm = 0.0;
-  bool fresh = true;  // whether the factors are to be made anew
+  const bool bare = w.scene.forces == nullptr;
   while (true) {
-    if (fresh) {
-      linearise(w, e);
-      stage_terms(w, stage, false);
-      // H = A_q + (A_v + c M) V1
-      add_scaled(nv * nv, stage.c, w.M.data(), w.Av.data());
-      w.H = w.Aq;
-      add_product(m, w.scene.quaternions, w.Av.data(), w.V1, w.H.data());
-      if (!factor(nv, w.H.data(), w.pivots.data())) return false;
-      for (int k = 0; k < nv; ++k) w.delta[k] = -w.r[k];
-      solve(nv, w.H.data(), w.pivots.data(), w.delta.data());
-      norm = largest(w.delta, stage.c);
-    }
     w.error = norm;
     w.allowed = allowance(w, scheme, stage);
     if (!std::isfinite(norm)) return false;
-    const auto move = [&](double length, const std::vector<double>& delta) {
-      apply(m, w.scene.quaternions, w.inverse, false, delta.data(), w.work.data());
+    const auto move = [&](double length, const double* delta) {
+      apply(m, w.scene.quaternions, w.inverse, false, delta, w.work);
       for (int k = 0; k < nv; ++k) w.xi[k] = mul_add(length, w.work[k], w.trial[k]);
       return place_node(w, stage);
     };
-    w.trial = w.xi;
+    std::copy_n(w.xi, nv, w.trial);
     if (norm <= 1e-3 * w.allowed) return move(1.0, w.delta);
-    double after = 0.0, length = 1.0;
+    std::copy_n(w.r, nv, w.before);
+    std::copy_n(nodes.q(stage.to), m.nq, w.q);
+    double after = 0.0, length = 1.0, missing = -1.0;
+    Evaluation e{};
     for (;; length *= 0.5) {
-      if (length < 1e-3 || left-- <= 0) return false;
+      if (length < 0.5 || left-- <= 0) return false;
       if (!move(length, w.delta)) continue;
-      e = evaluate();
+      if (bare)
+        evaluate_bare(w, stage);
+      else
+        e = evaluate_stage(w, stage, t);
       for (int k = 0; k < nv; ++k) w.correction[k] = -w.r[k];
-      solve(nv, w.H.data(), w.pivots.data(), w.correction.data());
-      after = largest(w.correction, stage.c);
-      if (after <= (1.0 - 0.25 * length) * norm) break;
+      w.H.solve(w.correction);
+      after = stage.c * largest(nv, w.correction);
+      const double less = 1.0 - 0.25 * length;
+      if (after <= less * norm) break;
       if (length == 1.0 && norm <= w.allowed) return true;  // rounding is all that is left
+      if (missing < 0.0) missing = missing_acceleration(w, w.q, w.before);
+      if (missing_acceleration(w, nodes.q(stage.to), w.r) < less * less * missing) break;
     }
     // What remains after this correction too is its share of itself.
     const double rate = after / norm;
     w.error = after;
     if (length == 1.0 && rate * after <= w.allowed) {
-      w.trial = w.xi;
+      std::copy_n(w.xi, nv, w.trial);
       return move(1.0, w.correction);
     }
-    fresh = length < 1.0 || rate > 0.02;
-    if (!fresh) {
-      w.delta = w.correction;
+    if (length < 1.0 || rate > 0.02) {
+      norm = correct(w, stage, bare ? evaluate_stage(w, stage, t) : e);
+    } else {
+      std::copy_n(w.correction, nv, w.delta);
       norm = after;
     }
   }
 }
 
-// Accelerations (nv) with ID(q, v, a) = tau_f + u. False if the mass matrix is singular.
-inline bool accelerate_node(Worker& w, int node, double t) {
+// Accelerations (nv) with ID(q, v, a) = tau_f + u at a node. False if the mass matrix is singular.
+inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
-  for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
   w.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r.data(), nodes.a(node));
+  if (w.scene.forces == nullptr) {
+    w.arena.reset();
+    hybrid_dynamics<double>(m, w.arena, nodes.q(node), nodes.v(node), nullptr, nullptr, a, w.u);
+  } else {
+    evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
+    for (int k = 0; k < m.nv; ++k) w.r[k] = -w.r[k];
+    solve_mass(m, factor_mass<double>(m, w.arena, nodes.q(node), nullptr, nullptr), w.r, a);
+  }
   return w.arena.singular_joint < 0;
 }
 
-// K = dtau/dq and D = dtau/dv of the forces at a node, and H = M - h D - h^2 K from the M that is there.
+// Solves a stage by following its solution from short steps to the whole one: with c / s in place of c, s from 0, where the
+// accelerations are those of forward dynamics, to 1; each time from the line through the two before.
+inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t, int& left) {
+  const int nv = w.scene.m.nv;
+  if (!accelerate_node(w, stage.from, t, w.last)) std::copy_n(w.zero, nv, w.last);
+  double at = 0.0, before = 0.0;
+  for (double step = 1.0; step > 0.01 && left > 0;) {
+    const double s = std::min(1.0, at + step), further = at > 0.0 ? (s - at) / (at - before) : 0.0;
+    for (int k = 0; k < nv; ++k) w.guess[k] = mul_add(further, w.last[k] - w.older[k], w.last[k]);
+    Stage part = stage;
+    part.c = stage.c / s;
+    Scheme rough = scheme;
+    if (s < 1.0) rough.tolerance = std::max(scheme.tolerance, 1e-5);
+    int few = std::min(left, 12);
+    left -= few;
+    const double norm = begin_stage(w, part, t, w.guess);
+    const bool good = iterate(w, rough, part, t, norm, few);
+    left += few;
+    if (good && s == 1.0) return true;
+    step *= good ? 1.5 : 0.5;
+    if (!good) continue;
+    std::copy_n(w.last, nv, w.older);
+    std::copy_n(w.nodes.a(stage.to), nv, w.last);
+    before = at;
+    at = s;
+  }
+  return false;
+}
+
+// Solves an implicit stage from the accelerations `guess`, from where it begins, or by following it.
+inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
+  Nodes& nodes = w.nodes;
+  if (stage.other >= 0) chart(w.scene.m, nodes.q(stage.from), nodes.q(stage.other), w.x);
+  double norm = begin_stage(w, stage, t, guess), speed = 0.0, added = 0.0;
+  const double moved = stage.c * largest(w.scene.m.nv, w.xi);
+  for (int k = 0; k < w.scene.m.nv; ++k) {
+    added = std::max(added, std::fabs(guess[k] / stage.c));
+    speed = std::max(speed, std::fabs(nodes.v(stage.from)[k]));
+    if (stage.other >= 0) speed = std::max(speed, std::fabs(nodes.v(stage.other)[k]));
+  }
+  // Stiff forces have solutions everywhere, and that one is meant which is near. A guess is doubtful if it adds much to the
+  // velocities, or if the first correction leads half the way back; it is dropped if the step begins much nearer to a solution.
+  if (moved > 0.0 && (added > 4.0 * speed || norm > 0.5 * moved)) {
+    const double other = begin_stage(w, stage, t, nullptr);
+    norm = other < 0.25 * std::max(norm, moved) ? other : begin_stage(w, stage, t, guess);
+  }
+  int left = scheme.iterations;
+  return iterate(w, scheme, stage, t, norm, left) || follow(w, scheme, stage, t, left);
+}
+
+// K = dtau/dq and D = dtau/dv of the forces at a node, and M - h D - h^2 K (dense) from the M that is there.
 inline void force_matrices(Worker& w, int node, double t, double h) {
   const Model& m = w.scene.m;
-  generalized_forces_derivatives<double>(m, *w.scene.forces, w.arena, w.nodes.q(node), w.nodes.v(node), t, w.p,
-                                         w.K.data(), w.D.data());
-  w.H = w.M;
-  add_scaled(m.nv * m.nv, -h, w.D.data(), w.H.data());
-  add_scaled(m.nv * m.nv, -h * h, w.K.data(), w.H.data());
+  generalized_forces_derivatives<double>(m, *w.scene.forces, w.arena, w.nodes.q(node), w.nodes.v(node), t, w.p, w.K,
+                                         w.D);
+  std::copy_n(w.M, m.nv * m.nv, w.dense);
+  add_scaled(m.nv * m.nv, -h, w.D, w.dense);
+  add_scaled(m.nv * m.nv, -h * h, w.K, w.dense);
 }
 
 // Accelerations with which linearly implicit Euler leaves a node: (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for
@@ -336,17 +506,19 @@ inline void force_matrices(Worker& w, int node, double t, double h) {
 inline bool accelerate_implicitly(Worker& w, int node, double t, double h) {
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
-  const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero.data(), t, w.u.data(), w.r.data());
-  std::fill(w.M.begin(), w.M.end(), 0.0);
-  pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M.data(), m.nv);
+  w.need_matrices();
+  const Evaluation e = evaluate_residual(w, nodes.q(node), nodes.v(node), w.zero, t, w.u, w.r);
+  complete(m, e);
+  std::fill_n(w.M, m.nv * m.nv, 0.0);
+  pair_columns<double>(m, w.arena, e.all, nullptr, 2, nullptr, nullptr, w.M, m.nv);
   force_matrices(w, node, t, h);
   for (int k = 0; k < m.nv; ++k) {
     double sum = 0.0;
     for (int j = 0; j < m.nv; ++j) sum = mul_add(w.K[k * m.nv + j], nodes.v(node)[j], sum);
     nodes.a(node)[k] = h * sum - w.r[k];
   }
-  if (!factor(m.nv, w.H.data(), w.pivots.data())) return false;
-  solve(m.nv, w.H.data(), w.pivots.data(), nodes.a(node));
+  if (!factor_dense(w)) return false;
+  w.H.solve(nodes.a(node));
   return true;
 }
 
@@ -355,14 +527,15 @@ inline bool explicit_stage(Worker& w, const Scheme& scheme, const Stage& stage, 
   const Model& m = w.scene.m;
   Nodes& nodes = w.nodes;
   const bool implicitly = scheme.method == Method::linearly_implicit_euler && w.scene.forces != nullptr;
-  if (!(implicitly ? accelerate_implicitly(w, stage.from, t, scheme.h) : accelerate_node(w, stage.from, t)))
+  if (!(implicitly ? accelerate_implicitly(w, stage.from, t, scheme.h)
+                   : accelerate_node(w, stage.from, t, w.nodes.a(stage.from))))
     return false;
   for (int k = 0; k < m.nv; ++k) {
     const double v = nodes.v(stage.from)[k] + nodes.a(stage.from)[k] / stage.c;
     nodes.v(stage.to)[k] = v;
     w.xi[k] = v / stage.c;
   }
-  return retract(m, nodes.q(stage.from), w.xi.data(), nodes.q(stage.to)) && std::isfinite(largest(w.xi));
+  return retract(m, nodes.q(stage.from), w.xi, nodes.q(stage.to)) && std::isfinite(largest(m.nv, w.xi));
 }
 
 // One step from node 1 (and node 0, if `previous`) at time t. Divided into `count`, or if that is 0 into as few as Newton's method
@@ -379,9 +552,8 @@ inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, 
       read_control(w, controls, stage.fraction);
       const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
                             : stage.from > 1 || settled ? w.nodes.a(stage.from)
-                                                        : w.zero.data();
-      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) || solve_stage(w, scheme, stage, at, nullptr)
-                            : explicit_stage(w, scheme, stage, at);
+                                                        : w.zero;
+      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
       if (!good) break;
     }
     if (good) return n;
@@ -434,7 +606,8 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     load(1, step);
     if (number == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);
-      if (!accelerate_node(w, 1, t)) std::fill_n(nodes.a(1), m.nv, std::numeric_limits<double>::quiet_NaN());
+      if (!accelerate_node(w, 1, t, nodes.a(1)))
+        std::fill_n(nodes.a(1), m.nv, std::numeric_limits<double>::quiet_NaN());
       std::copy_n(nodes.a(1), m.nv, track.a);
     }
     if (number > 0 && step == first && track.previous_q != nullptr) {
@@ -452,7 +625,7 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     std::copy_n(nodes.v(end), m.nv, track.v + (step + 1) * m.nv);
     if (scheme.is_explicit()) {
       std::copy_n(nodes.a(1), m.nv, track.a + step * m.nv);
-      if (step + 1 == last && accelerate_node(w, end, t + scheme.h))
+      if (step + 1 == last && accelerate_node(w, end, t + scheme.h, nodes.a(end)))
         std::copy_n(nodes.a(end), m.nv, track.a + last * m.nv);
     } else {
       std::copy_n(nodes.a(end), m.nv, track.a + (step + 1) * m.nv);

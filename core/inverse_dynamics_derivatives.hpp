@@ -37,10 +37,21 @@ TORSOR_INLINE Vec3<S> transposed(const CoriolisInertia<S>& B, const Motion<S>& a
   return mul_add(S(2.0), cross(B.f, a.v), cross_add(B.n, a.w, B.T * a.w));
 }
 
-// Columns and their rates for a joint with constant S.
+// Rates of the columns of a joint with constant S.
+template <class S>
+TORSOR_INLINE void column_rates(int nv, const DerivativeBody<S>* p, const DerivativeBody<S>& b,
+                                DerivativeColumn<S>* columns) {
+  for (int k = 0; k < nv; ++k) {
+    auto& c = columns[k];
+    c.Psidot = cross(p->v, c.S_);
+    c.Psiddot = cross(p->a, c.S_) + cross(p->v, c.Psidot);
+    c.Vdot = c.Psidot + cross(b.v, c.S_);
+  }
+}
+// Columns and, if asked for, their rates for a joint with constant S.
 template <class S, class Joint, class Body>
 TORSOR_INLINE void constant_columns(const Joint& joint, const Body& body, const DerivativeBody<S>* p, const S* v,
-                                    const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
+                                    const S* a, bool rates, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>();
   for (int k = 0; k < joint.nv; ++k) {
     auto& c = columns[body.iv + k];
@@ -50,12 +61,7 @@ TORSOR_INLINE void constant_columns(const Joint& joint, const Body& body, const 
   }
   b.v = p->v + Sv;
   b.a = p->a + Sa + cross(p->v, Sv);
-  for (int k = 0; k < joint.nv; ++k) {
-    auto& c = columns[body.iv + k];
-    c.Psidot = cross(p->v, c.S_);
-    c.Psiddot = cross(p->a, c.S_) + cross(p->v, c.Psidot);
-    c.Vdot = c.Psidot + cross(b.v, c.S_);
-  }
+  if (rates) column_rates(joint.nv, p, b, columns + body.iv);
 }
 
 // The same for a joint with S(q), whose ds and d2s are known.
@@ -127,7 +133,8 @@ WorldWrench<S> world_wrench(const Vec3<S>& n, const Vec3<S>& f, const Vec3<S>& p
            {mul_add(-p.z, f.x, -n.y), mul_add(-p.z, f.y, n.x), mul_add(-p.z, f.z, pf)}}};
 }
 
-// Motion of all bodies and of all columns: what derivatives are made of. Gravity is an acceleration of the world, or left out.
+// Motion of all bodies and of all columns: what derivatives are made of. Gravity is an acceleration of the world, or left out;
+// so are the rates of columns, until add_rates.
 template <class S>
 struct Motions {
   DerivativeBody<S>* bodies;  // bodies[-1] is the world
@@ -135,7 +142,8 @@ struct Motions {
   DerivativeGeneral<S>* general;
 };
 template <class S, class C>
-Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true) {
+Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true,
+                   bool rates = true) {
   const int n = m.n();
   auto* bodies = arena.get<DerivativeBody<S>>(n + 1) + 1;
   auto* columns = arena.get<DerivativeColumn<S>>(m.nv);
@@ -190,11 +198,19 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
     } else {
       visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA {
         set(place<S>(joint, body, axes, x));
-        constant_columns(joint, body, p, v, a, b, columns);
+        constant_columns(joint, body, p, v, a, rates, b, columns);
       });
     }
   }
   return {bodies, columns, general};
+}
+
+template <class S, class C>
+void add_rates(const ModelT<C>& m, const Motions<S>& all) {
+  for (int i = 0; i < m.n(); ++i) {
+    const auto& body = m.bodies[i];
+    if (body.general < 0) column_rates(body.nv, all.bodies + body.parent, all.bodies[i], all.columns + body.iv);
+  }
 }
 
 // External wrenches of all subtrees that do not turn with the bodies, f_ext being given in the world's frame (axes 1) or in the

@@ -142,7 +142,8 @@ def test_convergence_error_in_a_batch_names_the_trajectory():
     u = np.zeros((3, 4, model.nv))
     u[1, 2] = 1e12
     integrator = ts.BDF1(1e-2, iterations=5, substeps=1)
-    with pytest.raises(ts.ConvergenceError, match="in trajectory 1 of the batch") as caught:
+    message = r"within 5 iterations with the step h = 0.01: correction of v"
+    with pytest.raises(ts.ConvergenceError, match=f"in trajectory 1 of the batch {message}") as caught:
         ts.simulate(model, q, v, steps=4, integrator=integrator, controls=u)
     assert caught.value.index == 1
     run = caught.value.trajectory
@@ -158,6 +159,50 @@ def test_steps_are_divided_when_newton_fails(kind):
     assert (hasty.substeps > 1).any()
     # Divided steps are more exact; all are within the error of the method.
     assert np.abs(model.minus(full.q, hasty.q)).max() < 0.1
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("links", [20, 50, 100])
+def test_long_bent_chains_need_no_division(kind, links):
+    """The mass matrix changes much with every correction there, and accelerations are hundreds of rad/s^2."""
+    model = ts.models.chain(links)
+    for seed in range(3):
+        q = 0.3 * np.random.default_rng(seed).standard_normal(links)
+        run = ts.simulate(model, q, T=0.05, integrator=kind(0.01, substeps=1))
+        exact = ts.simulate(model, q, T=0.05, integrator=ts.SDIRK2(1e-3)).q[-1]
+        # Five steps leave (1/5)^order of the way, and no other solution is so near.
+        assert np.abs(run.q[-1] - exact).max() < 2 * 0.2**kind.order * np.abs(exact - q).max()
+
+
+def stretched(name):
+    """A spring of 1e6 N/m stretched by 1 m, at the last body of a model."""
+    if name == "chain":
+        model = ts.models.chain(3)
+        q = np.array([0.3, 0.2, 0.1])
+    else:
+        builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+        box = ts.Inertia.box(mass=1.0, size=(0.1, 0.1, 1.0), com=(0, 0, -0.5))
+        builder.add_body("box", "world", ts.Free() if name == "free" else ts.Revolute((0, 1, 0)), inertia=box)
+        model = builder.build()
+        q = model.neutral
+    body, point = model.bodies[-1].name, (0.1, 0.2, 0.3)
+    anchor = ts.point_positions(model, q, body, point) + np.array([0.6, 0.0, 0.8])
+    return model, q, [ts.PointSpring("world", anchor, body, point, 1e6, 1e2)]
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("name", ["pendulum", "chain", "free"])
+def test_stiff_springs_have_no_spurious_solutions(name, kind):
+    """Steps of 1e-2 s on a spring whose period is less than that: the equations of a step have many solutions."""
+    model, q, forces = stretched(name)
+    run = ts.simulate(model, q, T=0.5, integrator=kind(1e-2), forces=forces)
+    assert run.energies.total.max() <= run.energies.total[0] * (1 + 1e-9)
+    if name == "pendulum":  # it comes to rest at the only place where it can
+        small = ts.simulate(model, q, T=0.5, integrator=ts.BDF1(5e-5), forces=forces)
+        np.testing.assert_allclose(run.q[-1], small.q[-1], atol=1e-3)
+        np.testing.assert_allclose(run.v[-1], 0.0, atol=1e-2)
+    elif name == "free":  # what is left of 5e5 J
+        assert run.energies.total[-1] < 0.01 * run.energies.total[0]
 
 
 def test_divided_bdf1_step_is_many_small_ones():
@@ -270,7 +315,7 @@ def variants(model, count, seed=0):
     return out
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_parameters(kind):
     """States (2, 1) with parameters (3,): each trajectory is to the last bit that of forces with these parameters."""
     model, q, v = quaternions()
@@ -310,7 +355,7 @@ def test_batches_of_parameters(kind):
                 np.testing.assert_array_equal(a[i, j], b)
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_models(kind):
     """Models (3,) with initial velocities (2, 1): each trajectory is to the last bit that of its model."""
     model, q, v = quaternions()
@@ -367,7 +412,7 @@ def test_every_keeps_some_of_the_rows(every):
     ]
 
 
-@pytest.mark.parametrize("kind", INTEGRATORS)
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational])
 def test_every_with_controls_of_time_and_a_callback(kind):
     model, q, v = quaternions()
     seen = []
@@ -447,6 +492,9 @@ def test_nothing_to_move_and_nothing_to_do(kind):
     model, _, _ = vectors()
     none = ts.simulate(model, np.zeros((0, model.nq)), steps=3, integrator=kind(0.1))
     assert none.q.shape == (0, 4, model.nq)
+    spring = {"forces": [ts.JointSpring(None, 1.0)], "parameters": [{"stiffness": np.zeros(0)}]}
+    none = ts.simulate([model], np.zeros((0, model.nq)), steps=3, integrator=kind(0.1), **spring)
+    assert none.q.shape == (0, 4, model.nq) and none.energies.forces.shape == (0, 4, 1)
     if kind is not ts.Adaptive:
         assert ts.adjoint(none).inertia.shape == (0, model.nbodies, 10)
 
@@ -526,6 +574,31 @@ def test_load_refuses_what_does_not_fit(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="is no trajectory: it has no integrator"):
         ts.Trajectory.load(tmp_path / "other.npz", model)
+    (tmp_path / "text.npz").write_text("once upon a time")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:400])
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for name in ("text.npz", "empty.npz", "cut.npz", "one.npy"):
+        with pytest.raises(ValueError, match=f"{name}' is no trajectory: expected a .npz file"):
+            ts.Trajectory.load(tmp_path / name, model)
+    with np.load(tmp_path / "run.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "future.npz", **{**arrays, "integrator": np.array("BDF9")})
+    with pytest.raises(ValueError, match="is of an integrator 'BDF9' not known here"):
+        ts.Trajectory.load(tmp_path / "future.npz", model)
+
+
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.Adaptive])
+def test_callbacks_see_every_row_of_all(kind):
+    model, q, v = vectors()
+    rows = []
+    starts = np.stack([q, q + 0.1])
+    run = ts.simulate(
+        model, starts, v, steps=3, integrator=kind(0.01), callback=lambda row, t, q, v: rows.append((row, q.copy()))
+    )
+    assert [row for row, _ in rows] == [1, 2, 3]
+    for row, at in rows:
+        np.testing.assert_array_equal(at, run.q[:, row])
 
 
 def test_plot():
@@ -552,11 +625,17 @@ def test_h_must_be_positive(h):
         ({"tolerance": 0}, "tolerance of SDIRK2 is 0, expected a positive number"),
         ({"iterations": 0}, "iterations of SDIRK2 is 0, expected an integer of at least 1"),
         ({"substeps": 2.5}, r"substeps of SDIRK2 is 2.5, expected an integer"),
+        ({"substeps": 10**12}, "substeps of SDIRK2 is 10+, expected an integer of at least 1, 1000000 at most"),
     ],
 )
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         ts.SDIRK2(0.01, **options)
+
+
+def test_methods_of_scipy_are_named():
+    with pytest.raises(ValueError, match="method of Adaptive is 'RK4', expected one of SciPy's: RK23, RK45"):
+        ts.Adaptive(0.01, method="RK4")
 
 
 @pytest.mark.parametrize(
@@ -578,10 +657,16 @@ def test_options_are_checked(options, message):
         ({"integrator": ts.BDF1}, TypeError, "integrator must be an Integrator"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model"),
         ({"t0": np.nan}, ValueError, "t0 is nan"),
+        ({"t0": None}, ValueError, "t0 is None, expected a time: a number"),
+        ({"t0": [0.0, 1.0]}, ValueError, r"t0 is \[0.0, 1.0\], expected a time: a number"),
+        ({"callback": 3}, TypeError, r"callback is 3, expected a function of \(row, t, q, v\)"),
+        ({"steps": 10**12}, ValueError, "steps is 1000000000000, expected at least 0, 1000000000 at most"),
+        ({"steps": None, "T": 1e300}, ValueError, r"T = 1e\+300 is 1e\+302 steps of h = 0.01, expected 1000000000 at"),
         ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"shapes do not fit together: q0 \(2, 4\)"),
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
         ({"threads": -1}, ValueError, "threads is -1"),
+        ({"threads": None}, ValueError, "threads is None, expected an integer"),
         ({"every": 2}, ValueError, "every is 2, expected a divisor of the number of steps, 5"),
         ({"every": 0}, ValueError, "every is 0, expected a divisor"),
         ({"every": 2.5}, TypeError, "every is 2.5, expected an integer"),
@@ -597,6 +682,18 @@ def test_bad_input_is_told(change, error, message):
     arguments = {"model": model, "q0": q, "v0": v, "steps": 5, "integrator": ts.BDF1(0.01), **change}
     with pytest.raises(error, match=message):
         ts.simulate(**arguments)
+
+
+def test_trajectories_stay_as_they_were():
+    """What the caller does afterwards to the arrays that it gave reaches no trajectory, and so no gradient."""
+    model, q, v = vectors()
+    u = np.ones((4, model.nv))
+    run = ts.simulate(model, q, v, steps=4, integrator=ts.BDF1(0.01), controls=u)
+    before = ts.adjoint(run, dloss_dv=v).inertia
+    u[:] = q[:] = 100.0
+    np.testing.assert_array_equal(run.controls, 1.0)
+    np.testing.assert_array_equal(ts.adjoint(run, dloss_dv=v).inertia, before)
+    assert run == run and run != replace(run) and hash(run) is not None  # each is itself
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ being the integrator's formula; docs/derivations/implicit_steps.md has it for al
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 
 _ALPHA = (2.0 - 2.0**0.5) / 2.0
+
+_MOST = 1_000_000  # iterations, and parts of a step
+_SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Integrator:
         """(method, h, tolerance, iterations, substeps), for the core."""
         return (self._method, self.h, 1e-10, 1, 1)
 
+    @cached_property
+    def _numbers(self) -> NDArray[np.float64]:
+        """The scheme as an array."""
+        return np.array(self._scheme, dtype=np.float64)
+
 
 def _positive(value: object, name: str, what: str) -> None:
     if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or not float(value) > 0:
@@ -48,14 +56,14 @@ def _positive(value: object, name: str, what: str) -> None:
 
 
 def _at_least_one(value: object, name: str) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= _MOST:
+        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1, {_MOST} at most")
 
 
 @dataclass(frozen=True)
 class _Implicit(Integrator):
     tolerance: float = 1e-10
-    iterations: int = 50
+    iterations: int = 100
     substeps: int = 64
 
     def __post_init__(self) -> None:
@@ -106,7 +114,7 @@ class BDF1(_Implicit):
     tolerance : float
         Estimated error of v that Newton's method may leave, relative to 1 + |v|.
     iterations : int
-        Evaluations of the residual that it may take for one stage.
+        Corrections that it may try for one stage.
     substeps : int
         Into how many parts a step may be divided (2, 4, 8, ...) when it fails.
     """
@@ -158,6 +166,8 @@ class Adaptive(Integrator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.method not in _SCIPY:
+            raise ValueError(f"method of Adaptive is {self.method!r}, expected one of SciPy's: {', '.join(_SCIPY)}")
         for field in ("rtol", "atol"):
             _positive(getattr(self, field), f"{field} of Adaptive", "the error that a step may make")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import record_of
+from torsor._check import record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
@@ -104,7 +104,7 @@ def momentum_step_derivatives(
     """
     options, parameters = _options(model, integrator, forces)
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
+    with taking_step(integrator, q=q, p=p, u=u, t=t):
         return _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
 
 
@@ -159,7 +159,7 @@ def step_hessian(
         raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
     options, parameters = _options(model, integrator, forces)
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
+    with taking_step(integrator, q=q, p=p, u=u, t=t):
         return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
 
 
@@ -177,16 +177,17 @@ def _options(
 
 
 class taking_step:
-    """Turns the core's word that a step cannot be taken into a ConvergenceError."""
+    """Turns the core's word that a step cannot be taken from what is given into an error that says why."""
 
-    def __init__(self, integrator: object) -> None:
-        self.integrator = integrator
+    def __init__(self, integrator: object, **given: Any) -> None:
+        self.integrator, self.given = integrator, given
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
+            require_finite(**self.given)  # of which one that is not lets no step succeed
             raise ConvergenceError(
                 f"a step of {self.integrator!r} could not be taken: a state is not finite, its equations have no "
                 "solution near it, or the mass matrix is singular; try a smaller h"
