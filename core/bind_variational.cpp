@@ -40,13 +40,15 @@ void put_block(const std::vector<double>& from, int nv, int stride, int block, d
 // One step and its derivatives, of (q1, p1) by (q, p, u), or of (q1, v1) by (q, v, u).
 template <bool by_momentum>
 struct VariationalDerivatives {
-  static constexpr int inputs = kStepInputs, outputs = 8;
+  static constexpr int inputs = kStepInputs, outputs = by_momentum ? 10 : 8;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, by_momentum, in);
     out[0] = {"q1", 1, {m.nq}};
     out[1] = {by_momentum ? "p1" : "v1", 1, {m.nv}};
-    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    const int parameters = options.forces == nullptr ? 0 : options.forces->parameters;
+    for (int k = 8; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, parameters}};
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
@@ -54,6 +56,7 @@ struct VariationalDerivatives {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
+    matrices.parameters = by_momentum && options.forces != nullptr;
     if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
@@ -64,6 +67,11 @@ struct VariationalDerivatives {
       put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
       put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
     }
+    const int parameters = matrices.columns - 3 * nv;
+    for (int k = 8; k < outputs && matrices.parameters; ++k)
+      for (int r = 0; r < nv; ++r)
+        std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
+                    out[k] + r * parameters);
   }
   // Columns by p become columns by v, p0 = M v0; rows of p1 rows of v1 = M^-1 p1.
   static void to_velocities(VariationalStep& step, const double* v0, StepMatrices& matrices, double* v1) {

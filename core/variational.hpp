@@ -9,8 +9,8 @@
 #pragma once
 #include <limits>
 
+#include "body_forces.hpp"
 #include "charts.hpp"
-#include "forces.hpp"
 #include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
 #include "tree_system.hpp"
@@ -104,8 +104,7 @@ struct VariationalScene {
   const Rule& rule;
   double h;
   std::vector<int> quaternions = quaternion_bodies(m);
-  // Whether each force belongs to one joint, so that it fits into the systems over trees.
-  bool own_joints = forces == nullptr || (forces->bodies.empty() && forces->points.empty() && forces->customs.empty());
+  bool local = forces == nullptr || on_single_bodies(*forces);  // whether forces fit into the systems over trees
 
   double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
   double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity
@@ -123,7 +122,7 @@ struct ActionPoint {
   double t, weight;  // weight: h w
   S *xi, *xidot, *q, *v;
   Motions<S> all;       // of bodies, I is that of each alone
-  Force<S>*mu, *Gamma;  // momentum and weight of subtrees
+  Force<S>*mu, *Gamma;  // of subtrees: momentum; weight and, if they are local, other forces on bodies
   ChartColumns<S>* charts;
   S *f, *g;
 };
@@ -185,17 +184,20 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
         at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
       }
     }
+    S* tau = arena.get<S>(nv);
+    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
+    if (scene.forces != nullptr && scene.local) {
+      const ForceSums<S> sums = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p);
+      tau = sums.tau;
+      for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
+    } else if (scene.forces != nullptr) {
+      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
+    }
     for (int i = n - 1; i >= 0; --i)
       if (const int parent = m.links[i].parent; parent >= 0) {
         at.mu[parent] += at.mu[i];
         at.Gamma[parent] += at.Gamma[i];
       }
-    S* tau = arena.get<S>(nv);
-    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
-    if (scene.forces != nullptr && scene.own_joints)
-      tau = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p).tau;
-    else if (scene.forces != nullptr)
-      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
     if (const S* u = controls.at(a, nv))
       for (int k = 0; k < nv; ++k) tau[k] += u[k];
     for (int i = 0; i < n; ++i)
@@ -283,13 +285,16 @@ class ActionBlocks {
     for (int a = 0; a < scene.rule.m; ++a)
       for (int k = 0; k < 6; ++k) {
         system.set_range(12 * a + k, 12 * a + 6, 12 * a + 12);
-        system.set_range(12 * a + 6 + k, 12 * a, 12 * a + 3);
+        system.set_range(12 * a + 6 + k, 12 * a, 12 * a + (on_bodies_ ? 12 : 3));
       }
   }
 
   // Blocks of all but forces that couple joints.
   void fill(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
+    if (on_bodies_)
+      for (int i = 0; i < m.n(); ++i)
+        for (int y = 0; y < 12 * scene_.rule.m; ++y) std::fill_n(system.P(i, y), 12 * scene_.rule.m, 0.0);
     std::size_t next = 0;
     for (int i = 0; i < m.n(); ++i) {
       const bool quaternion = next < scene_.quaternions.size() && scene_.quaternions[next] == i;
@@ -298,20 +303,22 @@ class ActionBlocks {
       for (int a = 0; a < scene_.rule.m; ++a) fill_point(action.points[a], a, i, j, end);
       if (j >= 0 && !whole_) add_end(i, end.charts[j], end.p1 + m.links[i].iv);
     }
-    if (scene_.forces != nullptr && scene_.own_joints) add_joint_forces(action, end, arena, p);
+    if (scene_.forces != nullptr && scene_.local) add_local_forces(action, end, arena, p);
   }
   // The matrix of the system, after `fill`: copies nv x copies nv.
   void assemble(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p, double* H) {
     const int size = copies_ * scene_.m.nv;
     std::fill_n(H, size * size, 0.0);
     system.assemble(H, size);
-    if (scene_.forces != nullptr && !scene_.own_joints) add_coupling_forces(action, end, arena, p, H);
+    if (scene_.forces != nullptr && !scene_.local) add_coupling_forces(action, end, arena, p, H);
   }
   int size() const { return copies_ * scene_.m.nv; }
 
  private:
   const VariationalScene& scene_;
   bool whole_;
+  bool on_bodies_ =
+      scene_.forces != nullptr && scene_.local && !(scene_.forces->bodies.empty() && scene_.forces->points.empty());
   int copies_;
 
  public:
@@ -520,7 +527,7 @@ class ActionBlocks {
       }
     }
   }
-  void add_joint_forces(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
+  void add_local_forces(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
     double *K = arena.get<double>(36), *D = arena.get<double>(36);
     for (const JointLaw& law : scene_.forces->joints) {
@@ -538,6 +545,14 @@ class ActionBlocks {
         map_joint(at, a, i, j, end);
         add_native(i, K, D, nullptr);
       }
+    }
+    for (int a = 0; on_bodies_ && a < scene_.rule.m; ++a) {
+      const ActionPoint<double>& at = action.points[a];
+      for_each_body_force<double>(*scene_.forces, arena, at.all, at.t, p,
+                                  [&](int i, const WrenchChange<double>& change) {
+                                    for (int r = 0; r < 6; ++r)
+                                      add_scaled(12, 1.0, change.x[r], system.P(i, 12 * a + 6 + r) + 12 * a);
+                                  });
     }
   }
 
@@ -605,7 +620,7 @@ class VariationalStep {
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
 
   // Whether systems are solved densely: always where forces couple joints, and where that is faster.
-  bool dense() const { return !scene.own_joints || scene.m.nv < kTree; }
+  bool dense() const { return !scene.local || scene.m.nv < kTree; }
 
   // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is singular.
   bool velocities(const double* q, const double* momentum, double t, const double* u, double* v, double* a) {

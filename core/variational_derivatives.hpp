@@ -115,6 +115,17 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
       X_v[i] = I * Y_mu[i];
       X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
     }
+    if (scene.forces != nullptr && scene.local)
+      for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
+        S weights[6], back[12];
+        write(Y_Gamma[i], weights);
+        for (int k = 0; k < 12; ++k) {
+          back[k] = S(0.0);
+          for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
+        }
+        X_eta[i] += read_force(back);
+        X_v[i] += read_force(back + 6);
+      });
     for (int i = n - 1; i >= 0; --i) {
       const Model::Link& link = m.links[i];
       const Model::Body& body = m.bodies[i];
@@ -147,7 +158,7 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
         X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
       }
     }
-    if (scene.forces != nullptr && scene.own_joints) {
+    if (scene.forces != nullptr && scene.local) {
       for (const JointLaw& law : scene.forces->joints) {
         const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
         S K[36], D[36];
@@ -207,9 +218,10 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 
 // Matrices ----------------------------------------------------------------------------------------------------------
 
-// The step just taken, linearised: columns are those of q0, p0 and the rows of controls, (2 + rows) nv, with `stride` from row to
-// row.
+// The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if asked for, the parameters of the
+// forces, with `stride` from row to row.
 struct StepMatrices {
+  bool parameters = false;  // whether they are asked for
   int columns, stride;
   std::vector<double> xi;      // s nv rows: of the control coordinates
   std::vector<double> q1, p1;  // nv rows
@@ -222,7 +234,8 @@ class StepLinearisation {
   // False if the matrix of Newton's method is singular.
   bool run(StepMatrices& out) {
     const int rows = step_.controls().count, whole = (s_ + 1) * nv_, size = s_ * nv_;
-    const int columns = out.columns = (2 + rows) * nv_, stride = out.stride = padded<double>(columns);
+    const int parameters = out.parameters && scene_.forces != nullptr ? scene_.forces->parameters : 0;
+    const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<double>(columns);
     if (!step_.factor(true)) return false;
     blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
     if (step_.solved_densely()) {
@@ -232,7 +245,7 @@ class StepLinearisation {
     // Rows of D at fixed xi, then those of p1 and of the equations r; J dxi = -r.
     std::vector<double> D(std::size_t(whole) * stride, 0.0), first;
     by_start(D.data(), stride);
-    by_controls(D.data(), stride);
+    by_torques(D.data(), stride, rows, parameters);
     first.assign(D.end() - std::size_t(nv_) * stride, D.end());
     out.xi.assign(std::size_t(size) * stride, 0.0);
     combine(D, out.xi, stride);
@@ -280,28 +293,44 @@ class StepLinearisation {
     blocks_.system.multiply_columns(unit.data(), result.data(), width);
     for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
   }
-  // Adds all rows of D by the controls: h w Phi_q^T.
-  void by_controls(double* D, int stride) const {
-    const int rows = step_.controls().count;
+  // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
+  void by_torques(double* D, int stride, int rows, int parameters) {
+    std::vector<double> torques(std::size_t(nv_) * std::max(nv_, parameters)), unit(nv_);
     for (int a = 0; a < scene_.rule.m; ++a) {
       const ActionPoint<double>& at = step_.action().points[a];
-      const int first = 2 * nv_ + (rows == 1 ? 0 : a * nv_);
-      for (int k = 0; k < nv_; ++k)
-        for (int c = 0; c <= s_; ++c)
-          D[std::size_t(c * nv_ + k) * stride + first + k] += at.weight * (c == 0 ? 1.0 : scene_.share(a, c));
-      for (std::size_t j = 0; j < scene_.quaternions.size(); ++j) {
-        const ChartColumns<double>& chart = at.charts[j];
-        const int iv = scene_.m.bodies[scene_.quaternions[j]].iv;
-        for (int l = 0; l < chart.n; ++l) {
-          double unit[6] = {}, start[6], turned[6];
-          unit[l] = 1.0;
-          chart.apply_transposed(chart.Ad, unit, start);
-          chart.apply_transposed(chart.s, unit, turned);
-          for (int k = 0; k < chart.n; ++k)
-            for (int c = 0; c <= s_; ++c)
-              D[std::size_t(c * nv_ + iv + k) * stride + first + iv + l] +=
-                  at.weight * (c == 0 ? start[k] - unit[k] : scene_.share(a, c) * (turned[k] - unit[k]));
-        }
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) torques[std::size_t(k) * nv_ + k] = 1.0;
+      add_torques(D, stride, a, torques, nv_, 2 * nv_ + (rows == 1 ? 0 : a * nv_));
+      if (parameters == 0) continue;
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) {
+        std::fill(unit.begin(), unit.end(), 0.0);
+        unit[k] = 1.0;
+        force_parameter_gradient(scene_.m, *scene_.forces, step_.arena, at.all, at.q, at.v, at.t, step_.p, unit.data(),
+                                 &torques[std::size_t(k) * parameters]);
+      }
+      add_torques(D, stride, a, torques, parameters, (2 + rows) * nv_);
+    }
+  }
+  // torques: nv x count, for the columns from `first` on.
+  void add_torques(double* D, int stride, int a, const std::vector<double>& torques, int count, int first) const {
+    const ActionPoint<double>& at = step_.action().points[a];
+    const auto row = [&](int c, int k) { return D + std::size_t(c * nv_ + k) * stride + first; };
+    for (int k = 0; k < nv_; ++k)
+      for (int c = 0; c <= s_; ++c)
+        add_scaled(count, at.weight * (c == 0 ? 1.0 : scene_.share(a, c)), &torques[std::size_t(k) * count], row(c, k));
+    for (std::size_t j = 0; j < scene_.quaternions.size(); ++j) {
+      const ChartColumns<double>& chart = at.charts[j];
+      const int iv = scene_.m.bodies[scene_.quaternions[j]].iv;
+      for (int l = 0; l < chart.n; ++l) {
+        double unit[6] = {}, start[6], turned[6];
+        unit[l] = 1.0;
+        chart.apply_transposed(chart.Ad, unit, start);
+        chart.apply_transposed(chart.s, unit, turned);
+        for (int k = 0; k < chart.n; ++k)
+          for (int c = 0; c <= s_; ++c)
+            add_scaled(count, at.weight * (c == 0 ? start[k] - unit[k] : scene_.share(a, c) * (turned[k] - unit[k])),
+                       &torques[std::size_t(iv + l) * count], row(c, iv + k));
       }
     }
   }

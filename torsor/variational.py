@@ -68,7 +68,8 @@ class MomentumStepDerivatives(NamedTuple):
     """A step of `Variational` and its Jacobian: q1 (..., nq), p1 (..., nv), and derivatives (..., nv, nv) of both by q,
     p and u.
 
-    Those of and by configurations are in the tangent space.
+    Those of and by configurations are in the tangent space. dq1_dforces and dp1_dforces are the derivatives by the
+    parameters of the forces: for each force a dict, name -> (..., nv, *shape of the parameter); None without forces.
     """
 
     q1: FloatArray
@@ -79,6 +80,8 @@ class MomentumStepDerivatives(NamedTuple):
     dp1_dq: FloatArray
     dp1_dp: FloatArray
     dp1_du: FloatArray
+    dq1_dforces: tuple[dict[str, FloatArray], ...] | None = None
+    dp1_dforces: tuple[dict[str, FloatArray], ...] | None = None
 
 
 def momentum_step_derivatives(
@@ -103,9 +106,15 @@ def momentum_step_derivatives(
         If the step cannot be taken, in any state of the batch.
     """
     options, parameters = _options(model, integrator, forces)
+    options["wanted"] = 0x3FF if forces else 0xFF
     time = np.array(t, dtype=np.float64)
     with taking_step(integrator, q=q, p=p, u=u, t=t):
-        return _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+        step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    if not forces:
+        return step
+    by_parameters: Any = step[8:]
+    dq1, dp1 = (compile_forces(model, forces).unflatten(x) for x in by_parameters)
+    return step._replace(dq1_dforces=dq1, dp1_dforces=dp1)
 
 
 @record_of("step_hessian")
