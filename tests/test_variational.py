@@ -103,11 +103,11 @@ def test_names_of_rules():
     assert ts.Variational(0.1).order == 2 and ts.Variational(0.1).rule == "gauss"
     for name, rule in (("midpoint", "gauss"), ("trapezoid", "lobatto")):
         a, b = (ts.momentum_step_derivatives(model, ts.Variational(0.01, rule=r), q, p) for r in (name, rule))
-        for x, y in zip(a, b, strict=True):
+        for x, y in zip(a[:8], b[:8], strict=True):
             np.testing.assert_array_equal(x, y)
     # The two are different integrators, by O(h^3) in a step.
-    other = ts.momentum_step_derivatives(model, ts.Variational(0.01, rule="lobatto"), q, p)
-    assert 1e-8 < np.abs(model.minus(other.q1, ts.momentum_step_derivatives(model, ts.Variational(0.01), q, p).q1)).max()
+    a, b = (ts.momentum_step_derivatives(model, ts.Variational(0.01, rule=r), q, p).q1 for r in ("gauss", "lobatto"))
+    assert np.abs(model.minus(a, b)).max() > 1e-8
 
 
 # ---- the discrete Euler-Lagrange equations
@@ -330,6 +330,34 @@ def test_jacobian_with_forces(rule, order):
         check_step(model, ts.Variational(0.02, order, rule, tolerance=1e-13), 4, given)
 
 
+@pytest.mark.parametrize(("rule", "order"), [("gauss", 2), ("lobatto", 4)])
+def test_derivatives_by_parameters_of_forces(rule, order):
+    """By differences of fourth order, of 1e-3: 1e-12 of truncation and 1e-12 / 1e-3 of what Newton's method leaves."""
+    model = chain()
+    q, p, _ = state(model, 4)
+    integrator = ts.Variational(0.05, order, rule, tolerance=1e-13)
+    for forces in (mixed_forces(model), [*mixed_forces(model)[:2], mixed_forces(model)[3]]):
+        d = ts.momentum_step_derivatives(model, integrator, q, p, forces=forces, t=0.3)
+        scale = [
+            max(np.abs(x).max() for part in all_ for x in part.values()) for all_ in (d.dq1_dforces, d.dp1_dforces)
+        ]
+        for k, force in enumerate(forces):
+            for name, value in force._for_model(model).parameters.items():
+                x = np.random.default_rng(k).standard_normal(value.shape)
+
+                def moved(s, k=k, name=name, value=value, x=x, forces=forces, d=d):
+                    changed = [*forces[:k], forces[k].with_parameters({name: value + s * x}), *forces[k + 1 :]]
+                    m = ts.momentum_step_derivatives(model, integrator, q, p, forces=changed, t=0.3)
+                    return np.stack([model.minus(m.q1, d.q1), m.p1])
+
+                e = 1e-3
+                expected = (8 * (moved(e) - moved(-e)) - (moved(2 * e) - moved(-2 * e))) / (12 * e)
+                for part, got in enumerate((d.dq1_dforces, d.dp1_dforces)):
+                    along = (got[k][name] * x).reshape(model.nv, -1).sum(axis=-1)
+                    np.testing.assert_allclose(along, expected[part], atol=1e-8 * scale[part])
+    assert ts.momentum_step_derivatives(model, integrator, q, p).dq1_dforces is None
+
+
 def test_jacobians_of_a_batch():
     model = chain()
     qs, ps = zip(*(state(model, k)[:2] for k in range(6)), strict=True)
@@ -343,8 +371,11 @@ def test_jacobians_of_a_batch():
         assert d.dq1_du.shape == H.dqdq.shape == (2, 3, model.nv, model.nv)
         one = ts.momentum_step_derivatives(model, integrator, qs[1, 2], ps[1, 2], u[2], forces=forces)
         own = ts.step_hessian(model, integrator, qs[1, 2], ps[1, 2], u[2], contract=(wq, wp), forces=forces)
-        for x, y in zip((*d, *H), (*one, *own), strict=True):
+        for x, y in zip((*d[:8], *H), (*one[:8], *own), strict=True):
             np.testing.assert_array_equal(x[1, 2], y)
+        for x, y in zip(d.dp1_dforces, one.dp1_dforces, strict=True):
+            for name in x:
+                np.testing.assert_array_equal(x[name][1, 2], y[name])
 
 
 def symplectic_form(model, p):
@@ -595,33 +626,28 @@ def six_joints():
 
 @pytest.mark.parametrize(
     ("make", "h", "forces"),
-    [
-        (lambda: pendulum(2), 0.02, ()),
-        (six_joints, 0.01, (ts.JointSpring("b2", 40.0, (0.0,)), ts.JointSpring("b5", 40.0, (0.0,)))),
-    ],
+    [(lambda: pendulum(2), 0.02, ()), (six_joints, 0.01, (ts.JointSpring(None, 60.0),))],
     ids=["double pendulum", "tree"],
 )
 def test_energy_does_not_drift(make, h, forces):
     model = make()
     rng = np.random.default_rng(0)
-    q, v = model.plus(model.neutral, 0.4 * rng.standard_normal(model.nv)), np.zeros(model.nv)
+    q = model.plus(model.neutral, (8.0 if not forces else 0.3) * rng.standard_normal(model.nv))
 
     def energies(integrator, steps):
-        total = ts.simulate(model, q, v, steps=steps, every=100, integrator=integrator, forces=forces).energies.total
-        return total - total[0]
+        found = ts.simulate(model, q, steps=steps, every=100, integrator=integrator, forces=forces).energies
+        return found.total - found.total[0], found.kinetic.max()
 
-    lowest = ts.potential_energy(model, model.neutral)
-    size = abs(ts.potential_energy(model, q) - lowest)
-    error = energies(ts.Variational(h), 100_000)
-    # It swings within a band that is the same at the end as at the beginning: of width h^2, and no slope.
-    first, last = error[1:251], error[-250:]
-    assert np.abs(error).max() < 2.0 * np.abs(first).max() < 0.2 * size
-    slope = np.polyfit(np.arange(len(error)), error, 1)[0] * len(error)
-    assert abs(slope) < 0.1 * np.abs(error).max()
-    assert abs(last.mean() - first.mean()) < 0.2 * np.abs(error).max()
-    # BDF2 loses most of it in a tenth of the time, and more and more.
-    damped = energies(ts.BDF2(h), 10_000)
-    assert damped[-1] < -3.0 * np.abs(error).max() and damped[-1] < damped[50] < damped[20] < 0
+    error, size = energies(ts.Variational(h), 100_000)
+    # It swings within a narrow band (h^2 times what is there) that does not move: of both, the first tenth knows all.
+    tenths = np.array_split(error[1:], 10)
+    assert np.abs(error).max() < 5e-3 * size
+    assert np.abs(error).max() < 3 * np.abs(tenths[0]).max()
+    means = [x.mean() for x in tenths]
+    assert max(means) - min(means) < 0.5 * np.abs(error).max()
+    # BDF2 loses far more in a tenth of the time, and goes on.
+    damped, _ = energies(ts.BDF2(h), 10_000)
+    assert damped[-1] < damped[50] < damped[20] < damped[10] < -10 * np.abs(error).max()
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)
@@ -716,9 +742,7 @@ def test_rest_stays_rest():
 
 def newton_system(model, integrator, points, right, u=None, forces=()):
     options, parameters = _options(model, integrator, forces)
-    return _core.variational_newton_system(
-        model, points, u, np.array(0.3), parameters, right, options, None, 1
-    )
+    return _core.variational_newton_system(model, points, u, np.array(0.3), parameters, right, options, None, 1)
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)
@@ -730,8 +754,15 @@ def test_recursion_is_the_dense_solve(model, rule, order):
     points = control_points(model, integrator, q, v, 2)
     rng = np.random.default_rng(3)
     right, u = rng.standard_normal(order // 2 * model.nv), rng.standard_normal(model.nv)
+    names = [b.name for b in model.bodies]
     springs = [ts.JointSpring(None, 2.0, model.random(rng), 0.3)]
-    for forces in ((), springs):
+    on_bodies = [
+        ts.BodyDamping(names[-1], rng.uniform(0.1, 0.3, 6)),
+        ts.BodyWrench(names[2], rng.standard_normal(6), frame="world"),
+        ts.PointForce(names[-2], (0.1, 0.2, 0.3), (1.0, 2.0, 3.0)),
+        ts.SpringDamper("world", (0, 0, 3.0), names[-1], rng.standard_normal(3), 5.0, 0.5, 1.0),
+    ]
+    for forces in ((), springs, [*springs, *on_bodies]):
         J, x, y = newton_system(model, integrator, points, right, u, forces)
         for matrix, value in ((J, x), (J.T, y)):
             expected = np.linalg.solve(matrix, right)
@@ -788,15 +819,18 @@ def test_singular_pivot_of_a_regular_system(n):
     q1, p1, dq1, dp1 = implicit_step(model, integrator, q, np.zeros(nv), u, (), 0.0)
     np.testing.assert_allclose(d.q1, q1, atol=1e-12)
     np.testing.assert_allclose(d.p1, p1, atol=1e-11)
-    for value, expected in zip(step_matrices(d), (dq1, dp1), strict=True):
-        np.testing.assert_allclose(value, expected, atol=1e-10 * np.abs(expected).max())
     run = ts.simulate(model, q, steps=1, integrator=integrator, controls=u)
     np.testing.assert_allclose(run.q[-1], q1, atol=1e-12)
-    # Back through the same step.
+    # Derivatives where the pivot is 0, of the step that stays at rest.
+    d = ts.momentum_step_derivatives(model, integrator, q, np.zeros(nv), 0 * u)
+    q1, p1, dq1, dp1 = implicit_step(model, integrator, q, np.zeros(nv), 0 * u, (), 0.0)
+    for value, expected in zip(step_matrices(d), (dq1, dp1), strict=True):
+        np.testing.assert_allclose(value, expected, atol=1e-10 * np.abs(expected).max())
+    run = ts.simulate(model, q, steps=1, integrator=integrator, controls=0 * u)
     w = np.random.default_rng(0).standard_normal(nv)
     g = ts.adjoint(run, dloss_dq=w)
-    np.testing.assert_allclose(g.q0, w @ d.dq1_dq, atol=1e-9 * np.abs(d.dq1_dq).max())
-    np.testing.assert_allclose(g.controls[0], w @ d.dq1_du, atol=1e-9 * np.abs(d.dq1_du).max())
+    np.testing.assert_allclose(g.q0, w @ d.dq1_dq, atol=1e-10 * np.abs(d.dq1_dq).max())
+    np.testing.assert_allclose(g.controls[0], w @ d.dq1_du, atol=1e-10 * np.abs(d.dq1_du).max())
 
 
 # ---- by velocities
@@ -886,9 +920,7 @@ def test_consecutive_steps_satisfy_the_discrete_equations():
         run = ts.simulate(model, q, v, steps=8, integrator=integrator, forces=forces, controls=u, t0=0.2)
         assert not run.switches
         pairs = np.stack([run.q[:-1], run.q[1:]], axis=1)
-        r = [
-            ts.discrete_euler_lagrange(model, integrator, pairs[k], u[k], forces=forces, t=run.t[k]) for k in range(8)
-        ]
+        r = [ts.discrete_euler_lagrange(model, integrator, pairs[k], u[k], forces=forces, t=run.t[k]) for k in range(8)]
         for k in range(7):
             # Newton's tolerance, and rounding of q over h: M / h times 1e-15.
             np.testing.assert_allclose(r[k].p1, r[k + 1].p0, atol=1e-11 * np.abs(run.p).max())
@@ -924,7 +956,11 @@ def test_damped_oscillator(rule, order):
     errors = []
     for h in (0.1, 0.05):
         run = ts.simulate(
-            model, [1.0], T=4.0, integrator=ts.Variational(h, order, rule), forces=[ts.JointSpring("mass", k, (0.0,), c)]
+            model,
+            [1.0],
+            T=4.0,
+            integrator=ts.Variational(h, order, rule),
+            forces=[ts.JointSpring("mass", k, (0.0,), c)],
         )
         exact = np.exp(-rate * run.t) * (np.cos(turn * run.t) + rate / turn * np.sin(turn * run.t))
         errors.append(np.abs(run.q[:, 0] - exact).max())
@@ -947,9 +983,7 @@ def test_work_is_the_change_of_energy(order):
 
     errors = []
     for h in (0.02, 0.01):
-        run = ts.simulate(
-            model, q, v, T=0.48, integrator=ts.Variational(h, order), forces=acting, controls=torque
-        )
+        run = ts.simulate(model, q, v, T=0.48, integrator=ts.Variational(h, order), forces=acting, controls=torque)
         assert not run.switches
         tau = ts.generalized_forces(model, acting, run.q, run.v) + np.stack([torque(t) for t in run.t])
         power = (tau * run.v).sum(axis=-1)
@@ -1159,12 +1193,12 @@ def test_steps_that_cannot_be_taken():
     model = chain()
     q, p, v = state(model, 0)
     integrator, bad = ts.Variational(0.01), np.full(model.nv, np.nan)
-    message = r"a step of Variational\(h=0.01, .* could not be taken: a state is not finite, its equations have no solu"
-    with pytest.raises(ts.ConvergenceError, match=message):
+    message = r"a step of Variational\(h=0.01, .* could not be taken: its equations have no solution near the state, or"
+    with pytest.raises(ValueError, match="p is not finite: got"):
         ts.momentum_step_derivatives(model, integrator, q, bad)
-    with pytest.raises(ts.ConvergenceError, match=message):
+    with pytest.raises(ValueError, match="v is not finite: got"):
         ts.step_derivatives(model, integrator, q, bad)
-    with pytest.raises(ts.ConvergenceError, match=message):
+    with pytest.raises(ValueError, match="u is not finite: got"):
         ts.step_hessian(model, integrator, q, p, bad, contract=(v, v))
     with pytest.raises(ts.ConvergenceError, match=message):
         ts.momentum_step_derivatives(model, integrator, q, 1e8 * p)
@@ -1283,7 +1317,7 @@ def test_other_bad_input_is_told():
         ts.simulate(model, q, p0=np.full(14, np.nan), **given)
     with pytest.raises(ValueError, match=r"batch shapes do not fit together: q0 \(2, 16\), p0 \(3, 14\)"):
         ts.simulate(model, np.stack([q, q]), p0=np.zeros((3, 14)), **given)
-    with pytest.raises(ts.SingularMassMatrixError):
-        builder = ts.ModelBuilder()
-        builder.add_body("a", "world", ts.Revolute(), inertia=ts.Inertia.zero())
+    builder = ts.ModelBuilder()
+    builder.add_body("a", "world", ts.Revolute(), inertia=ts.Inertia.zero())
+    with pytest.raises(ts.SingularMassMatrixError, match="the mass matrix is singular at joint 'a'"):
         ts.simulate(builder.build(), [1.0], p0=[0.0], **given)

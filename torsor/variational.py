@@ -35,6 +35,7 @@ class DiscreteEulerLagrange(NamedTuple):
     Attributes
     ----------
     p0, p1 : (..., nv)
+        Minus the derivative of the action by the first control point, and that by the last.
     residual : (..., order / 2 - 1, nv)
         Derivatives of the action by the control points between, with the virtual work of the forces.
     """
@@ -198,6 +199,6 @@ class taking_step:
         if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
             require_finite(**self.given)  # of which one that is not lets no step succeed
             raise ConvergenceError(
-                f"a step of {self.integrator!r} could not be taken: a state is not finite, its equations have no "
-                "solution near it, or the mass matrix is singular; try a smaller h"
+                f"a step of {self.integrator!r} could not be taken: its equations have no solution near the state, or "
+                "the mass matrix is singular; try a smaller h"
             ) from None
