@@ -22,7 +22,8 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
   const Model& m = step.scene.m;
   const int nv = m.nv;
   step.p = in[4];
-  normalize(m, in[0], step.q0.data());
+  std::fill(step.v0.begin(), step.v0.end(), 0.0);
+  plus(m, in[0], step.v0.data(), step.q0.data());  // of the same chart, with unit quaternions
   if (by_momentum)
     std::copy_n(in[1], nv, step.p0.begin());
   else
@@ -144,30 +145,67 @@ struct DiscreteEulerLagrange {
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
     const int nv = m.nv, s = scene.rule.s;
-    S *xi = arena.get<S>(s * nv), *q = arena.get<S>((s + 1) * m.nq);
-    for (int c = 0; c <= s; ++c) normalize(m, in[0] + c * m.nq, q + c * m.nq);
-    for (int c = 1; c <= s; ++c) chart(m, q, q + c * m.nq, xi + (c - 1) * nv);
+    S* xi = arena.get<S>(s * nv);
+    for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
     double t;
     if constexpr (std::is_same_v<S, double>)
       t = *in[2];
     else
       t = in[2]->real();
-    const Action<S> action = evaluate_action<S>(scene, arena, q, xi, t, {in[1], 1}, in[3]);
+    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, t, {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
     pull_to_start(scene, end, end.p1, out[0]);
     for (int k = 0; k < nv; ++k) {
       out[0][k] -= action.D[k];
       out[2][k] = end.p1[k];
     }
+    // D_0 is at fixed xi: with the other points fixed they all move
+    auto* columns = arena.get<ChartColumns<S>>(1);
     for (int c = 1; c < s; ++c) {
       S* row = out[1] + (c - 1) * nv;
-      for (int k = 0; k < nv; ++k) row[k] = action.D[c * nv + k];
+      S* pulled = arena.get<S>(nv);
+      for (int k = 0; k < nv; ++k) pulled[k] = row[k] = action.D[c * nv + k];
       for (int i : scene.quaternions) {
-        auto* columns = arena.get<ChartColumns<S>>(1);
-        chart_columns(m.bodies[i].kind, xi + (c - 1) * nv + m.bodies[i].iv, *columns);
-        columns->solve_transposed(row + m.bodies[i].iv);
+        const int iv = m.bodies[i].iv;
+        chart_columns(m.bodies[i].kind, xi + (c - 1) * nv + iv, *columns);
+        columns->solve_transposed(row + iv);
+        columns->apply_transposed(columns->Ad, row + iv, pulled + iv);
       }
+      for (int k = 0; k < nv; ++k) out[0][k] += pulled[k];
     }
+  }
+};
+
+// For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose give over
+// the tree, without forces that couple joints; NaN where that cannot be.
+struct NewtonSystem {
+  static constexpr int inputs = 5, outputs = 3;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    DiscreteEulerLagrange::slots(m, options, in, out);
+    const int size = options.variational->rule.s * m.nv;
+    in[4] = {"right-hand side", 1, {size}};
+    out[0] = {"matrix", 2, {size, size}};
+    out[1] = {"solution", 1, {size}};
+    out[2] = {"solution of the transposed system", 1, {size}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
+    const int nv = m.nv, s = scene.rule.s;
+    S* xi = arena.get<S>(s * nv);
+    for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
+    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, *in[2], {in[1], 1}, in[3]);
+    const StepEnd<S> end = end_of(scene, arena, xi, action);
+    ActionBlocks blocks(scene, false);
+    blocks.fill(action, end, arena, in[3]);
+    blocks.assemble(action, end, arena, in[3], out[0]);
+    const bool good = blocks.system.factor();
+    for (int k = 0; k < s * nv; ++k)
+      out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
+    if (!good) return;
+    blocks.system.solve(out[1]);
+    blocks.system.solve_transposed(out[2]);
   }
 };
 
@@ -215,6 +253,7 @@ void bind_variational(nb::module_& module) {
   def_kernel<VariationalDerivatives<false>>(module, "variational_step_derivatives");
   def_kernel<VariationalHessian>(module, "step_hessian");
   def_kernel<DiscreteEulerLagrange>(module, "discrete_euler_lagrange");
+  def_kernel<NewtonSystem>(module, "variational_newton_system");
 }
 
 }  // namespace torsor

@@ -732,7 +732,7 @@ class VariationalStep {
     allowed = tolerance;
     if (!evaluate()) return false;
     double norm = 0.0;
-    bool fresh = true;
+    bool fresh = true, close = false;
     while (true) {
       if (fresh) {
         if (!factor()) return false;
@@ -755,13 +755,20 @@ class VariationalStep {
         solve(correction);
         after = largest(correction);
         if (after <= (1.0 - 0.25 * length) * norm) break;
-        if (length == 1.0 && norm <= allowed) return true;  // rounding is all that is left
+        if (length == 1.0 && (close || norm <= allowed)) return true;  // rounding is all that is left
       }
       const double rate = after / norm;
       error = after;
       if (length == 1.0 && rate * after <= allowed) {
         trial = xi;
-        return move(1.0, correction);
+        if (!move(1.0, correction)) return false;
+        // The rate may have been small by chance: whether that was enough, the next correction tells.
+        solve(delta);
+        error = norm = largest(delta);
+        if (norm <= allowed) return true;
+        close = true;
+        fresh = norm > 0.02 * after;
+        continue;
       }
       fresh = length < 1.0 || rate > 0.02;
       if (!fresh) {

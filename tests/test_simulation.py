@@ -10,7 +10,7 @@ import pytest
 import torsor as ts
 from torsor.testing import random_inertia, random_pose
 
-INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2)
+INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2, ts.Variational)
 IMPLICIT = (ts.BDF1, ts.BDF2, ts.SDIRK2)
 
 
@@ -455,7 +455,7 @@ def test_first_acceleration_is_that_of_forward_dynamics():
     forces, u = springs(model), np.arange(model.nv, dtype=float)
     tau = u + ts.generalized_forces(model, forces, q, v)
     expected = ts.forward_dynamics(model, q, v, tau)
-    for kind in (ts.SymplecticEuler, *IMPLICIT, ts.Adaptive):
+    for kind in (ts.SymplecticEuler, *IMPLICIT, ts.Adaptive, ts.Variational):
         run = ts.simulate(model, q, v, steps=1, integrator=kind(1e-3), forces=forces, controls=u)
         np.testing.assert_allclose(run.a[0], expected, rtol=1e-9, atol=1e-9)
 

@@ -14,7 +14,7 @@ from torsor import _core
 from torsor._check import record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces.custom import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import Variational
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class DiscreteEulerLagrange(NamedTuple):
     Attributes
     ----------
     p0, p1 : (..., nv)
+        Minus the derivative of the action by the first control point, and that by the last.
     residual : (..., order / 2 - 1, nv)
         Derivatives of the action by the control points between, with the virtual work of the forces.
     """
@@ -156,9 +157,12 @@ def step_hessian(
     Exact, in O(n^2): the derivative of the step's reverse derivative along each of its directions. The other
     parameters, and errors, are those of `momentum_step_derivatives`.
     """
-    for k, force in enumerate(forces):
+    for k, force in enumerate(require_forces(forces)):
         if isinstance(force, CustomForce):
-            raise TypeError(f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not")
+            raise TypeError(
+                f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not; take "
+                "differences of momentum_step_derivatives"
+            )
     try:
         wq, wp = contract
     except (TypeError, ValueError):
