@@ -300,6 +300,39 @@ struct StepDerivatives {
   }
 };
 
+// For tests: what Newton's method solves, H x = -r, at the end of an implicit Euler step from (q, v) along xi with c = 1 / h, by
+// each of its three forms: rows of `out` over the tree, along paths, dense; not a number where there is no such form.
+void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::handle q, nb::handle v, nb::handle xi,
+                       double c, nb::handle out_) {
+  const nb::object core = core_model(model);
+  const Scene scene{*nb::inst_ptr<Model>(core), forces.is_none() ? nullptr : force_set(forces)};
+  const Model& m = scene.m;
+  auto* out = data<double>(out_, 3 * m.nv);
+  std::fill_n(out, 3 * m.nv, std::numeric_limits<double>::quiet_NaN());
+  Worker w(scene);
+  if (scene.forces != nullptr) w.p = data<const double>(p, scene.forces->parameters);
+  std::copy_n(data<const double>(q, m.nq), m.nq, w.nodes.q(1));
+  std::copy_n(data<const double>(v, m.nv), m.nv, w.nodes.v(1));
+  std::copy_n(data<const double>(xi, m.nv), m.nv, w.xi);
+  const Stage stage{true, 2, 1, -1, c, 0.0, 1.0, 0.0, 1.0};
+  place_node(w, stage);
+  const Evaluation e = evaluate_stage(w, stage, 0.0);
+  const auto put = [&](int row) {
+    for (int k = 0; k < m.nv; ++k) out[row * m.nv + k] = -w.r[k];
+    w.H.solve(out + row * m.nv);
+  };
+  stage_terms(w, stage, false);
+  add_rates(m, e);
+  if (factor_over_tree(w, stage, e)) put(0);
+  add_to_parents(m, e);
+  if (factor_along_paths(w, stage, e)) put(1);
+  linearise(w, e);
+  add_scaled(m.nv * m.nv, c, w.M, w.Av);
+  std::copy_n(w.Aq, m.nv * m.nv, w.dense);
+  add_product(m, scene.quaternions, w.Av, w.V1, w.dense);
+  if (w.H.factor_dense(w.dense)) put(2);
+}
+
 }  // namespace
 
 void bind_simulation(nb::module_& module) {
@@ -313,6 +346,8 @@ void bind_simulation(nb::module_& module) {
              nb::arg("row"), nb::arg("error"), nb::arg("threads").none());
   module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
+  module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
+             nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 

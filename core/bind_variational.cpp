@@ -56,7 +56,7 @@ struct VariationalDerivatives {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
-    matrices.parameters = by_momentum && options.forces != nullptr;
+    matrices.parameters = by_momentum && options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
     if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)

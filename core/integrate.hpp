@@ -32,6 +32,12 @@ struct Scene {
   std::vector<int> quaternions = quaternion_bodies(m);
   bool held = holds(forces);                                        // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
+  bool places = forces != nullptr && depends_on_place(*forces);
+  bool local = forces == nullptr || is_local(*forces);  // whether H is a system over the tree
+  bool tall = local && is_tall(m);                      // and solved as one
+
+  // Where that is faster than along paths: measured, chains cross between 20 and 28 links, and balanced trees nowhere.
+  static bool is_tall(const Model& m) { return m.depth >= 24; }
 
   static bool holds(const ForceSet* set) {
     if (set == nullptr) return false;
@@ -181,10 +187,13 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
   return {all, sums.held, q, v, t};
 }
 
-// What derivatives need of an evaluation besides: rates of the columns, and sums of I, 2 B and wrenches over subtrees.
-inline void complete(const Model& m, const Evaluation& e) {
+// What derivatives need of an evaluation besides: rates of the columns and 2 B of the bodies; and sums of I, 2 B and wrenches over
+// subtrees.
+inline void add_rates(const Model& m, const Evaluation& e) {
   add_rates(m, e.all);
   for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
+}
+inline void add_to_parents(const Model& m, const Evaluation& e) {
   for (int i = m.n() - 1; i >= 0; --i) {
     const int p = m.links[i].parent;
     if (p < 0) continue;
@@ -192,6 +201,10 @@ inline void complete(const Model& m, const Evaluation& e) {
     e.all.bodies[p].B += e.all.bodies[i].B;
     if (e.held != nullptr) e.held[p] += e.held[i];
   }
+}
+inline void complete(const Model& m, const Evaluation& e) {
+  add_rates(m, e);
+  add_to_parents(m, e);
 }
 
 // A_q, A_v and M of the residual, from a complete evaluation.
@@ -315,21 +328,39 @@ inline bool factor_stage(Worker& w, const Stage& stage) {
   return factor_dense(w);
 }
 
+// The factors of H at an evaluation with rates, over the tree. False if there is no such form, or an unknown cannot be found.
+inline bool factor_over_tree(Worker& w, const Stage& stage, const Evaluation& e) {
+  const Scene& scene = w.scene;
+  if (!scene.local) return false;
+  TreeSystem& H = w.H.tree(scene.places);
+  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.places, H);
+  if (scene.forces != nullptr)
+    add_forces(scene.m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, scene.places, H);
+  return w.H.factor_tree();
+}
+// The same along paths, at a complete evaluation.
+inline bool factor_along_paths(Worker& w, const Stage& stage, const Evaluation& e) {
+  const Scene& scene = w.scene;
+  if (!scene.branched) return false;
+  stage_matrix(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, w.H.paths);
+  if (scene.forces != nullptr) {
+    w.need_matrices();
+    add_forces(scene.m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, w.K, w.D,
+               w.H.paths);
+  }
+  return w.H.factor_paths();
+}
+
 // The correction of Newton's method where an evaluation was made, with new factors. Returns its size in v, infinite if there is
 // none.
 inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
-  const Scene& scene = w.scene;
-  const Model& m = scene.m;
+  const Model& m = w.scene.m;
   stage_terms(w, stage, false);
-  complete(m, e);
-  bool good = scene.branched;
-  if (good) {
-    stage_matrix(m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, w.H.paths);
-    if (scene.forces != nullptr) {
-      w.need_matrices();
-      add_forces(m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, w.K, w.D, w.H.paths);
-    }
-    good = w.H.factor_paths();
+  add_rates(m, e);
+  bool good = w.scene.tall && factor_over_tree(w, stage, e);
+  if (!good) {
+    add_to_parents(m, e);
+    good = factor_along_paths(w, stage, e);
   }
   if (!good) {
     linearise(w, e);

@@ -6,6 +6,7 @@
 #include "charts.hpp"
 #include "forces.hpp"
 #include "path_matrix.hpp"
+#include "tree_system.hpp"
 
 namespace torsor {
 
@@ -15,12 +16,14 @@ struct StageColumn {
   Vec3<S> X;  // its angular part
 };
 
-// H of inverse dynamics, with wrenches that lag behind, if any; the bodies having their subtrees' sums.
-inline void stage_matrix(const Model& m, Arena& arena, const Motions<double>& all, const WorldWrench<double>* wrenches,
-                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, PathMatrix& H) {
-  using V = Wide<double>;
-  auto* columns = arena.get<StageColumn<double>>(m.nv);
-  auto* X = arena.get<Motion<double>>(m.nv);
+// X (whole) of all velocities, and their columns.
+struct StageColumns {
+  Motion<double>* X;
+  StageColumn<double>* columns;
+};
+inline StageColumns stage_columns(const Model& m, Arena& arena, const Motions<double>& all,
+                                  const std::vector<int>& quaternions, const BlockDiagonal& V1, double c) {
+  const StageColumns out{arena.get<Motion<double>>(m.nv), arena.get<StageColumn<double>>(m.nv)};
   std::size_t b = 0;
   for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
@@ -34,11 +37,31 @@ inline void stage_matrix(const Model& m, Arena& arena, const Motions<double>& al
         x = mul_add(s, e.S_, x);
         y = mul_add(s, mul_add(c, e.S_, e.Vdot), y);
       }
-      columns[body.iv + k] = {d.S_, y, x.w};
-      X[body.iv + k] = x;
+      out.columns[body.iv + k] = {d.S_, y, x.w};
+      out.X[body.iv + k] = x;
     }
     b += block ? 1 : 0;
   }
+  return out;
+}
+
+// R_jk . f of a joint with S(q), for add(j, k, value).
+template <class F>
+void add_own_changes(const Model& m, const Motions<double>& all, int i, F&& add) {
+  const Model::Body& body = m.bodies[i];
+  if (body.general < 0) return;
+  const auto& b = all.bodies[i];
+  const auto& g = all.general[body.general];
+  const Force<double> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};
+  for (int j = 0; j < body.nv; ++j)
+    for (int k = 0; k < body.nv; ++k) add(j, k, dot(g.ds[body.nv * j + k], f));
+}
+
+// H of inverse dynamics, with wrenches that lag behind, if any; the bodies having their subtrees' sums.
+inline void stage_matrix(const Model& m, Arena& arena, const Motions<double>& all, const WorldWrench<double>* wrenches,
+                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, PathMatrix& H) {
+  using V = Wide<double>;
+  const auto [X, columns] = stage_columns(m, arena, all, quaternions, V1, c);
   Path<StageColumn, double> path(m, arena, columns);
   for (int i = m.n() - 1; i >= 0; --i) {
     path.enter(i);
@@ -65,13 +88,7 @@ inline void stage_matrix(const Model& m, Arena& arena, const Motions<double>& al
         store(dot(e.S_, F), column + t);
       }
     }
-    const int general = m.bodies[i].general;
-    if (general >= 0) {  // R_jk . f
-      const auto& g = all.general[general];
-      const Force<double> f{transposed(body.R, cross_add(body.f.f, body.p, body.f.n)), transposed(body.R, body.f.f)};
-      for (int j = 0; j < link.nv; ++j)
-        for (int k = 0; k < link.nv; ++k) H.row(link.iv + j)[link.above + k] += dot(g.ds[link.nv * j + k], f);
-    }
+    add_own_changes(m, all, i, [&](int j, int k, double x) { H.row(link.iv + j)[link.above + k] += x; });
     for (int k = 1; k < link.nv; ++k)
       for (int j = 0; j < k; ++j) H.column(link.iv + k)[link.above + j] = H.row(link.iv + j)[link.above + k];
   }
@@ -107,36 +124,188 @@ inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const 
   });
 }
 
-// The factors of H: along paths or, where that will not do, dense.
+// Whether each force acts at one joint or on one body, so that the system is one over the tree; and whether what it does depends
+// on where the body is.
+inline bool is_local(const ForceSet& set) {
+  if (!set.customs.empty()) return false;
+  for (const PointLaw& law : set.points) {
+    int only = -1;
+    for (const Attachment& point : law.points) {
+      if (point.body < 0) continue;
+      if (only >= 0 && point.body != only) return false;
+      only = point.body;
+    }
+  }
+  return true;
+}
+inline bool depends_on_place(const ForceSet& set) {
+  if (!set.points.empty()) return true;
+  for (const BodyLaw& law : set.bodies)
+    if (law.kind == BodyLaw::aligned || law.kind == BodyLaw::world) return true;
+  return false;
+}
+
+// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
+// and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
+// the bodies, I and 2 B are their own, f that of the subtree. Without `places` the states have no eta. wrenches: held by each
+// body, may be null.
+inline void stage_system(const Model& m, Arena& arena, const Motions<double>& all, const WorldWrench<double>* wrenches,
+                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, bool places,
+                         TreeSystem& H) {
+  const auto [X, columns] = stage_columns(m, arena, all, quaternions, V1, c);
+  const int at = places ? 6 : 0;  // where the change of velocity begins
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Link& link = m.links[i];
+    const auto& b = all.bodies[i];
+    for (int k = 0; k < link.nv; ++k) {
+      const int r = link.iv + k;
+      const auto& d = columns[r];
+      double* A = H.A(i, k);
+      if (places) write(d.S_, A);
+      write(X[r], A + at);
+      write(d.Y, A + at + 6);
+      const Force<double> turned = cross(d.S_, b.f);
+      write(Force<double>{-turned.n, -turned.f}, H.C(i, k));
+      write(d.S_, H.L(i, k));
+    }
+    std::fill_n(H.N(i), link.nv * link.nv, 0.0);
+    add_own_changes(m, all, i, [&](int j, int k, double x) { H.N(i)[link.nv * j + k] += x; });
+    // P = (lag, 2 B, I)
+    const auto put = [&](int row, int column, const Mat3<double>& M) {
+      for (int j = 0; j < 3; ++j) {
+        const Vec3<double>& x = M.column(j);
+        H.P(i, row)[column + j] = x.x;
+        H.P(i, row + 1)[column + j] = x.y;
+        H.P(i, row + 2)[column + j] = x.z;
+      }
+    };
+    const Sym3<double>&T = b.B.T, &J = b.I.J;
+    const Vec3<double>& n = b.B.n;
+    put(0, at, {{T.xx, T.xy - n.z, T.xz + n.y}, {T.xy + n.z, T.yy, T.yz - n.x}, {T.xz - n.y, T.yz + n.x, T.zz}});
+    put(3, at, skew(-2.0 * b.B.f));
+    put(0, at + 6, {{J.xx, J.xy, J.xz}, {J.xy, J.yy, J.yz}, {J.xz, J.yz, J.zz}});
+    put(3, at + 6, skew(-b.I.h));
+    put(0, at + 9, skew(b.I.h));
+    put(3, at + 9, {{b.I.m, 0.0, 0.0}, {0.0, b.I.m, 0.0}, {0.0, 0.0, b.I.m}});
+    for (int row = 0; row < 6; ++row) std::fill_n(H.P(i, row) + at + 3, 3, 0.0);
+    if (!places) continue;
+    for (int row = 0; row < 6; ++row) std::fill_n(H.P(i, row), 6, 0.0);
+    if (wrenches == nullptr) continue;
+    put(0, 0, wrenches[i].K);
+    put(3, 0, skew(-wrenches[i].F.f));
+  }
+}
+
+// What forces that are local add to it.
+inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all, const double* q,
+                       const double* v, double t, const double* p, const std::vector<int>& quaternions,
+                       const BlockDiagonal& V1, bool places, TreeSystem& H) {
+  const int at = places ? 6 : 0;
+  for (const JointLaw& law : set.joints) {
+    const Model::Body& body = m.bodies[law.body];
+    const int n = body.nv;
+    Block K{}, D{}, own{};
+    linearise_joint(JointForce<double>(m, law, q, v, p), K.x, D.x, n);
+    for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
+    const auto found = std::find(quaternions.begin(), quaternions.end(), law.body);
+    multiply(n, 1.0, D, found == quaternions.end() ? own : V1.blocks[found - quaternions.begin()], K, true);
+    add_scaled(n * n, 1.0, K.x, H.N(law.body));
+  }
+  const auto subtract = [&](int i, int column, const Force<double>& F) {
+    double x[6];
+    write(F, x);
+    for (int row = 0; row < 6; ++row) H.P(i, row)[column] -= x[row];
+  };
+  const auto unit = [](int k) {
+    double x[6] = {};
+    x[k] = 1.0;
+    return read_motion(x);
+  };
+  for (const BodyLaw& law : set.bodies) {
+    const auto& b = all.bodies[law.body];
+    const SE3<double> frame = wrench_frame(law, b);
+    for (int k = 0; k < 6; ++k)
+      if (law.kind == BodyLaw::damper) {
+        subtract(law.body, at + k, frame.act(given_wrench(law, frame, unit(k), p, t)));
+      } else if (law.kind == BodyLaw::world) {  // it was taken for one that moves with the body
+        const Force<double> moved = cross(unit(k), frame.act(given_wrench(law, frame, b.v, p, t)));
+        subtract(law.body, k, {-moved.n, -moved.f});
+      }
+  }
+  for (const PointLaw& law : set.points) {
+    const int n = static_cast<int>(law.points.size());
+    const auto* points = force_points(law, arena, all, p);
+    auto* F = arena.get<Vec3<double>>(n);
+    auto *Fx = arena.get<Mat3<double>>(n * n), *Fv = arena.get<Mat3<double>>(n * n);
+    if (!point_forces(law, arena, points, p, t, F, Fx, Fv)) continue;
+    for (int i = 0; i < n; ++i) {
+      if (points[i].body < 0) continue;
+      for (int k = 0; k < 6; ++k) {
+        // dx = [eta]_x, dxdot = eta.w x xdot + [nu]_x
+        Vec3<double> by_place = zero3<double>(), by_rate = by_place;
+        for (int j = 0; j < n; ++j) {
+          if (points[j].body < 0) continue;
+          const Motion<double> e = unit(k);
+          const Vec3<double> moved = cross_add(e.w, points[j].x, e.v);
+          by_place = mul_add(Fx[n * i + j], moved, mul_add(Fv[n * i + j], cross(e.w, points[j].xdot), by_place));
+          by_rate = mul_add(Fv[n * i + j], moved, by_rate);
+        }
+        subtract(points[i].body, k, {cross(points[i].x, by_place), by_place});
+        subtract(points[i].body, at + k, {cross(points[i].x, by_rate), by_rate});
+      }
+    }
+  }
+}
+
+// The factors of H in one of three forms: over the tree, along paths, or dense with pivots.
 class NewtonMatrix {
  public:
-  NewtonMatrix(const Model& m, Arena& memory) : paths(m, memory), n_(m.nv), memory_(memory) {}
+  NewtonMatrix(const Model& m, Arena& memory) : paths(m, memory), m_(m), memory_(memory) {}
   PathMatrix paths;
+  TreeSystem& tree(bool places) {
+    if (!tree_) tree_ = std::make_unique<TreeSystem>(m_, places ? 18 : 12, 6, 1);
+    return *tree_;
+  }
+  bool factor_tree() {
+    form_ = Form::tree;
+    return tree_->factor();
+  }
   bool factor_paths() {
-    dense_ = false;
+    form_ = Form::paths;
     return paths.factor();
   }
   bool factor_dense(const double* H) {
+    const std::size_t n = m_.nv;
     if (LU_ == nullptr) {
-      LU_ = memory_.get<double>(std::size_t(n_) * n_);
-      pivots_ = memory_.get<int>(n_);
+      LU_ = memory_.get<double>(n * n);
+      pivots_ = memory_.get<int>(n);
     }
-    dense_ = true;
-    std::copy_n(H, std::size_t(n_) * n_, LU_);
-    return factor(n_, LU_, pivots_);
+    form_ = Form::dense;
+    std::copy_n(H, n * n, LU_);
+    return factor(m_.nv, LU_, pivots_);
   }
-  void solve(double* x) const { dense_ ? torsor::solve(n_, LU_, pivots_, x) : paths.solve(x); }
-  void solve(double* X, int stride) const {
-    dense_ ? torsor::solve(n_, LU_, pivots_, X, stride) : paths.solve(X, stride);
+  void solve(double* x) const {
+    if (form_ == Form::tree) return tree_->solve(x);
+    if (form_ == Form::paths) return paths.solve(x);
+    torsor::solve(m_.nv, LU_, pivots_, x);
   }
   void solve_transposed(double* x) const {
-    dense_ ? torsor::solve_transposed(n_, LU_, pivots_, x) : paths.solve_transposed(x);
+    if (form_ == Form::tree) return tree_->solve_transposed(x);
+    if (form_ == Form::paths) return paths.solve_transposed(x);
+    torsor::solve_transposed(m_.nv, LU_, pivots_, x);
+  }
+  // X <- H^-1 X of a matrix that is not over the tree, rows `stride` apart, a multiple of the lanes.
+  void solve(double* X, int stride) const {
+    if (form_ == Form::paths) return paths.solve(X, stride);
+    torsor::solve(m_.nv, LU_, pivots_, X, stride);
   }
 
  private:
-  int n_;
+  enum class Form { tree, paths, dense };
+  const Model& m_;
   Arena& memory_;
-  bool dense_ = false;
+  Form form_ = Form::dense;
+  std::unique_ptr<TreeSystem> tree_;
   double* LU_ = nullptr;
   int* pivots_ = nullptr;
 };

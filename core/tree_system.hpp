@@ -43,6 +43,7 @@ class TreeSystem {
     unknown_.resize(most_);
     ranges_.assign(ny_, {0, nx_});
     if (most_ > kMost) throw std::invalid_argument("torsor: a joint has too many unknowns");
+    inverse_.resize(m.n());
   }
 
   // The blocks of body i, to be filled. Unknown k of it has column k of A_i and C_i and row k of L_i and E_i.
@@ -61,6 +62,7 @@ class TreeSystem {
 
   // Eliminates all unknowns. False if an unknown cannot be found from its own rows alone: the system may have a solution still.
   bool factor() {
+    if (nx_ == 12 && ny_ == 6) return factor<12, 6>();
     if (nx_ == 18 && ny_ == 6) return factor<18, 6>();
     if (nx_ == 12 && ny_ == 12) return factor<12, 12>();
     return factor<0, 0>();
@@ -68,11 +70,23 @@ class TreeSystem {
 
   // u (all unknowns) from b, in place.
   void solve(double* u) {
+    if (nx_ == 12 && ny_ == 6) return solve<12, 6>(u);
+    if (nx_ == 18 && ny_ == 6) return solve<18, 6>(u);
+    if (nx_ == 12 && ny_ == 12) return solve<12, 12>(u);
+    solve<0, 0>(u);
+  }
+  template <int NX, int NY>
+  void solve(double* u) {
     std::fill(sum_.begin(), sum_.end(), 0.0);
     // y_i = P_i x_i + c_i; u_i = X_i x_p + d_i
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
       double *c = &sum_[i * ys_], *d = unknown_.data();
+      if constexpr (NX > 0)
+        if (n == 1) {
+          fold_one<NY>(i, p, c, u[place(i, 0)]);
+          continue;
+        }
       for (int k = 0; k < n; ++k) d[k] = u[place(i, k)] - dot(ys_, L(i, k), c);
       torsor::solve(n, &Lambda_[square_[i]], &pivots_[first_[i]], d);
       for (int k = 0; k < n; ++k) u[place(i, k)] = d[k];
@@ -83,6 +97,11 @@ class TreeSystem {
     for (int i = 0; i < m_.n(); ++i) {
       const int n = unknowns(i), p = m_.links[i].parent;
       double* x = &state_[i * xs_];
+      if constexpr (NX > 0)
+        if (n == 1 && p >= 0) {
+          unfold_one<NX>(i, p, x, u[place(i, 0)]);
+          continue;
+        }
       if (p < 0)
         std::fill_n(x, xs_, 0.0);
       else
@@ -167,6 +186,7 @@ class TreeSystem {
   }
 
  private:
+  static constexpr int vectors(int n) { return (n + kLanes - 1) / kLanes; }
   static int rounded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
   // Of unknown k of body i in a vector of all.
   int place(int i, int k) const {
@@ -335,6 +355,11 @@ class TreeSystem {
           }
         }
       }
+      if constexpr (NX > 0)
+        if (n == 1) {
+          if (!eliminate_one<NX, NY>(i, p, S, U, X)) return false;
+          continue;
+        }
       // Lambda = L U + N, and how large its terms are
       double scale = 0.0;
       for (int j = 0; j < n; ++j)
@@ -366,6 +391,77 @@ class TreeSystem {
     return true;
   }
 
+  // The rest of that for a body with one unknown.
+  template <int NX, int NY>
+  TORSOR_INLINE bool eliminate_one(int i, int p, const double* S, double* U, double* X) {
+    constexpr int count = vectors(NX);
+    const double *l = L(i, 0), *c = C(i, 0);
+    double value = N(i)[0], scale = std::fabs(value);
+    for (int y = 0; y < NY; ++y) {
+      value = mul_add(l[y], U[y], value);
+      scale += std::fabs(l[y] * U[y]);
+    }
+    Lambda_[square_[i]] = value;
+    pivots_[first_[i]] = 0;
+    if (!(std::fabs(value) > kSmall * scale)) return false;
+    inverse_[i] = 1.0 / value;
+    if (p < 0) return true;
+    const V factor(-inverse_[i]);
+    V x[count];
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k) {
+      x[k] = factor * load<V>(X + k * kLanes);
+      store(x[k], X + k * kLanes);
+    }
+    double* parent = &S_[std::size_t(p) * NY * xs_];
+    for (int y = 0; y < NY; ++y) {
+      U[y] -= c[y];
+      const V u(U[y]);
+#pragma GCC unroll 8
+      for (int k = 0; k < count; ++k) {
+        double* to = parent + y * xs_ + k * kLanes;
+        store(mul_add(u, x[k], load<V>(to) + load<V>(S + y * xs_ + k * kLanes)), to);
+      }
+    }
+    return true;
+  }
+
+  // The two ways of solve for a body with one unknown.
+  template <int NY>
+  TORSOR_INLINE void fold_one(int i, int p, const double* c, double& u) {
+    constexpr int count = vectors(NY);
+    V sum[count], product(0.0);
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k) {
+      sum[k] = load<V>(c + k * kLanes);
+      product = mul_add(load<V>(L(i, 0) + k * kLanes), sum[k], product);
+    }
+    u = (u - total(product)) * inverse_[i];
+    if (p < 0) return;
+    const V factor(u);
+    double* parent = &sum_[p * ys_];
+    const double* v = &V_[std::size_t(first_[i]) * ys_];
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k)
+      store(load<V>(parent + k * kLanes) + mul_add(factor, load<V>(v + k * kLanes), sum[k]), parent + k * kLanes);
+  }
+  template <int NX>
+  TORSOR_INLINE void unfold_one(int i, int p, double* x, double& u) {
+    constexpr int count = vectors(NX);
+    const double *parent = &state_[p * xs_], *row = &X_[std::size_t(first_[i]) * xs_];
+    V state[count], product(0.0);
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k) {
+      state[k] = load<V>(parent + k * kLanes);
+      product = mul_add(load<V>(row + k * kLanes), state[k], product);
+    }
+    u += total(product);
+    const V factor(u);
+#pragma GCC unroll 8
+    for (int k = 0; k < count; ++k)
+      store(mul_add(factor, load<V>(A(i, 0) + k * kLanes), state[k]), x + k * kLanes);
+  }
+
   static constexpr double kSmall = 1e-10;  // of Lambda beside its terms: fewer digits than these are not worth having
   static constexpr int kMost = 6 * 17;     // unknowns of a joint
   const Model& m_;
@@ -376,6 +472,7 @@ class TreeSystem {
   std::vector<int> first_, square_, pivots_;
   std::vector<double> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
   std::vector<double> state_, state_bar_, sum_, sum_bar_, unknown_;
+  std::vector<double> inverse_;  // of Lambda, for bodies with one unknown
 };
 
 }  // namespace torsor

@@ -260,7 +260,7 @@ class StepLinearisation {
     for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += 1.0;
     each_chart([&](const ChartColumns<double>& chart, int iv) {
       for (int k = 0; k < columns; ++k) {
-        double x[6], y[6], start[6] = {};
+        double x[6] = {}, y[6], start[6] = {};
         for (int r = 0; r < chart.n; ++r) x[r] = out.xi[std::size_t((s_ - 1) * nv_ + iv + r) * stride + k];
         chart.apply(chart.s, x, y);
         if (k >= iv && k < iv + chart.n) {
@@ -353,7 +353,7 @@ class StepLinearisation {
     each_chart([&](const ChartColumns<double>& chart, int iv) {
       const Force<double> P = chart.covector(step_.end().p1 + iv);
       for (int k = 0; k < stride; ++k) {
-        double y[6];
+        double y[6] = {};
         for (int r = 0; r < chart.n; ++r) {
           y[r] = last[std::size_t(iv + r) * stride + k];
           for (int l = 0; l < chart.n; ++l)
@@ -371,7 +371,7 @@ class StepLinearisation {
     add_scaled(nv_ * stride, -1.0, last, D.data());
     each_chart([&](const ChartColumns<double>& chart, int iv) {
       for (int k = 0; k < stride; ++k) {
-        double y[6], pulled[6];
+        double y[6] = {}, pulled[6];
         for (int r = 0; r < chart.n; ++r) y[r] = last[std::size_t(iv + r) * stride + k];
         chart.apply_transposed(chart.Ad, y, pulled);
         for (int r = 0; r < chart.n; ++r) D[std::size_t(iv + r) * stride + k] -= pulled[r] - y[r];

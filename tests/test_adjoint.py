@@ -751,6 +751,22 @@ def test_bad_losses_are_told():
         ts.energy_loss(run, parts=["forces"])
 
 
+def test_control_effort_is_an_integral():
+    """Of exp(2 t) / 2 over one unit of time, to the order of the integrator."""
+    model = ts.models.pendulum()
+    exact = (np.exp(2.0) - 1) / 4
+    schemes = [ts.SymplecticEuler, ts.BDF1, ts.BDF2, ts.SDIRK2, ts.Variational, lambda h: ts.Variational(h, order=4)]
+    for kind in schemes:
+        errors = []
+        for h in (0.05, 0.025):
+            run = ts.simulate(model, [0.1], T=1.0, integrator=kind(h), controls=lambda t: [np.exp(t)])
+            loss = ts.control_effort(run)
+            errors.append(abs(loss.value - exact))
+            # Quadratic in the controls, so that the derivative along these is twice the value.
+            np.testing.assert_allclose((loss.du * run.controls).sum(), 2 * loss.value, rtol=1e-12)
+        assert np.log2(errors[0] / errors[1]) == pytest.approx(kind(h).order, abs=0.1)
+
+
 def test_losses_across_a_switch():
     rng = np.random.default_rng(2)
     builder = ts.ModelBuilder(gravity=(0, 0, -9.81))

@@ -299,6 +299,22 @@ def test_friction_and_dampers_take_energy_away(name):
     assert energy[-1] < energy[0] - 0.1
 
 
+def test_boxes_land_on_stiff_ground():
+    """1e6 and a damper that sets in with a jump, at h = 1e-2: some steps have no solution, and are divided until they
+    have one."""
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    builder.add_body("box", "world", ts.Free(), inertia=ts.Inertia.box((1.0, 1.0, 1.0), mass=1.0))
+    model = builder.build()
+    corners = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    contact = ts.GroundContact("box", corners, 1e6, 1e3, 1e4, 0.3)
+    rng = np.random.default_rng(1)
+    q = model.plus(np.array([0, 0, 1.2, 0, 0, 0, 1.0]), 0.4 * rng.standard_normal((5, 6)))
+    run = ts.simulate(model, q, rng.standard_normal((5, 6)), T=1.0, integrator=ts.BDF1(1e-2), forces=[contact])
+    assert run.substeps.max() > 64
+    assert (run.q[:, -1, 2] > 0.499).all() and (run.q[:, -1, 2] < 0.87).all()  # on a side or on the way there
+    assert (run.energies.total[:, -1] < run.energies.total[:, 0]).all()
+
+
 def along(f, eps):
     """The derivative of f(x) at 0, to the fourth order of eps."""
     near, far = (f(eps) - f(-eps)) / (2 * eps), (f(2 * eps) - f(-2 * eps)) / (4 * eps)

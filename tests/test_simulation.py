@@ -588,17 +588,32 @@ def test_load_refuses_what_does_not_fit(tmp_path):
         ts.Trajectory.load(tmp_path / "future.npz", model)
 
 
-@pytest.mark.parametrize("kind", [ts.BDF1, ts.Adaptive])
-def test_callbacks_see_every_row_of_all(kind):
+@pytest.mark.parametrize(("kind", "every"), [(ts.BDF1, 1), (ts.BDF2, 2), (ts.Adaptive, 1)])
+def test_callbacks_keep_every_row_of_all(kind, every):
     model, q, v = vectors()
+    given = {"q0": np.stack([q, q + 0.1]), "v0": v, "steps": 4, "integrator": kind(0.01)}
     rows = []
-    starts = np.stack([q, q + 0.1])
-    run = ts.simulate(
-        model, starts, v, steps=3, integrator=kind(0.01), callback=lambda row, t, q, v: rows.append((row, q.copy()))
-    )
-    assert [row for row, _ in rows] == [1, 2, 3]
+
+    def callback(row, t, q, v):
+        v[:] = np.nan  # its own
+        rows.append((row, q))
+
+    ts.simulate(model, **given, every=every, callback=callback)
+    run = ts.simulate(model, **given)
+    assert [row for row, _ in rows] == [1, 2, 3, 4]
     for row, at in rows:
         np.testing.assert_array_equal(at, run.q[:, row])
+
+
+def test_forces_may_come_one_by_one():
+    """A generator can be read but once: nothing may be lost."""
+    model, q, v = vectors()
+    forces = springs(model)
+    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), forces=(f for f in forces))
+    assert run.forces == tuple(forces)
+    for kind in INTEGRATORS:
+        one = ts.step_derivatives(model, kind(0.01), q, v, forces=(f for f in forces))
+        np.testing.assert_array_equal(one.v1, ts.step_derivatives(model, kind(0.01), q, v, forces=forces).v1)
 
 
 def test_plot():

@@ -16,7 +16,7 @@ from torsor import _charts, _core
 from torsor._check import as_array, record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.losses import Loss
 from torsor.model import Model
@@ -370,6 +370,7 @@ def step_derivatives(
     options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
     parameters = None
     if forces:
+        forces = require_forces(forces)
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
         options, parameters = {**options, "forces": scene.core}, scene.parameters

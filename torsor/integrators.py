@@ -34,6 +34,7 @@ class Integrator:
     order: ClassVar[int]
     _method: ClassVar[int]  # as in core/integrate.hpp
     _fractions: ClassVar[tuple[float, ...]] = (0.0,)  # of a step, at which controls are taken
+    _weights: ClassVar[tuple[float, ...]] = (1.0,)  # of the controls in an integral over the step
 
     def __post_init__(self) -> None:
         _positive(self.h, f"h of {type(self).__name__}", "a step in units of time")
@@ -64,7 +65,7 @@ def _at_least_one(value: object, name: str) -> None:
 class _Implicit(Integrator):
     tolerance: float = 1e-10
     iterations: int = 100
-    substeps: int = 64
+    substeps: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,6 +136,7 @@ class BDF2(_Implicit):
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 3
     _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
+    _weights: ClassVar[tuple[float, ...]] = (1.0 - _ALPHA, _ALPHA)
 
 
 @final
@@ -149,6 +151,7 @@ class SDIRK2(_Implicit):
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 4
     _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
+    _weights: ClassVar[tuple[float, ...]] = (1.0 - _ALPHA, _ALPHA)
 
 
 @final
@@ -221,6 +224,10 @@ class Variational(Integrator):
     @property
     def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
         return tuple(((1.0 + _quadrature(self)[0]) / 2.0).tolist())
+
+    @property
+    def _weights(self) -> tuple[float, ...]:  # type: ignore[override]
+        return tuple((_quadrature(self)[1] / 2.0).tolist())
 
     @property
     def _scheme(self) -> Any:

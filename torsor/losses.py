@@ -408,12 +408,16 @@ def energy_loss(
 
 
 def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:
-    """The integral over time of sum of weight u^2 / 2, weight a number or (nv,)."""
+    """The integral over time of sum of weight u^2 / 2, weight a number or (nv,).
+
+    Controls that were a function of time are summed with the integrator's own weights.
+    """
     _require_trajectory(trajectory)
     u, h, nv = trajectory.controls, trajectory.integrator.h, trajectory.model.nv
     if u is None:
         raise ValueError("the trajectory has no controls; simulate with controls= to weigh them")
     axes = tuple(range(len(trajectory.batch_shape), u.ndim))
     factor = h * _finite("weight", weight, {(): "a number", (nv,): f"({nv},): model.nv is {nv}"})
-    factor = factor / (2 if len(axes) == 3 else 1)
+    if len(axes) == 3:
+        factor = np.array(trajectory.integrator._weights)[:, None] * factor
     return Loss(np.asarray((0.5 * factor * u**2).sum(axis=axes)), du=factor * u)

@@ -64,7 +64,8 @@ class Trajectory:
         Times of the rows: steps + 1 of them, or with `every` one for each so many steps.
     q : (..., rows, nq)
     v, a : (..., rows, nv)
-        a is that of the integrator's formula; in the first row of an implicit one, that of forward dynamics.
+        a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
+        that of forward dynamics (not a number without steps).
     controls : (..., steps, nv), (..., steps, stages, nv) or None
         Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
         (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
@@ -550,7 +551,8 @@ def simulate(
     def report(row: int) -> None:
         number = run.start + row
         if callback is not None and number > 0:
-            q_row, v_row = run.q[:, row].reshape(*shape, nq), run.v[:, row].reshape(*shape, nv)
+            # Copies, which stay as they are and change nothing here.
+            q_row, v_row = run.q[:, row].copy().reshape(*shape, nq), run.v[:, row].copy().reshape(*shape, nv)
             callback(number, float(t[number]), q_row, v_row)
         if bar is not None:
             bar.update(number - bar.n)
