@@ -598,6 +598,15 @@ def test_very_high_order_in_one_step():
     exact = ts.simulate(model, [1.0], [0.5], T=0.4, integrator=ts.Variational(0.02, 8))
     run = ts.simulate(model, [1.0], [0.5], steps=1, integrator=ts.Variational(0.4, 32))
     assert distance(model, run, exact) < 1e-11
+    # The most unknowns that a joint may have, in the step and in its derivatives.
+    model, q, v = ordered_tree()
+    p = ts.generalized_momenta(model, q, v)
+    for rule in ("gauss", "lobatto"):
+        d = ts.momentum_step_derivatives(model, ts.Variational(0.05, 32, rule), q, p)
+        exact = ts.simulate(model, q, v, T=0.05, integrator=ts.Variational(0.005, 8))
+        np.testing.assert_allclose(model.minus(d.q1, exact.q[-1]), 0, atol=1e-11)
+        D = np.block([[d.dq1_dq, d.dq1_dp], [d.dp1_dq, d.dp1_dp]])
+        assert np.abs(D.T @ symplectic_form(model, d.p1) @ D - symplectic_form(model, p)).max() < 1e-10
 
 
 # ---- what is conserved
