@@ -40,6 +40,7 @@ from mujoco_peer import check_accelerations, check_rollouts, mujoco_pair, rollou
 from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
 
 import torsor as ts
+from torsor import _core
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results.json"
@@ -59,6 +60,7 @@ class Plan:
     rollouts: int = 1024
     rollout_steps: int = 10
     simulated: tuple[int, ...] = (10, 20, 50, 100)  # links of chains
+    motions: int = 256  # of a variational integrator
     imports: int = 10
     copied: int = 256 << 20  # bytes
 
@@ -335,6 +337,77 @@ def simulation(plan: Plan) -> Iterator[Line]:
             yield within(f"chain {n}", what, t[str(n)], dense)
 
 
+def variational(plan: Plan) -> Iterator[Line]:
+    """Lines of variational integrators on chains: steps, how they grow, derivatives, two ways to Newton's direction.
+
+    A chain hangs, bent to the same S whatever its length, and is let go. Newton's method goes to 1e-10, as the targets
+    ask and the other implicit integrators do. Beside a step stands one of BDF2, which has order 2 too.
+    """
+    h = 1e-3
+    names: dict[str, Any] = {"ts": ts, "bdf2": ts.BDF2(h), "steps": plan.steps}
+    names |= {f"order{k}": ts.Variational(h, k, tolerance=1e-10) for k in (2, 4, 6)}
+
+    def bent(n: int) -> dict[str, Any]:
+        return {**names, "model": ts.models.chain(n), "q": 6 / n * np.sin(2 * np.pi * np.arange(n) / n)}
+
+    def rollout(n: int, integrator: str) -> Call:
+        return Call(f"ts.simulate(model, q, steps=steps, integrator={integrator})", bent(n))
+
+    def limit(model: str, what: str, ours: float, other: float, most: float) -> Line:
+        return Line(model, what, ours, other, 1e3 * ours, most, at_least=False, unit="ms")
+
+    progress("variational: steps")
+    calls = {f"{key} {n}": rollout(n, key) for n in (20, 128, 200) for key in ("order2", "bdf2")}
+    calls |= {f"{key} 20": rollout(20, key) for key in ("order4", "order6")}
+    t = measure(calls, plan.effort, plan.steps)
+    yield limit("chain 20", "step of order 2, beside BDF2", t["order2 20"], t["bdf2 20"], 0.08)
+    yield limit("chain 128", "step of order 2, beside BDF2", t["order2 128"], t["bdf2 128"], 0.4)
+    yield within("chains", "step of order 2, 200 links : 20", t["order2 200"], t["order2 20"], 12.0)
+    for order in (4, 6):
+        yield within("chain 20", f"step of order {order} : order 2", t[f"order{order} 20"], t["order2 20"])
+
+    progress("variational: derivatives")
+    one = bent(20) | {"p": np.zeros(20), "w": np.ones(20)}
+    state = "(model, order2, q, p"
+    calls = {
+        "step": Call("ts.simulate(model, q, p0=p, steps=1, integrator=order2)", one),
+        "first": Call(f"ts.momentum_step_derivatives{state})", one),
+        "second": Call(f"ts.step_hessian{state}, contract=(w, w))", one),
+    }
+    t = measure(calls, plan.effort)
+    yield limit("chain 20", "step with derivatives, beside simulate", t["first"], t["step"], 0.15)
+    yield within("chain 20", "second derivatives : first", t["second"], t["first"])
+
+    if cores() > 1:
+        progress("variational: threads")
+        many = bent(20)
+        noise = np.random.default_rng(0).standard_normal((plan.motions, 20))
+        many["q"] = many["q"] + 0.01 * noise
+        text = "ts.simulate(model, q, steps=steps, integrator=order2, threads={})"
+        calls = {f"{count}": Call(text.format(count), many) for count in (1, 2)}
+        t = measure(calls, plan.effort, plan.motions * plan.steps, threads=True)
+        yield faster("chain 20", f"{plan.motions} motions, two threads : one", t["2"], t["1"], 1.7)
+
+    progress("variational: directions of Newton's method")
+    lengths = (4, 8, 12, 16, 32, 64, 128)
+    seconds: dict[str, list[float]] = {"tree": [], "dense": []}
+    for n in lengths:
+        model, q, scheme = ts.models.chain(n), bent(n)["q"], names["order2"]._scheme
+        xi = ts.simulate(model, q, steps=1, integrator=names["order2"]).q[1] - q
+        best = dict.fromkeys(seconds, float("inf"))
+        for _ in range(plan.effort.fewest):  # taking turns
+            for key in best:
+                best[key] = min(best[key], _core.variational_newton(model, scheme, q, xi, 100, key == "dense"))
+        for key, least in best.items():
+            seconds[key].append(least)
+        yield within(f"chain {n}", "direction, recursion : dense matrix", best["tree"], best["dense"])
+    # Where the ratio, which grows with the length, is 1; between lengths all is taken to go by powers.
+    tree, dense = np.log(seconds["tree"]), np.log(seconds["dense"])
+    cross = np.interp(0.0, np.maximum.accumulate(dense - tree), np.log(lengths))
+    both = float(np.exp(np.interp(cross, np.log(lengths), tree)))
+    yield Line("chains", "links where both take the same time", None, both, float(np.exp(cross)), unit="")
+
+
 def importing(plan: Plan) -> Iterator[Line]:
     """The line of the import: how much longer it takes than that of NumPy."""
     progress("import")
@@ -386,6 +459,9 @@ SECTIONS = {
     ),
     "growth": Section("Growth with velocities times depth", ("largest", "smallest", "exponent"), growth),
     "simulation": Section("Simulation with h = {h}, MuJoCo without contacts", ("torsor", "other", "ratio"), simulation),
+    "variational": Section(
+        "Variational integrators, chains of revolutes, h = 1 ms", ("torsor", "other", "value"), variational
+    ),
     "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
     "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
 }

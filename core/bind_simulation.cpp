@@ -338,14 +338,14 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
 void bind_simulation(nb::module_& module) {
   module.def("simulate", simulate, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
-             nb::arg("threads"));
+             nb::arg("threads").none());
   module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
-             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("simulate_variational", simulate_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
-             nb::arg("row"), nb::arg("error"), nb::arg("threads"));
+             nb::arg("row"), nb::arg("error"), nb::arg("threads").none());
   module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
-             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads"));
+             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
   def_kernel<StepDerivatives>(module, "step_derivatives");

@@ -1,5 +1,7 @@
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+
 #include "bind.hpp"
 #include "variational_simulation.hpp"
 
@@ -20,7 +22,8 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
   const Model& m = step.scene.m;
   const int nv = m.nv;
   step.p = in[4];
-  normalize(m, in[0], step.q0.data());
+  std::fill(step.v0.begin(), step.v0.end(), 0.0);
+  plus(m, in[0], step.v0.data(), step.q0.data());  // of the same chart, with unit quaternions
   if (by_momentum)
     std::copy_n(in[1], nv, step.p0.begin());
   else
@@ -30,20 +33,22 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
       !step.take(*in[3], controls))
     throw std::range_error("the step could not be taken");
 }
-void put_block(const std::vector<double>& from, int nv, int columns, int block, double* to) {
-  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * columns + block * nv], nv, to + r * nv);
+void put_block(const std::vector<double>& from, int nv, int stride, int block, double* to) {
+  for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * stride + block * nv], nv, to + r * nv);
 }
 
 // One step and its derivatives, of (q1, p1) by (q, p, u), or of (q1, v1) by (q, v, u).
 template <bool by_momentum>
 struct VariationalDerivatives {
-  static constexpr int inputs = kStepInputs, outputs = 8;
+  static constexpr int inputs = kStepInputs, outputs = by_momentum ? 10 : 8;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, by_momentum, in);
     out[0] = {"q1", 1, {m.nq}};
     out[1] = {by_momentum ? "p1" : "v1", 1, {m.nv}};
-    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    const int parameters = options.forces == nullptr ? 0 : options.forces->parameters;
+    for (int k = 8; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, parameters}};
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
@@ -51,21 +56,27 @@ struct VariationalDerivatives {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    matrices.parameters = by_momentum && options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
       std::copy_n(step.p1.begin(), nv, out[1]);
     else
       to_velocities(step, in[1], matrices, out[1]);
     for (int block = 0; block < 3; ++block) {
-      put_block(matrices.q1, nv, matrices.columns, block, out[2 + block]);
-      put_block(matrices.p1, nv, matrices.columns, block, out[5 + block]);
+      put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
+      put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
     }
+    const int parameters = matrices.columns - 3 * nv;
+    for (int k = 8; k < outputs && matrices.parameters; ++k)
+      for (int r = 0; r < nv; ++r)
+        std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
+                    out[k] + r * parameters);
   }
   // Columns by p become columns by v, p0 = M v0; rows of p1 rows of v1 = M^-1 p1.
   static void to_velocities(VariationalStep& step, const double* v0, StepMatrices& matrices, double* v1) {
     const Model& m = step.scene.m;
-    const int nv = m.nv, columns = matrices.columns;
+    const int nv = m.nv, columns = matrices.stride;
     std::vector<double> M(std::size_t(nv) * nv), Mq(M.size()), row(columns);
     momentum_derivatives(m, step.arena, step.q0.data(), v0, M.data(), Mq.data());
     for (auto* rows : {&matrices.q1, &matrices.p1})
@@ -104,7 +115,7 @@ struct VariationalHessian {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, true);
     StepMatrices matrices;
-    if (!linearise_step(step, matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kStepInputs], in[kStepInputs + 1], H.data());
@@ -134,32 +145,89 @@ struct DiscreteEulerLagrange {
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
     const int nv = m.nv, s = scene.rule.s;
-    S *xi = arena.get<S>(s * nv), *q = arena.get<S>((s + 1) * m.nq);
-    for (int c = 0; c <= s; ++c) normalize(m, in[0] + c * m.nq, q + c * m.nq);
-    for (int c = 1; c <= s; ++c) chart(m, q, q + c * m.nq, xi + (c - 1) * nv);
+    S* xi = arena.get<S>(s * nv);
+    for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
     double t;
     if constexpr (std::is_same_v<S, double>)
       t = *in[2];
     else
       t = in[2]->real();
-    const Action<S> action = evaluate_action<S>(scene, arena, q, xi, t, {in[1], 1}, in[3]);
+    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, t, {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
     pull_to_start(scene, end, end.p1, out[0]);
     for (int k = 0; k < nv; ++k) {
       out[0][k] -= action.D[k];
       out[2][k] = end.p1[k];
     }
+    // D_0 is at fixed xi: with the other points fixed they all move
+    auto* columns = arena.get<ChartColumns<S>>(1);
     for (int c = 1; c < s; ++c) {
       S* row = out[1] + (c - 1) * nv;
-      for (int k = 0; k < nv; ++k) row[k] = action.D[c * nv + k];
+      S* pulled = arena.get<S>(nv);
+      for (int k = 0; k < nv; ++k) pulled[k] = row[k] = action.D[c * nv + k];
       for (int i : scene.quaternions) {
-        auto* columns = arena.get<ChartColumns<S>>(1);
-        chart_columns(m.bodies[i].kind, xi + (c - 1) * nv + m.bodies[i].iv, *columns);
-        columns->solve_transposed(row + m.bodies[i].iv);
+        const int iv = m.bodies[i].iv;
+        chart_columns(m.bodies[i].kind, xi + (c - 1) * nv + iv, *columns);
+        columns->solve_transposed(row + iv);
+        columns->apply_transposed(columns->Ad, row + iv, pulled + iv);
       }
+      for (int k = 0; k < nv; ++k) out[0][k] += pulled[k];
     }
   }
 };
+
+// For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose give over
+// the tree, without forces that couple joints; NaN where that cannot be.
+struct NewtonSystem {
+  static constexpr int inputs = 5, outputs = 3;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    DiscreteEulerLagrange::slots(m, options, in, out);
+    const int size = options.variational->rule.s * m.nv;
+    in[4] = {"right-hand side", 1, {size}};
+    out[0] = {"matrix", 2, {size, size}};
+    out[1] = {"solution", 1, {size}};
+    out[2] = {"solution of the transposed system", 1, {size}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
+    const int nv = m.nv, s = scene.rule.s;
+    S* xi = arena.get<S>(s * nv);
+    for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
+    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, *in[2], {in[1], 1}, in[3]);
+    const StepEnd<S> end = end_of(scene, arena, xi, action);
+    ActionBlocks blocks(scene, false);
+    blocks.fill(action, end, arena, in[3]);
+    blocks.assemble(action, end, arena, in[3], out[0]);
+    const bool good = blocks.system.factor();
+    for (int k = 0; k < s * nv; ++k)
+      out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
+    if (!good) return;
+    blocks.system.solve(out[1]);
+    blocks.system.solve_transposed(out[2]);
+  }
+};
+
+// Seconds that making and solving the system of Newton's method takes at control coordinates xi, densely or over the tree.
+double variational_newton(nb::handle model, nb::handle scheme, std::vector<double> q0, std::vector<double> xi,
+                          int repeats, bool dense) {
+  const nb::object core = core_model(model);
+  const Model& m = *nb::inst_ptr<Model>(core);
+  VariationalStep step(m, nullptr, *variational_scheme(scheme));
+  if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
+    throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
+  step.q0 = q0;
+  step.xi = xi;
+  step.evaluate();
+  double best = std::numeric_limits<double>::infinity();
+  for (int k = 0; k < repeats; ++k) {
+    const auto start = std::chrono::steady_clock::now();
+    step.direction(dense);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -179,10 +247,13 @@ void bind_variational(nb::module_& module) {
           },
           nb::arg("h"), nb::arg("tolerance"), nb::arg("iterations"), nb::arg("nodes"), nb::arg("c"), nb::arg("w"),
           nb::arg("phi"), nb::arg("b"));
+  module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
+             nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
   def_kernel<VariationalDerivatives<true>>(module, "momentum_step_derivatives");
   def_kernel<VariationalDerivatives<false>>(module, "variational_step_derivatives");
   def_kernel<VariationalHessian>(module, "step_hessian");
   def_kernel<DiscreteEulerLagrange>(module, "discrete_euler_lagrange");
+  def_kernel<NewtonSystem>(module, "variational_newton_system");
 }
 
 }  // namespace torsor

@@ -6,6 +6,8 @@
 // p being its parent, and x_p = 0 at a root. Eliminating the unknowns of the children keeps this form, with another P_i.
 #pragma once
 #include <algorithm>
+#include <stdexcept>
+#include <vector>
 
 #include "dense.hpp"
 #include "model.hpp"
@@ -39,6 +41,8 @@ class TreeSystem {
     for (auto* vector : {&state_, &state_bar_}) vector->resize(std::size_t(m.n()) * xs_);
     for (auto* vector : {&sum_, &sum_bar_}) vector->resize(std::size_t(m.n()) * ys_);
     unknown_.resize(most_);
+    ranges_.assign(ny_, {0, nx_});
+    if (most_ > kMost) throw std::invalid_argument("torsor: a joint has too many unknowns");
     inverse_.resize(m.n());
   }
 
@@ -50,6 +54,8 @@ class TreeSystem {
   double* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
   double* N(int i) { return N_.data() + square_[i]; }
   double* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
+  // Says that row y of all P is zero but from `begin` to `end`.
+  void set_range(int y, int begin, int end) { ranges_[y] = {begin, end}; }
   void clear() {
     for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), 0.0);
   }
@@ -106,7 +112,23 @@ class TreeSystem {
     }
   }
 
-  // The same with the transposed system.
+  // The same for several right-hand sides, side by side in the rows of U, `columns` apart: a multiple of the lanes.
+  void solve_columns(double* U, int columns) {
+    if (nx_ == 12 && ny_ == 12)
+      solve_columns<12, 12>(U, columns);
+    else
+      solve_columns<0, 0>(U, columns);
+  }
+  // B = the matrix of the system times U; both as in solve_columns, but that U has only the copies of unknowns from `from` on, the
+  // others being zero, and B only the rows of copies from `to` on. Needs the blocks alone.
+  void multiply_columns(const double* U, double* B, int columns, int from = 0, int to = 0) {
+    if (nx_ == 12 && ny_ == 12)
+      multiply_columns<12, 12>(U, B, columns, from, to);
+    else
+      multiply_columns<0, 0>(U, B, columns, from, to);
+  }
+
+  // u from b of the transposed system, in place.
   void solve_transposed(double* u) {
     std::fill(state_bar_.begin(), state_bar_.end(), 0.0);
     for (int i = m_.n() - 1; i >= 0; --i) {
@@ -182,7 +204,116 @@ class TreeSystem {
     return sum;
   }
 
-  // NX, NY: length of x and y, or 0 for what is known at run time alone.
+  // d <- Lambda_i^-1 d, lane by lane.
+  void solve_block(int i, V* d) {
+    const int n = unknowns(i);
+    const double* LU = &Lambda_[square_[i]];
+    for (int k = 0; k < n; ++k) std::swap(d[k], d[pivots_[first_[i] + k]]);
+    for (int j = 1; j < n; ++j)
+      for (int k = 0; k < j; ++k) d[j] = mul_add(V(-LU[n * j + k]), d[k], d[j]);
+    for (int j = n - 1; j >= 0; --j) {
+      for (int k = j + 1; k < n; ++k) d[j] = mul_add(V(-LU[n * j + k]), d[k], d[j]);
+      d[j] = d[j] / V(LU[n * j + j]);
+    }
+  }
+
+  // Below, NX and NY are the lengths of x and y, or 0 for what is known at run time alone.
+
+  // sum of row_k x_k over `count` numbers, added to `sum`; and the other way round, x += row s.
+  template <int N>
+  static TORSOR_INLINE V dot_add(int count, const double* row, const V* x, V sum) {
+    V other(0.0);
+    const int n = N > 0 ? N : count;
+    int k = 0;
+#pragma GCC unroll 16
+    for (; k + 1 < n; k += 2) {
+      sum = mul_add(V(row[k]), x[k], sum);
+      other = mul_add(V(row[k + 1]), x[k + 1], other);
+    }
+    if (k < n) sum = mul_add(V(row[k]), x[k], sum);
+    return sum + other;
+  }
+  template <int N>
+  static TORSOR_INLINE void add_row(int count, const double* row, const V& s, V* x) {
+    const int n = N > 0 ? N : count;
+#pragma GCC unroll 16
+    for (int k = 0; k < n; ++k) x[k] = mul_add(V(row[k]), s, x[k]);
+  }
+
+  template <int NX, int NY>
+  void solve_columns(double* U, int columns) {
+    sums_.resize(std::size_t(m_.n()) * ny_);
+    states_.resize(std::size_t(m_.n() + 1) * nx_);
+    V *state = states_.data() + nx_, *sum = sums_.data(), d[kMost];
+    std::fill_n(states_.data(), nx_, V(0.0));  // of the world
+    for (int column = 0; column < columns; column += kLanes) {
+      const auto at = [&](int i, int k) { return U + std::size_t(place(i, k)) * columns + column; };
+      std::fill(sums_.begin(), sums_.end(), V(0.0));
+      for (int i = m_.n() - 1; i >= 0; --i) {
+        const int n = unknowns(i), p = m_.links[i].parent;
+        V* c = sum + std::size_t(i) * ny_;
+        for (int k = 0; k < n; ++k) d[k] = load<V>(at(i, k)) - dot_add<NY>(ny_, L(i, k), c, V(0.0));
+        solve_block(i, d);
+        for (int k = 0; k < n; ++k) {
+          store(d[k], at(i, k));
+          if (p >= 0) add_row<NY>(ny_, &V_[std::size_t(first_[i] + k) * ys_], d[k], c);
+        }
+        for (int y = 0; p >= 0 && y < ny_; ++y) sum[std::size_t(p) * ny_ + y] += c[y];
+      }
+      for (int i = 0; i < m_.n(); ++i) {
+        const int n = unknowns(i), p = m_.links[i].parent;
+        V *x = state + i * nx_, *before = state + p * nx_;
+        for (int k = 0; k < nx_; ++k) x[k] = before[k];
+        for (int k = 0; k < n; ++k) {
+          V value = load<V>(at(i, k));
+          if (p >= 0) value = dot_add<NX>(nx_, &X_[std::size_t(first_[i] + k) * xs_], before, value);
+          store(value, at(i, k));
+          add_row<NX>(nx_, A(i, k), value, x);
+        }
+      }
+    }
+  }
+  template <int NX, int NY>
+  void multiply_columns(const double* U, double* B, int columns, int from, int to) {
+    sums_.resize(std::size_t(m_.n()) * ny_);
+    states_.resize(std::size_t(m_.n() + 1) * nx_);
+    V *state = states_.data() + nx_, *sum = sums_.data(), u[kMost];
+    std::fill_n(states_.data(), nx_, V(0.0));  // of the world
+    for (int column = 0; column < columns; column += kLanes) {
+      const auto read = [&](int i) {
+        const int first = from * m_.links[i].nv;
+        for (int k = first; k < unknowns(i); ++k)
+          u[k] = load<V>(U + std::size_t(place(i, k) - from * m_.nv) * columns + column);
+        return first;
+      };
+      for (int i = 0; i < m_.n(); ++i) {
+        V *x = state + i * nx_, *before = state + m_.links[i].parent * nx_, *y = sum + std::size_t(i) * ny_;
+        for (int k = 0; k < nx_; ++k) x[k] = before[k];
+        for (int k = read(i); k < unknowns(i); ++k) add_row<NX>(nx_, A(i, k), u[k], x);
+        for (int r = 0; r < ny_; ++r) {
+          const auto [begin, end] = ranges_[r];
+          const double* row = P(i, r) + begin;
+          y[r] = end - begin == 6   ? dot_add<6>(6, row, x + begin, V(0.0))
+                 : end - begin == 3 ? dot_add<3>(3, row, x + begin, V(0.0))
+                                    : dot_add<0>(end - begin, row, x + begin, V(0.0));
+        }
+      }
+      for (int i = m_.n() - 1; i >= 0; --i) {
+        const int n = unknowns(i), p = m_.links[i].parent, first = read(i);
+        V* y = sum + std::size_t(i) * ny_;
+        for (int j = to * m_.links[i].nv; j < n; ++j) {
+          V total = dot_add<NY>(ny_, L(i, j), y, V(0.0));
+          if (p >= 0) total = dot_add<NX>(nx_, E(i, j), state + p * nx_, total);
+          total = dot_add<0>(n - first, N(i) + n * j + first, u + first, total);
+          store(total, B + std::size_t(place(i, j) - to * m_.nv) * columns + column);
+        }
+        if (p < 0) continue;
+        for (int k = first; k < n; ++k) add_row<NY>(ny_, C(i, k), -u[k], y);
+        for (int r = 0; r < ny_; ++r) sum[std::size_t(p) * ny_ + r] += y[r];
+      }
+    }
+  }
+
   template <int NX, int NY>
   bool factor() {
     constexpr int fixed = (NX + kLanes - 1) / kLanes * kLanes;
@@ -332,9 +463,12 @@ class TreeSystem {
   }
 
   static constexpr double kSmall = 1e-10;  // of Lambda beside its terms: fewer digits than these are not worth having
+  static constexpr int kMost = 6 * 17;     // unknowns of a joint
   const Model& m_;
   int nx_, ny_, copies_, xs_, ys_;  // xs_, ys_: rounded up to whole vectors
   int most_ = 0;
+  std::vector<std::pair<int, int>> ranges_;  // of P
+  std::vector<V> sums_, states_;             // of several columns
   std::vector<int> first_, square_, pivots_;
   std::vector<double> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
   std::vector<double> state_, state_bar_, sum_, sum_bar_, unknown_;

@@ -9,8 +9,8 @@
 #pragma once
 #include <limits>
 
+#include "body_forces.hpp"
 #include "charts.hpp"
-#include "forces.hpp"
 #include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
 #include "tree_system.hpp"
@@ -104,8 +104,7 @@ struct VariationalScene {
   const Rule& rule;
   double h;
   std::vector<int> quaternions = quaternion_bodies(m);
-  // Whether each force belongs to one joint, so that it fits into the systems over trees.
-  bool own_joints = forces == nullptr || (forces->bodies.empty() && forces->points.empty() && forces->customs.empty());
+  bool local = forces == nullptr || on_single_bodies(*forces);  // whether forces fit into the systems over trees
 
   double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
   double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity
@@ -123,7 +122,7 @@ struct ActionPoint {
   double t, weight;  // weight: h w
   S *xi, *xidot, *q, *v;
   Motions<S> all;       // of bodies, I is that of each alone
-  Force<S>*mu, *Gamma;  // momentum and weight of subtrees
+  Force<S>*mu, *Gamma;  // of subtrees: momentum; weight and, if they are local, other forces on bodies
   ChartColumns<S>* charts;
   S *f, *g;
 };
@@ -185,17 +184,20 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
         at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
       }
     }
+    S* tau = arena.get<S>(nv);
+    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
+    if (scene.forces != nullptr && scene.local) {
+      const ForceSums<S> sums = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p);
+      tau = sums.tau;
+      for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
+    } else if (scene.forces != nullptr) {
+      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
+    }
     for (int i = n - 1; i >= 0; --i)
       if (const int parent = m.links[i].parent; parent >= 0) {
         at.mu[parent] += at.mu[i];
         at.Gamma[parent] += at.Gamma[i];
       }
-    S* tau = arena.get<S>(nv);
-    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
-    if (scene.forces != nullptr && scene.own_joints)
-      tau = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p).tau;
-    else if (scene.forces != nullptr)
-      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
     if (const S* u = controls.at(a, nv))
       for (int k = 0; k < nv; ++k) tau[k] += u[k];
     for (int i = 0; i < n; ++i)
@@ -280,11 +282,19 @@ class ActionBlocks {
     for (auto* maps : {&q_, &v_, &row_q_, &row_v_}) maps->resize(square);
     block_.resize(36 * (scene.rule.s + 1) * (scene.rule.s + 1));
     system.clear();
+    for (int a = 0; a < scene.rule.m; ++a)
+      for (int k = 0; k < 6; ++k) {
+        system.set_range(12 * a + k, 12 * a + 6, 12 * a + 12);
+        system.set_range(12 * a + 6 + k, 12 * a, 12 * a + (on_bodies_ ? 12 : 3));
+      }
   }
 
   // Blocks of all but forces that couple joints.
   void fill(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
+    if (on_bodies_)
+      for (int i = 0; i < m.n(); ++i)
+        for (int y = 0; y < 12 * scene_.rule.m; ++y) std::fill_n(system.P(i, y), 12 * scene_.rule.m, 0.0);
     std::size_t next = 0;
     for (int i = 0; i < m.n(); ++i) {
       const bool quaternion = next < scene_.quaternions.size() && scene_.quaternions[next] == i;
@@ -293,20 +303,22 @@ class ActionBlocks {
       for (int a = 0; a < scene_.rule.m; ++a) fill_point(action.points[a], a, i, j, end);
       if (j >= 0 && !whole_) add_end(i, end.charts[j], end.p1 + m.links[i].iv);
     }
-    if (scene_.forces != nullptr && scene_.own_joints) add_joint_forces(action, end, arena, p);
+    if (scene_.forces != nullptr && scene_.local) add_local_forces(action, end, arena, p);
   }
   // The matrix of the system, after `fill`: copies nv x copies nv.
   void assemble(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p, double* H) {
     const int size = copies_ * scene_.m.nv;
     std::fill_n(H, size * size, 0.0);
     system.assemble(H, size);
-    if (scene_.forces != nullptr && !scene_.own_joints) add_coupling_forces(action, end, arena, p, H);
+    if (scene_.forces != nullptr && !scene_.local) add_coupling_forces(action, end, arena, p, H);
   }
   int size() const { return copies_ * scene_.m.nv; }
 
  private:
   const VariationalScene& scene_;
   bool whole_;
+  bool on_bodies_ =
+      scene_.forces != nullptr && scene_.local && !(scene_.forces->bodies.empty() && scene_.forces->points.empty());
   int copies_;
 
  public:
@@ -515,7 +527,7 @@ class ActionBlocks {
       }
     }
   }
-  void add_joint_forces(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
+  void add_local_forces(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
     double *K = arena.get<double>(36), *D = arena.get<double>(36);
     for (const JointLaw& law : scene_.forces->joints) {
@@ -533,6 +545,14 @@ class ActionBlocks {
         map_joint(at, a, i, j, end);
         add_native(i, K, D, nullptr);
       }
+    }
+    for (int a = 0; on_bodies_ && a < scene_.rule.m; ++a) {
+      const ActionPoint<double>& at = action.points[a];
+      for_each_body_force<double>(*scene_.forces, arena, at.all, at.t, p,
+                                  [&](int i, const WrenchChange<double>& change) {
+                                    for (int r = 0; r < 6; ++r)
+                                      add_scaled(12, 1.0, change.x[r], system.P(i, 12 * a + 6 + r) + 12 * a);
+                                  });
     }
   }
 
@@ -586,13 +606,13 @@ class VariationalStep {
   VariationalStep(const Model& m, const ForceSet* forces, const VariationalScheme& scheme)
       : scheme(scheme), scene{m, forces, scheme.rule, scheme.h}, blocks(scene, false) {
     const int nv = scene.m.nv, size = blocks.size();
-    for (auto* vector : {&xi, &r, &delta, &correction, &trial}) vector->resize(size);
+    for (auto* vector : {&xi, &r, &delta, &correction, &trial, &guess, &last, &older}) vector->resize(size);
     for (auto* vector : {&p0, &v0, &a0, &p1, &v1, &a1}) vector->resize(nv);
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
   }
   VariationalStep(const VariationalStep&) = delete;
   const VariationalScheme& scheme;
-  const VariationalScene scene;
+  VariationalScene scene;
   Arena arena;
   const double* p = nullptr;  // parameters of the forces
   std::vector<double> q0, p0, v0, a0, q1, p1, v1, a1;
@@ -600,7 +620,7 @@ class VariationalStep {
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
 
   // Whether systems are solved densely: always where forces couple joints, and where that is faster.
-  bool dense() const { return !scene.own_joints || blocks.size() < kTree; }
+  bool dense() const { return !scene.local || scene.m.nv < kTree; }
 
   // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is singular.
   bool velocities(const double* q, const double* momentum, double t, const double* u, double* v, double* a) {
@@ -620,58 +640,40 @@ class VariationalStep {
     return true;
   }
 
-  // From q0, p0 with the guess of v0, a0 to q1, p1 by Newton's method; t: at the beginning.
+  // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, if that fails,
+  // following the solution from short steps to the whole one, each time from the line through the two before.
   bool take(double t, const StepControls<double>& controls) {
     const int nv = scene.m.nv, s = scene.rule.s;
-    const double h = scene.h;
     t_ = t;
     controls_ = controls;
-    for (int c = 1; c <= s; ++c)
-      for (int k = 0; k < nv; ++k) {
-        const double time = scene.rule.nodes[c] * h;
-        xi[(c - 1) * nv + k] = time * (v0[k] + 0.5 * time * a0[k]);
-      }
-    error = std::numeric_limits<double>::infinity();
-    allowed = scheme.tolerance;
-    if (!evaluate()) return false;
     int left = scheme.iterations;
-    double norm = 0.0;
-    bool fresh = true;
-    while (true) {
-      if (fresh) {
-        if (!factor()) return false;
-        solve(delta);
-        norm = largest(delta);
-      }
-      error = norm;
-      allowed = allowance();
-      if (!std::isfinite(norm)) return false;
-      trial = xi;
-      const auto move = [&](double length, const std::vector<double>& along) {
-        for (std::size_t k = 0; k < xi.size(); ++k) xi[k] = mul_add(length, along[k], trial[k]);
-        return evaluate();
-      };
-      double after = 0.0, length = 1.0;
-      for (;; length *= 0.5) {
-        if (length < 1e-3 || left-- <= 0) return false;
-        if (!move(length, delta)) continue;
-        solve(correction);
-        after = largest(correction);
-        if (after <= (1.0 - 0.25 * length) * norm) break;
-        if (length == 1.0 && norm <= allowed) return finish();  // rounding is all that is left
-      }
-      const double rate = after / norm;
-      error = after;
-      if (length == 1.0 && rate * after <= allowed) {
-        trial = xi;
-        return move(1.0, correction) && finish();
-      }
-      fresh = length < 1.0 || rate > 0.02;
-      if (!fresh) {
-        delta = correction;
-        norm = after;
-      }
+    for (int c = 0; c < s; ++c) std::copy_n(a0.begin(), nv, last.begin() + c * nv);
+    begin(last);
+    if (iterate(scheme.tolerance, left)) return finish();
+    double at = 0.0, before = 0.0;
+    bool good = false;
+    for (double further = 1.0; further > 0.01 && left > 0 && !(good && at == 1.0);) {
+      const double part = std::min(1.0, at + further), ratio = at > 0.0 ? (part - at) / (at - before) : 0.0;
+      scene.h = part * scheme.h;
+      for (std::size_t k = 0; k < last.size(); ++k) guess[k] = mul_add(ratio, last[k] - older[k], last[k]);
+      begin(guess);
+      int few = std::min(left, 12);
+      left -= few;
+      good = iterate(part < 1.0 ? std::max(scheme.tolerance, 1e-5) : scheme.tolerance, few);
+      left += few;
+      further *= good ? 1.5 : 0.5;
+      if (!good) continue;
+      older = last;
+      for (int c = 1; c <= s; ++c)
+        for (int k = 0; k < nv; ++k) {
+          const double time = scene.rule.nodes[c] * scene.h;
+          last[(c - 1) * nv + k] = 2.0 * (xi[(c - 1) * nv + k] / time - v0[k]) / time;
+        }
+      before = at;
+      at = part;
     }
+    scene.h = scheme.h;
+    return good && at == 1.0 && finish();
   }
 
   const Action<double>& action() const { return action_; }
@@ -691,16 +693,19 @@ class VariationalStep {
     for (int k = 0; k < nv; ++k) r[k] += p0[k] - pulled[k];
     return action_.good;
   }
-  // Factors the derivative of r.
-  bool factor() {
-    blocks.fill(action_, end_, arena, p);
-    dense_ = dense() || !blocks.system.factor();
-    if (!dense_) return true;
-    const int size = blocks.size();
-    H_.resize(std::size_t(size) * size);
-    pivots_.resize(size);
-    blocks.assemble(action_, end_, arena, p, H_.data());
-    return torsor::factor(size, H_.data(), pivots_.data());
+  // Factors the derivative of r, for one right-hand side or, in `columns`, for one from each velocity.
+  bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
+  // The direction of Newton's method, found densely or over the tree.
+  const std::vector<double>& direction(bool dense) {
+    if (factor_system(dense)) solve(delta);
+    return delta;
+  }
+  bool solved_densely() const { return dense_; }
+  void solve_columns(double* X, int columns) {  // X <- J^-1 X, columns a multiple of the lanes
+    if (dense_)
+      torsor::solve(blocks.size(), H_.data(), pivots_.data(), X, columns);
+    else
+      blocks.system.solve_columns(X, columns);
   }
   void solve_transposed(double* y) {  // y <- J^-T y
     if (dense_)
@@ -710,6 +715,78 @@ class VariationalStep {
   }
 
  private:
+  // Control coordinates that accelerations (s x nv) lead to.
+  void begin(const std::vector<double>& accelerations) {
+    const int nv = scene.m.nv;
+    for (int c = 1; c <= scene.rule.s; ++c)
+      for (int k = 0; k < nv; ++k) {
+        const double time = scene.rule.nodes[c] * scene.h;
+        xi[(c - 1) * nv + k] = time * (v0[k] + 0.5 * time * accelerations[(c - 1) * nv + k]);
+      }
+  }
+  // Newton's method from the control coordinates that are there, with at most `left` corrections: each is halved until the
+  // simplified correction after it is smaller (Deuflhard's natural monotonicity test); the factors are kept while these shrink
+  // fast.
+  bool iterate(double tolerance, int& left) {
+    error = std::numeric_limits<double>::infinity();
+    allowed = tolerance;
+    if (!evaluate()) return false;
+    double norm = 0.0;
+    bool fresh = true, close = false;
+    while (true) {
+      if (fresh) {
+        if (!factor()) return false;
+        solve(delta);
+        norm = largest(delta);
+      }
+      error = norm;
+      allowed = allowance(tolerance);
+      if (!std::isfinite(norm)) return false;
+      trial = xi;
+      const auto move = [&](double length, const std::vector<double>& along) {
+        for (std::size_t k = 0; k < xi.size(); ++k) xi[k] = mul_add(length, along[k], trial[k]);
+        return evaluate();
+      };
+      if (norm <= 1e-3 * allowed) return move(1.0, delta);
+      double after = 0.0, length = 1.0;
+      for (;; length *= 0.5) {
+        if (length < 0.1 || left-- <= 0) return false;
+        if (!move(length, delta)) continue;
+        solve(correction);
+        after = largest(correction);
+        if (after <= (1.0 - 0.25 * length) * norm) break;
+        if (length == 1.0 && (close || norm <= allowed)) return true;  // rounding is all that is left
+      }
+      const double rate = after / norm;
+      error = after;
+      if (length == 1.0 && rate * after <= allowed) {
+        trial = xi;
+        if (!move(1.0, correction)) return false;
+        // The rate may have been small by chance: whether that was enough, the next correction tells.
+        solve(delta);
+        error = norm = largest(delta);
+        if (norm <= allowed) return true;
+        close = true;
+        fresh = norm > 0.02 * after;
+        continue;
+      }
+      fresh = length < 1.0 || rate > 0.02;
+      if (!fresh) {
+        delta = correction;
+        norm = after;
+      }
+    }
+  }
+  bool factor_system(bool dense) {
+    blocks.fill(action_, end_, arena, p);
+    dense_ = dense || !blocks.system.factor();
+    if (!dense_) return true;
+    const int size = blocks.size();
+    H_.resize(std::size_t(size) * size);
+    pivots_.resize(size);
+    blocks.assemble(action_, end_, arena, p, H_.data());
+    return torsor::factor(size, H_.data(), pivots_.data());
+  }
   void solve(std::vector<double>& out) {  // -J^-1 r
     for (std::size_t k = 0; k < r.size(); ++k) out[k] = -r[k];
     if (dense_)
@@ -726,11 +803,11 @@ class VariationalStep {
     }
     return most / scene.h;
   }
-  double allowance() const {
+  double allowance(double tolerance) const {
     double speed = 0.0, reach = 1.0;
     for (int k = 0; k < scene.m.nv; ++k) speed = std::max(speed, std::fabs(xi[k]) / scene.h);
     for (double value : q0) reach = std::max(reach, std::fabs(value));
-    return scheme.tolerance * (1.0 + speed) + 4e-16 * reach / scene.h;
+    return tolerance * (1.0 + speed) + 4e-16 * reach / scene.h;
   }
   bool finish() {
     const int nv = scene.m.nv;
@@ -738,9 +815,10 @@ class VariationalStep {
     return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
   }
 
-  static constexpr int kTree = 12;  // unknowns, from which on systems over the tree are faster
+  static constexpr int kTree = 11;  // velocities, from which on systems over the tree are faster
+  static constexpr int kTreeOfColumns = 128;
   ActionBlocks blocks;
-  std::vector<double> r, delta, correction, trial, H_;
+  std::vector<double> r, delta, correction, trial, guess, last, older, H_;
   std::vector<int> pivots_;
   bool dense_ = true;
   double t_ = 0.0;

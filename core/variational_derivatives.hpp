@@ -2,6 +2,7 @@
 // propositions 3 and 4, for any joint; docs/derivations/variational.md.
 #pragma once
 #include "inverse_dynamics_vjp.hpp"
+#include "tree_inverse.hpp"
 #include "variational.hpp"
 
 namespace torsor {
@@ -114,6 +115,17 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
       X_v[i] = I * Y_mu[i];
       X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
     }
+    if (scene.forces != nullptr && scene.local)
+      for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
+        S weights[6], back[12];
+        write(Y_Gamma[i], weights);
+        for (int k = 0; k < 12; ++k) {
+          back[k] = S(0.0);
+          for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
+        }
+        X_eta[i] += read_force(back);
+        X_v[i] += read_force(back + 6);
+      });
     for (int i = n - 1; i >= 0; --i) {
       const Model::Link& link = m.links[i];
       const Model::Body& body = m.bodies[i];
@@ -146,7 +158,7 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
         X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
       }
     }
-    if (scene.forces != nullptr && scene.own_joints) {
+    if (scene.forces != nullptr && scene.local) {
       for (const JointLaw& law : scene.forces->joints) {
         const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
         S K[36], D[36];
@@ -206,121 +218,173 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 
 // Matrices ----------------------------------------------------------------------------------------------------------
 
-// The step just taken, linearised: columns are those of q0, p0 and the rows of controls, (2 + rows) nv.
+// The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if asked for, the parameters of the
+// forces, with `stride` from row to row.
 struct StepMatrices {
-  int columns;
-  std::vector<double> xi;      // s nv x columns: of the control coordinates
-  std::vector<double> q1, p1;  // nv x columns
+  bool parameters = false;  // whether they are asked for
+  int columns, stride;
+  std::vector<double> xi;      // s nv rows: of the control coordinates
+  std::vector<double> q1, p1;  // nv rows
 };
-inline bool linearise_step(VariationalStep& step, StepMatrices& out) {
-  const VariationalScene& scene = step.scene;
-  const Model& m = scene.m;
-  const int nv = m.nv, s = scene.rule.s, whole = (s + 1) * nv, size = s * nv, rows = step.controls().count;
-  const Action<double>& action = step.action();
-  const StepEnd<double>& end = step.end();
-  const int columns = out.columns = (2 + rows) * nv;
-  ActionBlocks blocks(scene, true);
-  std::vector<double> H(std::size_t(whole) * whole), U(std::size_t(whole) * rows * nv, 0.0);
-  blocks.fill(action, end, step.arena, step.p);
-  blocks.assemble(action, end, step.arena, step.p, H.data());
-  // U: derivatives of D by the controls
-  for (int a = 0; a < scene.rule.m; ++a) {
-    const ActionPoint<double>& at = action.points[a];
-    const int first = rows == 1 ? 0 : a * nv;
-    for (int k = 0; k < nv; ++k)
-      for (int c = 0; c <= s; ++c)
-        U[std::size_t(c * nv + k) * rows * nv + first + k] += at.weight * (c == 0 ? 1.0 : scene.share(a, c));
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+class StepLinearisation {
+ public:
+  explicit StepLinearisation(VariationalStep& step)
+      : step_(step), scene_(step.scene), nv_(scene_.m.nv), s_(scene_.rule.s), blocks_(scene_, true) {}
+
+  // False if the matrix of Newton's method is singular.
+  bool run(StepMatrices& out) {
+    const int rows = step_.controls().count, whole = (s_ + 1) * nv_, size = s_ * nv_;
+    const int parameters = out.parameters && scene_.forces != nullptr ? scene_.forces->parameters : 0;
+    const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<double>(columns);
+    if (!step_.factor(true)) return false;
+    blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
+    if (step_.solved_densely()) {
+      H_.resize(std::size_t(whole) * whole);
+      blocks_.assemble(step_.action(), step_.end(), step_.arena, step_.p, H_.data());
+    }
+    // Rows of D at fixed xi, then those of p1 and of the equations r; J dxi = -r.
+    std::vector<double> D(std::size_t(whole) * stride, 0.0), first;
+    by_start(D.data(), stride);
+    by_torques(D.data(), stride, rows, parameters);
+    first.assign(D.end() - std::size_t(nv_) * stride, D.end());
+    out.xi.assign(std::size_t(size) * stride, 0.0);
+    combine(D, out.xi, stride);
+    for (std::size_t k = 0; k < out.xi.size(); ++k) out.xi[k] = -D[k];
+    for (int k = 0; k < nv_; ++k) out.xi[std::size_t(k) * stride + nv_ + k] -= 1.0;
+    step_.solve_columns(out.xi.data(), stride);
+    // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
+    by_coordinates(out.xi, first.data(), stride);
+    out.p1 = std::move(first);
+    momentum_rows(out.p1.data(), out.xi, stride);
+    out.q1.assign(out.xi.end() - std::size_t(nv_) * stride, out.xi.end());
+    for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += 1.0;
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      for (int k = 0; k < columns; ++k) {
+        double x[6] = {}, y[6], start[6] = {};
+        for (int r = 0; r < chart.n; ++r) x[r] = out.xi[std::size_t((s_ - 1) * nv_ + iv + r) * stride + k];
+        chart.apply(chart.s, x, y);
+        if (k >= iv && k < iv + chart.n) {
+          double unit[6] = {};
+          unit[k - iv] = 1.0;
+          chart.apply(chart.Ad, unit, start);
+        }
+        for (int r = 0; r < chart.n; ++r) out.q1[std::size_t(iv + r) * stride + k] = y[r] + start[r];
+      }
+    });
+    return true;
+  }
+
+ private:
+  template <class F>
+  void each_chart(F&& f) const {
+    for (std::size_t j = 0; j < scene_.quaternions.size(); ++j)
+      f(step_.end().charts[j], scene_.m.bodies[scene_.quaternions[j]].iv);
+  }
+  // All rows of D by q0.
+  void by_start(double* D, int stride) {
+    const int whole = (s_ + 1) * nv_;
+    if (step_.solved_densely()) {
+      for (int r = 0; r < whole; ++r) std::copy_n(&H_[std::size_t(r) * whole], nv_, D + std::size_t(r) * stride);
+      return;
+    }
+    const int width = padded<double>(nv_);
+    std::vector<double> unit(std::size_t(whole) * width, 0.0), result(unit.size());
+    for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = 1.0;
+    blocks_.system.multiply_columns(unit.data(), result.data(), width);
+    for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
+  }
+  // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
+  void by_torques(double* D, int stride, int rows, int parameters) {
+    std::vector<double> torques(std::size_t(nv_) * std::max(nv_, parameters)), unit(nv_);
+    for (int a = 0; a < scene_.rule.m; ++a) {
+      const ActionPoint<double>& at = step_.action().points[a];
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) torques[std::size_t(k) * nv_ + k] = 1.0;
+      add_torques(D, stride, a, torques, nv_, 2 * nv_ + (rows == 1 ? 0 : a * nv_));
+      if (parameters == 0) continue;
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) {
+        std::fill(unit.begin(), unit.end(), 0.0);
+        unit[k] = 1.0;
+        force_parameter_gradient(scene_.m, *scene_.forces, step_.arena, at.all, at.q, at.v, at.t, step_.p, unit.data(),
+                                 &torques[std::size_t(k) * parameters]);
+      }
+      add_torques(D, stride, a, torques, parameters, (2 + rows) * nv_);
+    }
+  }
+  // torques: nv x count, for the columns from `first` on.
+  void add_torques(double* D, int stride, int a, const std::vector<double>& torques, int count, int first) const {
+    const ActionPoint<double>& at = step_.action().points[a];
+    const auto row = [&](int c, int k) { return D + std::size_t(c * nv_ + k) * stride + first; };
+    for (int k = 0; k < nv_; ++k)
+      for (int c = 0; c <= s_; ++c)
+        add_scaled(count, at.weight * (c == 0 ? 1.0 : scene_.share(a, c)), &torques[std::size_t(k) * count], row(c, k));
+    for (std::size_t j = 0; j < scene_.quaternions.size(); ++j) {
       const ChartColumns<double>& chart = at.charts[j];
-      const int iv = m.bodies[scene.quaternions[j]].iv;
+      const int iv = scene_.m.bodies[scene_.quaternions[j]].iv;
       for (int l = 0; l < chart.n; ++l) {
         double unit[6] = {}, start[6], turned[6];
         unit[l] = 1.0;
         chart.apply_transposed(chart.Ad, unit, start);
         chart.apply_transposed(chart.s, unit, turned);
         for (int k = 0; k < chart.n; ++k)
-          for (int c = 0; c <= s; ++c)
-            U[std::size_t(c * nv + iv + k) * rows * nv + first + iv + l] +=
-                at.weight * (c == 0 ? start[k] - unit[k] : scene.share(a, c) * (turned[k] - unit[k]));
+          for (int c = 0; c <= s_; ++c)
+            add_scaled(count, at.weight * (c == 0 ? start[k] - unit[k] : scene_.share(a, c) * (turned[k] - unit[k])),
+                       &torques[std::size_t(iv + l) * count], row(c, iv + k));
       }
     }
   }
-  // The last rows become those of p1 = J^-T D_s, then the first those of r_0 = p0 + D_0 - Ad^T p1.
-  const auto each_column = [&](std::vector<double>& A, int count, auto&& change) {
-    double y[6];
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-      const ChartColumns<double>& chart = end.charts[j];
-      const int iv = m.bodies[scene.quaternions[j]].iv;
-      for (int k = 0; k < count; ++k) {
-        for (int r = 0; r < chart.n; ++r) y[r] = A[std::size_t(s * nv + iv + r) * count + k];
-        change(chart, iv, k, y);
-      }
+  // Adds to `last`, the rows of D_s, what the control coordinates change.
+  void by_coordinates(const std::vector<double>& xi, double* last, int stride) {
+    const int whole = (s_ + 1) * nv_, size = s_ * nv_;
+    if (step_.solved_densely()) {
+      for (int r = 0; r < nv_; ++r)
+        for (int k = 0; k < size; ++k)
+          add_scaled(stride, H_[std::size_t(size + r) * whole + nv_ + k], &xi[std::size_t(k) * stride],
+                     last + std::size_t(r) * stride);
+      return;
     }
-  };
-  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-    const ChartColumns<double>& chart = end.charts[j];
-    const int iv = m.bodies[scene.quaternions[j]].iv, n = chart.n;
-    const Force<double> P = chart.covector(end.p1 + iv);
-    for (int r = 0; r < n; ++r)
-      for (int k = 0; k < n; ++k) {
-        H[std::size_t(s * nv + iv + r) * whole + s * nv + iv + k] -= dot(chart.ds[n * r + k], P);
-        H[std::size_t(iv + r) * whole + s * nv + iv + k] -= dot(cross(chart.Ad[r], chart.s[k]), P);
-      }
+    std::vector<double> result(std::size_t(nv_) * stride);
+    blocks_.system.multiply_columns(xi.data(), result.data(), stride, 1, s_);
+    add_scaled(nv_ * stride, 1.0, result.data(), last);
   }
-  for (auto [A, count] : {std::pair{&H, whole}, std::pair{&U, rows * nv}}) {
-    each_column(*A, count, [&, A = A, count = count](const ChartColumns<double>& chart, int iv, int k, double* y) {
-      chart.solve_transposed(y);
-      for (int r = 0; r < chart.n; ++r) (*A)[std::size_t(s * nv + iv + r) * count + k] = y[r];
-    });
-    for (int r = 0; r < nv; ++r)
-      add_scaled(count, -1.0, A->data() + std::size_t(s * nv + r) * count, A->data() + std::size_t(r) * count);
-    each_column(*A, count, [&, A = A, count = count](const ChartColumns<double>& chart, int iv, int k, double* y) {
-      double pulled[6];
-      chart.apply_transposed(chart.Ad, y, pulled);
-      for (int r = 0; r < chart.n; ++r) (*A)[std::size_t(iv + r) * count + k] -= pulled[r] - y[r];
+  // Rows of D_s become rows of p1 = J^-T D_s.
+  void momentum_rows(double* last, const std::vector<double>& xi, int stride) const {
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      const Force<double> P = chart.covector(step_.end().p1 + iv);
+      for (int k = 0; k < stride; ++k) {
+        double y[6] = {};
+        for (int r = 0; r < chart.n; ++r) {
+          y[r] = last[std::size_t(iv + r) * stride + k];
+          for (int l = 0; l < chart.n; ++l)
+            y[r] -= dot(chart.ds[chart.n * r + l], P) * xi[std::size_t((s_ - 1) * nv_ + iv + l) * stride + k];
+        }
+        chart.solve_transposed(y);
+        for (int r = 0; r < chart.n; ++r) last[std::size_t(iv + r) * stride + k] = y[r];
+      }
     });
   }
-  // J Z = -(by q0, p0, u)
-  std::vector<double> J(std::size_t(size) * size);
-  std::vector<int> pivots(size);
-  out.xi.assign(std::size_t(size) * columns, 0.0);
-  for (int r = 0; r < size; ++r) {
-    std::copy_n(&H[std::size_t(r) * whole + nv], size, &J[std::size_t(r) * size]);
-    for (int k = 0; k < nv; ++k) out.xi[std::size_t(r) * columns + k] = -H[std::size_t(r) * whole + k];
-    if (r < nv) out.xi[std::size_t(r) * columns + nv + r] = -1.0;
-    for (int k = 0; k < rows * nv; ++k)
-      out.xi[std::size_t(r) * columns + 2 * nv + k] = -U[std::size_t(r) * rows * nv + k];
-  }
-  if (!torsor::factor(size, J.data(), pivots.data())) return false;
-  torsor::solve(size, J.data(), pivots.data(), out.xi.data(), columns);
-  // dq1 = J dxi^s + Ad dq0; dp1 from the last rows
-  out.q1.assign(out.xi.end() - std::size_t(nv) * columns, out.xi.end());
-  for (int k = 0; k < nv; ++k) out.q1[std::size_t(k) * columns + k] += 1.0;
-  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-    const ChartColumns<double>& chart = end.charts[j];
-    const int iv = m.bodies[scene.quaternions[j]].iv, n = chart.n;
-    for (int k = 0; k < columns; ++k) {
-      double x[6], y[6], start[6] = {};
-      for (int r = 0; r < n; ++r) x[r] = out.xi[std::size_t((s - 1) * nv + iv + r) * columns + k];
-      chart.apply(chart.s, x, y);
-      if (k >= iv && k < iv + n) {
-        double unit[6] = {};
-        unit[k - iv] = 1.0;
-        chart.apply(chart.Ad, unit, start);
+  // Rows of D_0 become those of r_0 = p0 + D_0 - Ad^T p1 at fixed xi and p0.
+  void combine(std::vector<double>& D, const std::vector<double>& xi, int stride) const {
+    double* last = &D[std::size_t(s_) * nv_ * stride];
+    momentum_rows(last, xi, stride);
+    add_scaled(nv_ * stride, -1.0, last, D.data());
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      for (int k = 0; k < stride; ++k) {
+        double y[6] = {}, pulled[6];
+        for (int r = 0; r < chart.n; ++r) y[r] = last[std::size_t(iv + r) * stride + k];
+        chart.apply_transposed(chart.Ad, y, pulled);
+        for (int r = 0; r < chart.n; ++r) D[std::size_t(iv + r) * stride + k] -= pulled[r] - y[r];
       }
-      for (int r = 0; r < n; ++r) out.q1[std::size_t(iv + r) * columns + k] = y[r] + start[r];
-    }
+    });
   }
-  out.p1.assign(std::size_t(nv) * columns, 0.0);
-  for (int r = 0; r < nv; ++r) {
-    const double* row = &H[std::size_t(s * nv + r) * whole];
-    double* to = &out.p1[std::size_t(r) * columns];
-    std::copy_n(row, nv, to);
-    std::copy_n(&U[std::size_t(s * nv + r) * rows * nv], rows * nv, to + 2 * nv);
-    for (int k = 0; k < size; ++k) add_scaled(columns, row[nv + k], &out.xi[std::size_t(k) * columns], to);
-  }
-  return true;
-}
+
+  VariationalStep& step_;
+  const VariationalScene& scene_;
+  int nv_, s_;
+  ActionBlocks blocks_;
+  std::vector<double> H_;
+};
 
 // Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added), and the multiplier of r.
 inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
@@ -349,7 +413,8 @@ inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, co
   constexpr double kStep = 1e-30;
   const VariationalScene& scene = step.scene;
   const Model& m = scene.m;
-  const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count, columns = matrices.columns;
+  const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count;
+  const int columns = matrices.columns, stride = matrices.stride;
   std::vector<double> multiplier, by_q0(nv, 0.0), by_p0(nv, 0.0);
   reverse_step(step, on_q1, on_p1, by_q0.data(), by_p0.data(), nullptr, multiplier);
   const int parameters = scene.forces == nullptr ? 0 : scene.forces->parameters;
@@ -359,7 +424,7 @@ inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, co
   for (int k = 0; k < columns; ++k) {
     for (int l = 0; l < nv; ++l) along[l] = Complex(0.0, k == l ? kStep : 0.0);
     plus(m, from.data(), along.data(), q0.data());
-    for (int l = 0; l < size; ++l) xi[l] = Complex(step.xi[l], kStep * matrices.xi[std::size_t(l) * columns + k]);
+    for (int l = 0; l < size; ++l) xi[l] = Complex(step.xi[l], kStep * matrices.xi[std::size_t(l) * stride + k]);
     for (int l = 0; l < rows * nv; ++l)
       u[l] = Complex(step.controls().rows == nullptr ? 0.0 : step.controls().rows[l], k == 2 * nv + l ? kStep : 0.0);
     step.arena.reset();
@@ -371,7 +436,7 @@ inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, co
                       {gq.data(), gx.data(), gu.data()}, [](int, const Displacement<Complex>&) {});
     for (int j = 0; j < columns; ++j) {
       double sum = j < nv ? gq[j].imag() : j < 2 * nv ? 0.0 : gu[j - 2 * nv].imag();
-      for (int l = 0; l < size; ++l) sum = mul_add(matrices.xi[std::size_t(l) * columns + j], gx[l].imag(), sum);
+      for (int l = 0; l < size; ++l) sum = mul_add(matrices.xi[std::size_t(l) * stride + j], gx[l].imag(), sum);
       H[std::size_t(j) * columns + k] = sum / kStep;
     }
   }

@@ -1,5 +1,6 @@
 """Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
 
+import math
 import tracemalloc
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import torsor as ts
-from torsor.testing import example_forces, random_inertia, random_pose
+from torsor.testing import check_force, example_forces, random_inertia, random_pose
 
 TIGHT = {"tolerance": 1e-13}
 INTEGRATORS = (
@@ -16,6 +17,8 @@ INTEGRATORS = (
     ts.BDF1(0.01, **TIGHT),
     ts.BDF2(0.01, **TIGHT),
     ts.SDIRK2(0.01, **TIGHT),
+    ts.Variational(0.01, **TIGHT),
+    ts.Variational(0.01, 4, "lobatto", **TIGHT),
 )
 # Rounding (1e-13 of Newton's method over 1e-3) and truncation (1e-12) leave 1e-9 or so of the largest entry.
 TOLERANCE = 2e-8
@@ -220,14 +223,23 @@ def test_adjoint_of_a_batch_is_that_of_each():
         assert short.inertia is None and short.forces is None
 
 
-def equal(g, h, pick=()):
-    """Gradients of one trajectory, of a batch and alone, to the last bit."""
+def equal(g, h, pick=(), tolerance=0.0):
+    """Gradients of one trajectory, of a batch and alone, to the last bit unless a tolerance is given."""
+
+    def compare(a, b):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=0))
+
     for name in ("q0", "v0", "controls", "inertia", "placement", "gravity"):
-        np.testing.assert_array_equal(getattr(g, name)[pick], getattr(h, name))
+        compare(getattr(g, name)[pick], getattr(h, name))
     for a, b in zip(g.forces, h.forces, strict=True):
         assert a.keys() == b.keys()
         for name in a:
-            np.testing.assert_array_equal(a[name][pick], b[name])
+            compare(a[name][pick], b[name])
+
+
+def rounding(integrator):
+    """Of gradients between windows of steps, in (q, v) there: Variational goes by (q, p), and rounds M and M^-1."""
+    return 1e-11 if isinstance(integrator, ts.Variational) else 0.0
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
@@ -302,11 +314,12 @@ def test_adjoint_with_every(integrator, every):
     equal(
         ts.adjoint(some, dloss_dq=wq[:, ::every], dloss_dv=wv[:, ::every], threads=2),
         ts.adjoint(full, dloss_dq=wq, dloss_dv=wv),
+        tolerance=rounding(integrator),
     )
 
 
 @pytest.mark.parametrize("every", [2, 3, 5, 6, 10, 30])
-@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.BDF1, ts.BDF2])
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.BDF1, ts.BDF2, ts.Variational])
 def test_adjoint_with_every_through_switches(kind, every):
     """Switches inside of the steps between rows, and at rows: 5 and 6, 10 and 12 among them."""
     rng = np.random.default_rng(0)
@@ -324,11 +337,27 @@ def test_adjoint_with_every_through_switches(kind, every):
     w = np.zeros((3, 31, model.nv))
     w[:, ::every] = rng.standard_normal((3, 30 // every + 1, model.nv))
     g = ts.adjoint(some, dloss_dq=w[:, ::every], dloss_dv=w[:, ::every])
-    equal(g, ts.adjoint(full, dloss_dq=w, dloss_dv=w))
+    equal(g, ts.adjoint(full, dloss_dq=w, dloss_dv=w), tolerance=rounding(kind(0.01)))
     loss = ts.point_target(some, "b", (0, 0, 1), (1, 0, 0), rows=slice(None))
     other = ts.point_target(full, "b", (0, 0, 1), (1, 0, 0), rows=slice(0, None, every))
     np.testing.assert_array_equal(loss.value, other.value)
-    equal(ts.adjoint(some, loss), ts.adjoint(full, other))
+    equal(ts.adjoint(some, loss), ts.adjoint(full, other), tolerance=rounding(kind(0.01)))
+
+
+def test_adjoint_of_a_variational_integrator_with_every():
+    """Gradients go by momenta within the steps and by velocities at the rows, so rounding differs."""
+    model, q, v, rng = scene(JOINTS)
+    forces = [ts.PointSpring("b3", (0, 0, 1), "b4", (1, 0, 0), 5.0, 1.0), ts.JointDamping(None, 0.2)]
+    given = {"steps": 12, "integrator": ts.Variational(0.01), "forces": forces}
+    given["parameters"] = [{"stiffness": np.array([1.0, 20.0])}, None]
+    full, some = ts.simulate(model, q, v, **given), ts.simulate(model, q, v, every=4, **given)
+    w = np.zeros((2, 13, model.nv))
+    w[:, ::4] = rng.standard_normal((2, 4, model.nv))
+    g = ts.adjoint(full, dloss_dq=w, dloss_dv=w)
+    h = ts.adjoint(some, dloss_dq=w[:, ::4], dloss_dv=w[:, ::4])
+    for name in ("q0", "v0", "controls", "inertia", "placement", "gravity"):
+        close(getattr(h, name), getattr(g, name), 1e-11)
+    close(h.forces[0]["stiffness"], g.forces[0]["stiffness"], 1e-11)
 
 
 def test_every_bounds_memory():
@@ -347,6 +376,89 @@ def test_every_bounds_memory():
     controls = 2000 * model.nv * 8  # whose gradient is there in any case
     assert kept[1] < 0.1 * kept[0]
     assert most[1] - controls < 0.1 * (most[0] - controls)
+
+
+class Wind(ts.CustomForce):
+    """Drag of the centre of mass, p[0] |c|^2 times its velocity, and a pull to the origin: all by hand, for complex
+    numbers too."""
+
+    complex_derivatives = True
+
+    def __init__(self, model, p=(2.0, 0.7)):
+        self.model, self.p = model, p
+
+    def parts(self, q, v):
+        c, J = ts.center_of_mass(self.model, q), ts.center_of_mass_jacobian(self.model, q)
+        return c, J, J @ v
+
+    def value(self, q, v, t, p):
+        c, J, velocity = self.parts(q, v)
+        return -J.T @ (p[0] * (c @ c) * velocity + p[1] * c)
+
+    def derivatives(self, q, v, t, p):
+        c, J, velocity = self.parts(q, v)
+        H = np.stack([self.along(q, e) for e in np.eye(v.size)], axis=-1)  # dJ/dq
+        force = p[0] * (c @ c) * velocity + p[1] * c
+        dforce = p[0] * (2 * np.outer(velocity, c @ J) + (c @ c) * np.einsum("ijk,j->ik", H, v)) + p[1] * J
+        return -np.einsum("ijk,i->jk", H, force) - J.T @ dforce, -p[0] * (c @ c) * J.T @ J
+
+    def along(self, q, e):
+        """The derivative of J along e, to the eighth order."""
+        weights = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
+        out = 0.0
+        for k, weight in weights:
+            ahead, behind = (
+                ts.center_of_mass_jacobian(self.model, self.model.plus(q, s * k * 3e-3 * e)) for s in (1, -1)
+            )
+            out = out + weight * (ahead - behind) / 3e-3
+        return out
+
+    def gradient(self, q, v, t, p, w):
+        c, J, velocity = self.parts(q, v)
+        return -np.array([(c @ c) * (w @ J.T @ velocity), w @ J.T @ c])
+
+
+def test_linearly_implicit_euler_with_a_force_of_the_users_own():
+    model, q, v, rng = scene([ts.Spherical(), ts.Revolute((0, 1, 0.3)), ts.Free()])
+    # Differences within the force leave 1e-11 or so.
+    check_force(Wind(model), model, 0, tolerance=1e-9)
+    integrator, steps = ts.LinearlyImplicitEuler(0.02), 4
+
+    def run(q=q, v=v, p=(2.0, 0.7), controls=None):
+        return ts.simulate(model, q, v, steps=steps, integrator=integrator, forces=[Wind(model, p)], controls=controls)
+
+    base = run()
+    wq, wv = rng.standard_normal((2, steps + 1, model.nv))
+    loss = weighted(model, base, wq, wv)
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    close(g.q0, differences(lambda x: loss(run(q=model.plus(q, x))), np.zeros(model.nv)))
+    close(g.v0, differences(lambda x: loss(run(v=x)), v))
+    close(g.forces[0]["p"], differences(lambda x: loss(run(p=x)), np.array([2.0, 0.7])))
+    u = rng.standard_normal((steps, model.nv))
+    controls = differences(lambda x: loss(run(controls=np.concatenate([x[None], 0 * u[1:]]))), 0 * u[0], 1e-2)
+    close(g.controls[0], controls)
+    d = ts.step_derivatives(model, integrator, q, v, forces=[Wind(model)])
+    np.testing.assert_allclose(d.v1, base.v[1], rtol=1e-13)
+
+    class Plain(Wind):
+        complex_derivatives = False
+
+    other = ts.simulate(model, q, v, steps=1, integrator=integrator, forces=[Plain(model)])
+    with pytest.raises(TypeError, match="its derivatives need second ones of Plain; write its methods"):
+        ts.adjoint(other)
+    with pytest.raises(TypeError, match="or use BDF1"):
+        ts.step_derivatives(model, integrator, q, v, forces=[Plain(model)])
+
+
+def test_second_derivatives_of_a_force_are_checked():
+    class Blind(Wind):
+        def derivatives(self, q, v, t, p):
+            K, D = super().derivatives(q, v, t, p)
+            return K.real, D.real
+
+    model, *_ = scene([ts.Revolute((0, 1, 0.3)), ts.Revolute((1, 0, 0))])
+    with pytest.raises(AssertionError, match="second derivative is off by"):
+        check_force(Blind(model), model, 0, tolerance=1e-9)
 
 
 def test_steps_that_cannot_be_repeated_are_told():
@@ -428,7 +540,7 @@ def test_step_derivatives_of_bdf2_with_the_state_before():
 def test_steps_chain_to_the_adjoint():
     """The product of the steps' Jacobians is the adjoint's gradient, to rounding."""
     model, q, v, rng = scene(JOINTS[:5])
-    for integrator in (INTEGRATORS[0], INTEGRATORS[2], INTEGRATORS[4]):
+    for integrator in (INTEGRATORS[0], INTEGRATORS[2], INTEGRATORS[4], INTEGRATORS[6]):
         u = rng.standard_normal((6, model.nv))
         run = ts.simulate(model, q, v, steps=6, integrator=integrator, controls=u)
         wq, wv = rng.standard_normal((2, model.nv))
@@ -479,6 +591,180 @@ def test_losses_have_the_derivatives_that_they_say():
     close(g.q0, differences(lambda x: total(run(model.plus(q, x), v, u)).value, zero))
     close(g.v0, differences(lambda x: total(run(q, x, u)).value, v))
     close(g.controls[1], differences(lambda x: total(run(q, v, np.stack([u[0], x, *u[2:]]))).value, u[1], 1e-2))
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_losses_know_what_they_depend_on_by_themselves(steps):
+    """Energies depend on inertias, stiffnesses and so on, and points on placements, also where nothing moves."""
+    model, q, v, rng = scene([*JOINTS[:6], ts.Fixed(), ts.Revolute((1, 0, 0))])
+    bodies = list(model.bodies)
+    bodies[6] = replace(bodies[6], parent="world")  # a body that is fixed to the world and carries one that moves
+    bodies[7] = replace(bodies[7], parent="b6")
+    model = replace(model, bodies=tuple(bodies))
+
+    def law(l, ldot, p):
+        return p[0] * l**3, 3 * p[0] * l**2, 0.0, np.array([l**3])
+
+    forces = [
+        ts.JointSpring("b1", 3.0, damping=0.2),
+        ts.JointDamping(None, 0.1),
+        ts.JointLimits("b3", 3.0, 0.0, [q[5] + 0.1], [np.inf]),
+        ts.PointForce("b4", (0.1, 0.2, 0), (1, 2, 3)),
+        ts.PointSpring("b2", (0, 0, 0.3), "b5", (0.2, 0, 0), 5.0, 0.1),
+        ts.Cable(["b7", "world", "b3"], rng.standard_normal((3, 3)), 4.0, 0.1, 0.5),
+        ts.GroundContact("b4", (0.1, 0.2, 0.3), 7.0, ground=(0, 0, 20)),
+        ts.Spring("b6", (0.1, 0, 0), "b0", (0, 1, 0), law, lambda l, p: p[0] * l**4 / 4, [1.3]),
+    ]
+    targets = rng.standard_normal((1 + (steps > 0), 3))
+
+    def total(model=model, forces=forces):
+        run = ts.simulate(model, q, v, steps=steps, integrator=ts.BDF2(0.01, **TIGHT), forces=forces)
+        parts = [
+            ts.energy_loss(run, 0.3, parts=("kinetic",)),
+            ts.energy_loss(run, 0.2, rows=0, parts=("potential",)),
+            ts.energy_loss(run, 0.4, rows=slice(None), parts=("forces",)) / 2,
+            3.0 * ts.point_target(run, "b5", (0.1, 0.2, 0.3), targets, rows=sorted({0, steps})),
+            -ts.point_target(run, "b7", (0.1, 0.2, 0.3), (1, 0, 0)),
+        ]
+        return run, sum(parts) - ts.velocity_target(run)
+
+    run, loss = total()
+    g = ts.adjoint(run, loss)
+    if steps == 0:  # nothing but what the loss depends on by itself
+        np.testing.assert_array_equal(g.inertia, loss.dinertia)
+        np.testing.assert_array_equal(g.placement, loss.dplacement)
+
+    def value(model=model, forces=forces):
+        return total(model, forces)[1].value
+
+    def body(k, **parts):
+        bodies = list(model.bodies)
+        bodies[k] = replace(bodies[k], **parts)
+        return replace(model, bodies=tuple(bodies))
+
+    close(g.gravity, differences(lambda x: value(model.with_gravity(x)), np.array(model.gravity), 1e-2))
+    for k in range(model.nbodies) if steps == 0 else (2, 6, 7):
+        b = model.bodies[k]
+        at = b.inertia.parameters
+        other = differences(lambda x, k=k: value(body(k, inertia=ts.Inertia.from_parameters(x))), at)
+        close(g.inertia[k], other, 1e-7)
+        other = differences(lambda x, k=k, b=b: value(body(k, placement=b.placement @ ts.SE3.exp(x))), np.zeros(6))
+        close(g.placement[k], other, 1e-7)
+    for k, (force, of_force) in enumerate(zip(forces, g.forces, strict=True)):
+        for name, got in of_force.items():
+            p = force._for_model(model).parameters[name]
+            if not np.isfinite(p).all() or (p.shape == () and p == 0):  # a limit that is none; damping and friction
+                assert np.isfinite(got).all()
+                continue
+            other = differences(
+                lambda x, k=k, name=name: value(
+                    forces=[*forces[:k], forces[k].with_parameters({name: x}), *forces[k + 1 :]]
+                ),
+                p,
+            )
+            assert np.abs(got - other).max() <= 1e-6 * max(np.abs(other).max(), 1e-2)  # against rounding of the value
+
+
+def test_losses_add_up():
+    model, q, v, _ = scene(JOINTS[:5])
+    forces = [ts.JointSpring(None, 2.0, model.neutral)]
+    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), forces=forces)
+    a, b = ts.energy_loss(run, parts=("kinetic", "forces")), ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0))
+    g, h = ts.adjoint(run, a), ts.adjoint(run, b)
+    for loss, x, y in (
+        (a + b, 1, 1),
+        (sum([a, b, a]), 2, 1),
+        (a - b, 1, -1),
+        (-a, -1, 0),
+        (a / 4 + np.float64(3) * b * 2, 0.25, 6),
+        (np.float32(0.5) * a - b / np.int64(2), 0.5, -0.5),
+    ):
+        assert isinstance(loss, ts.Loss)
+        np.testing.assert_allclose(loss.value, x * a.value + y * b.value, rtol=1e-14)
+        got = ts.adjoint(run, loss)
+        for name in ("q0", "v0", "inertia", "placement", "gravity"):
+            expected = x * getattr(g, name) + y * getattr(h, name)
+            np.testing.assert_allclose(getattr(got, name), expected, rtol=1e-12, atol=1e-12)
+        expected = x * g.forces[0]["stiffness"] + y * h.forces[0]["stiffness"]
+        np.testing.assert_allclose(got.forces[0]["stiffness"], expected, rtol=1e-12)
+    for wrong in (lambda: a + 1, lambda: 1 - a, lambda: a * b, lambda: "2" * a, lambda: a / b, lambda: a * np.ones(3)):
+        with pytest.raises(TypeError):
+            wrong()
+    other = ts.simulate(model, np.stack([q, q]), v, steps=2, integrator=ts.BDF1(0.01), forces=forces)
+    with pytest.raises(ValueError, match=r"losses of shapes \(\) and \(2,\) cannot be added"):
+        a + ts.energy_loss(other)
+
+
+def test_bad_losses_are_told():
+    model, q, v, _ = scene(JOINTS[:5])
+    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), controls=np.zeros(model.nv))
+    nv = model.nv
+    for rows, error, message in (
+        (99, ValueError, "rows has 99, but the trajectory has 3 rows: -3 to 2"),
+        (-4, ValueError, "rows has -4"),
+        ([0, 7], ValueError, "rows has 7"),
+        ([1, -2], ValueError, r"rows is \[1, -2\], which has a row twice"),
+        ([], ValueError, r"rows is \[\], which is none of the trajectory's 3 rows"),
+        (slice(5, 9), ValueError, "which is none of the trajectory's 3 rows"),
+        (1.5, TypeError, "rows is 1.5, expected an index, a slice or a list of indices"),
+        ("last", TypeError, "rows is 'last'"),
+        (None, TypeError, "rows is None"),
+    ):
+        for loss in (
+            lambda rows: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), rows=rows),
+            lambda rows: ts.velocity_target(run, rows=rows),
+            lambda rows: ts.energy_loss(run, rows=rows),
+        ):
+            with pytest.raises(error, match=message):
+                loss(rows)
+    for call, error, message in (
+        (lambda: ts.point_target(run, "b3", (0, 0), (1, 0, 0)), ValueError, r"point has shape \(2,\), expected \(3,\)"),
+        (lambda: ts.point_target(run, "b3", (0, 0, 0), np.zeros((4, 3))), ValueError, r"expected \(3,\) or \(1, 3\)"),
+        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, np.nan)), ValueError, "target is not finite"),
+        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), [1, 2]), ValueError, r"weight has shape \(2,\)"),
+        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), "much"), TypeError, "weight has dtype"),
+        (lambda: ts.point_target(run, 3, (0, 0, 0), (1, 0, 0)), KeyError, "no body named 3"),
+        (
+            lambda: ts.velocity_target(run, np.zeros(2)),
+            ValueError,
+            rf"target has shape \(2,\), expected a number or \({nv},\)",
+        ),
+        (lambda: ts.velocity_target(run, 0.0, np.ones(2)), ValueError, r"weight has shape \(2,\)"),
+        (lambda: ts.velocity_target(run, 0.0, np.inf), ValueError, "weight is not finite"),
+        (lambda: ts.energy_loss(run, np.nan), ValueError, "weight is not finite"),
+        (lambda: ts.energy_loss(run, parts="kinetic"), ValueError, "expected a list of 'kinetic'"),
+        (lambda: ts.energy_loss(run, parts=()), ValueError, "expected a list of 'kinetic'"),
+        (lambda: ts.energy_loss(run, parts=None), ValueError, "expected a list of 'kinetic'"),
+        (lambda: ts.control_effort(run, np.ones(2)), ValueError, r"weight has shape \(2,\)"),
+        (lambda: ts.control_effort(run.q), TypeError, "trajectory must be a Trajectory, got ndarray"),
+        (lambda: ts.energy_loss(None), TypeError, "trajectory must be a Trajectory, got NoneType"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+    def law(l, ldot, p):
+        return p[0] * l, p[0], 0.0, np.array([l])
+
+    spring = ts.Spring("b3", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
+    run = ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.01), forces=[spring])
+    with pytest.raises(TypeError, match="energy_loss takes complex steps of the energies of forces, one of which"):
+        ts.energy_loss(run, parts=["forces"])
+
+
+def test_control_effort_is_an_integral():
+    """Of exp(2 t) / 2 over one unit of time, to the order of the integrator."""
+    model = ts.models.pendulum()
+    exact = (np.exp(2.0) - 1) / 4
+    schemes = [ts.SymplecticEuler, ts.BDF1, ts.BDF2, ts.SDIRK2, ts.Variational, lambda h: ts.Variational(h, order=4)]
+    for kind in schemes:
+        errors = []
+        for h in (0.05, 0.025):
+            run = ts.simulate(model, [0.1], T=1.0, integrator=kind(h), controls=lambda t: [np.exp(t)])
+            loss = ts.control_effort(run)
+            errors.append(abs(loss.value - exact))
+            # Quadratic in the controls, so that the derivative along these is twice the value.
+            np.testing.assert_allclose((loss.du * run.controls).sum(), 2 * loss.value, rtol=1e-12)
+        assert np.log2(errors[0] / errors[1]) == pytest.approx(kind(h).order, abs=0.1)
 
 
 def test_losses_across_a_switch():
@@ -534,5 +820,19 @@ def test_bad_input_is_told():
         ts.step_derivatives(model, ts.Adaptive(0.01), q, v)
     with pytest.raises(ValueError, match=rf"v has shape \(2,\), expected \(..., {nv}\)"):
         ts.step_derivatives(model, ts.BDF1(0.01), q, np.zeros(2))
-    with pytest.raises(ts.ConvergenceError, match="could not be taken: a state is not finite"):
-        ts.step_derivatives(model, ts.BDF1(0.01), q, np.full(nv, np.nan))
+    for integrator in INTEGRATORS:
+        with pytest.raises(ValueError, match="v is not finite: got"):
+            ts.step_derivatives(model, integrator, q, np.full(nv, np.nan))
+        with pytest.raises(ValueError, match="q is not finite: got"):
+            ts.step_derivatives(model, integrator, np.stack([q, np.nan * q]), v)
+    with pytest.raises(TypeError, match=r"previous must be the state \(q, v\) one step before, got"):
+        ts.step_derivatives(model, ts.BDF2(0.01), q, v, previous=(q,))
+    with pytest.raises(ValueError, match="previous_v is not finite"):
+        ts.step_derivatives(model, ts.BDF2(0.01), q, v, previous=(q, np.inf * v))
+    with pytest.raises(ts.ConvergenceError, match="could not be taken: its equations have no solution near the state"):
+        ts.step_derivatives(model, ts.BDF1(0.5, iterations=2, substeps=1), q, 1e3 + v)
+    plain, q, v, _ = scene([ts.Revolute(), ts.Revolute()])
+    with pytest.raises(ValueError, match=r"v has shape \(3,\), expected \(..., 2\): model.nv is 2"):
+        ts.step_derivatives(plain, ts.BDF1(0.01), q, np.zeros(3))
+    with pytest.raises(ValueError, match=r"q has shape \(3,\), expected \(..., 2\): model.nq is 2"):
+        ts.step_derivatives(plain, ts.BDF1(0.01), np.zeros(3), v)

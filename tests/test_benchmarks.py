@@ -34,6 +34,7 @@ TINY = run.Plan(
     rollouts=5,
     rollout_steps=2,
     simulated=(2, 5),
+    motions=3,
     imports=1,
     copied=1 << 12,
 )
@@ -49,6 +50,7 @@ MODELS = {  # in order, without repetitions
     "directions": ["panda", "HyQ", "Talos"],
     "growth": ["chains", "balanced trees"],
     "simulation": ["UR5", "HyQ", "Talos", "chains", "chain 2", "chain 5"],
+    "variational": ["chain 20", "chain 128", "chains", *(f"chain {n}" for n in (4, 8, 12, 16, 32, 64))],
     "import": [""],
     "memory": ["panda", "HyQ", "Talos", ""],
 }
@@ -63,6 +65,7 @@ TARGETS = {
     "directions": {3.0, 5.0},
     "growth": {None},
     "simulation": {4.0, 3.0, 2.0, None} | ({1.7} if measure.cores() > 1 else set()),
+    "variational": {0.08, 0.4, 12.0, 0.15, None} | ({1.7} if measure.cores() > 1 else set()),
     "import": {30.0},
     "memory": {None},
 }
@@ -84,6 +87,16 @@ def test_section_has_its_models_targets_and_times(results, section):
         assert line.value > 0
         assert line.ours is None or line.ours > 0
         assert ("ok" in run.row(line) or "BELOW" in run.row(line)) == (line.target is not None)
+
+
+def test_the_two_ways_to_a_direction_cross(results):
+    lines = [line for line in results["variational"] if "direction" in line.what]
+    ratios = [line.value for line in lines]
+    assert [int(line.model.split()[1]) for line in lines] == [4, 8, 12, 16, 32, 64, 128]
+    assert ratios[-1] < 0.5  # O(n) against O(n^3), which no noise hides
+    cross = results["variational"][-1]
+    assert cross.what == "links where both take the same time"
+    assert 4 <= cross.value <= 128
 
 
 def test_robots_have_the_freedoms_of_the_issue():

@@ -75,6 +75,7 @@ ALGORITHMS = {
     "generalized_forces": (lambda m, q, v, **o: ts.generalized_forces(m, forces_on(m), q, v, **o), "q v"),
     "force_energies": (lambda m, q, **o: ts.force_energies(m, forces_on(m), q, **o), "q"),
     "potential_energy": (ts.potential_energy, "q"),
+    "generalized_momenta": (ts.generalized_momenta, "q v"),
     "momentum": (ts.momentum, "q v"),
     "centroidal_momentum_matrix": (ts.centroidal_momentum_matrix, "q"),
     "center_of_mass": (ts.center_of_mass, "q"),

@@ -19,7 +19,8 @@ def test_examples_are_numbered_without_gaps():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path, capsys):
+def test_example_runs(path, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # for pictures
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
 

@@ -508,6 +508,9 @@ def test_errors_of_python_forces_come_out():
     force.value = lambda q, v, t, p: np.zeros(MODEL.nv)
     with pytest.raises(ValueError, match=r"derivatives gave shape \(2, 2\)"):
         ts.generalized_forces_derivatives(MODEL, [force], q[0], v[0])
+    force.derivatives = lambda q, v, t, p: None
+    with pytest.raises(ValueError, match=r"Broken.derivatives gave None, expected \(K, D\)"):
+        ts.generalized_forces_derivatives(MODEL, [force], q[0], v[0])
     with pytest.raises(ValueError, match=r"energy of Broken gave .* expected a number"):
         ts.force_energies(MODEL, [force], q[0])
     silent = Swirl(MODEL)
@@ -574,6 +577,21 @@ WRONG = [
     (lambda: ts.GroundContact("arm", P, 1.0, friction=-1), ValueError, "friction is -1, expected 0 at least"),
     (lambda: ts.GroundContact("arm", P, 1.0, normal=(0, 0, 0)), ValueError, "normal is zero"),
     (lambda: ts.JointSpring("arm", 1.0).with_parameters({"rigour": 1}), ValueError, "no parameter 'rigour'; it has"),
+    (lambda: ts.JointSpring("arm", 1.0).with_parameters(2.0), TypeError, "values is 2.0, expected a dict"),
+    (lambda: Swirl(MODEL).with_parameters(None), TypeError, "values is None, expected a dict"),
+    (lambda: ts.JointSpring(None, 1.0, rest=np.eye(2)), ValueError, r"rest has shape \(2, 2\), expected \(n,\)"),
+    (lambda: ts.JointLimits(None, 1.0, lower=np.eye(2)), ValueError, r"lower has shape \(2, 2\), expected \(n,\)"),
+    (
+        lambda: ts.Spring("arm", P, "hand", P, abs, law_parameters=np.eye(2)),
+        ValueError,
+        r"law_parameters has shape \(2, 2\), expected \(n,\)",
+    ),
+    (lambda: ts.Cable(None, [P, P], 1.0), TypeError, "bodies is None, expected a sequence of names"),
+    (
+        lambda: ts.Cable(["arm", "hand"], [P, P], 1.0).at_rest(MODEL, np.stack([MODEL.neutral] * 2)),
+        ValueError,
+        r"q has shape \(2, 26\), expected \(26,\): a force is at rest at one",
+    ),
 ]
 REFUSED = [
     (ts.JointSpring("arms", 1.0), KeyError, "no joint named 'arms'; joints are 'base', 'arm'"),

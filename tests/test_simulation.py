@@ -10,7 +10,7 @@ import pytest
 import torsor as ts
 from torsor.testing import random_inertia, random_pose
 
-INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2)
+INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2, ts.Variational)
 IMPLICIT = (ts.BDF1, ts.BDF2, ts.SDIRK2)
 
 
@@ -142,7 +142,8 @@ def test_convergence_error_in_a_batch_names_the_trajectory():
     u = np.zeros((3, 4, model.nv))
     u[1, 2] = 1e12
     integrator = ts.BDF1(1e-2, iterations=5, substeps=1)
-    with pytest.raises(ts.ConvergenceError, match="in trajectory 1 of the batch") as caught:
+    message = r"within 5 iterations with the step h = 0.01: correction of v"
+    with pytest.raises(ts.ConvergenceError, match=f"in trajectory 1 of the batch {message}") as caught:
         ts.simulate(model, q, v, steps=4, integrator=integrator, controls=u)
     assert caught.value.index == 1
     run = caught.value.trajectory
@@ -314,7 +315,7 @@ def variants(model, count, seed=0):
     return out
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_parameters(kind):
     """States (2, 1) with parameters (3,): each trajectory is to the last bit that of forces with these parameters."""
     model, q, v = quaternions()
@@ -354,7 +355,7 @@ def test_batches_of_parameters(kind):
                 np.testing.assert_array_equal(a[i, j], b)
 
 
-@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Adaptive])
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational, ts.Adaptive])
 def test_batches_of_models(kind):
     """Models (3,) with initial velocities (2, 1): each trajectory is to the last bit that of its model."""
     model, q, v = quaternions()
@@ -411,7 +412,7 @@ def test_every_keeps_some_of_the_rows(every):
     ]
 
 
-@pytest.mark.parametrize("kind", INTEGRATORS)
+@pytest.mark.parametrize("kind", [*INTEGRATORS, ts.Variational])
 def test_every_with_controls_of_time_and_a_callback(kind):
     model, q, v = quaternions()
     seen = []
@@ -454,7 +455,7 @@ def test_first_acceleration_is_that_of_forward_dynamics():
     forces, u = springs(model), np.arange(model.nv, dtype=float)
     tau = u + ts.generalized_forces(model, forces, q, v)
     expected = ts.forward_dynamics(model, q, v, tau)
-    for kind in (ts.SymplecticEuler, *IMPLICIT, ts.Adaptive):
+    for kind in (ts.SymplecticEuler, *IMPLICIT, ts.Adaptive, ts.Variational):
         run = ts.simulate(model, q, v, steps=1, integrator=kind(1e-3), forces=forces, controls=u)
         np.testing.assert_allclose(run.a[0], expected, rtol=1e-9, atol=1e-9)
 
@@ -491,6 +492,9 @@ def test_nothing_to_move_and_nothing_to_do(kind):
     model, _, _ = vectors()
     none = ts.simulate(model, np.zeros((0, model.nq)), steps=3, integrator=kind(0.1))
     assert none.q.shape == (0, 4, model.nq)
+    spring = {"forces": [ts.JointSpring(None, 1.0)], "parameters": [{"stiffness": np.zeros(0)}]}
+    none = ts.simulate([model], np.zeros((0, model.nq)), steps=3, integrator=kind(0.1), **spring)
+    assert none.q.shape == (0, 4, model.nq) and none.energies.forces.shape == (0, 4, 1)
     if kind is not ts.Adaptive:
         assert ts.adjoint(none).inertia.shape == (0, model.nbodies, 10)
 
@@ -570,6 +574,46 @@ def test_load_refuses_what_does_not_fit(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="is no trajectory: it has no integrator"):
         ts.Trajectory.load(tmp_path / "other.npz", model)
+    (tmp_path / "text.npz").write_text("once upon a time")
+    (tmp_path / "empty.npz").touch()
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:400])
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for name in ("text.npz", "empty.npz", "cut.npz", "one.npy"):
+        with pytest.raises(ValueError, match=f"{name}' is no trajectory: expected a .npz file"):
+            ts.Trajectory.load(tmp_path / name, model)
+    with np.load(tmp_path / "run.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "future.npz", **{**arrays, "integrator": np.array("BDF9")})
+    with pytest.raises(ValueError, match="is of an integrator 'BDF9' not known here"):
+        ts.Trajectory.load(tmp_path / "future.npz", model)
+
+
+@pytest.mark.parametrize(("kind", "every"), [(ts.BDF1, 1), (ts.BDF2, 2), (ts.Adaptive, 1)])
+def test_callbacks_keep_every_row_of_all(kind, every):
+    model, q, v = vectors()
+    given = {"q0": np.stack([q, q + 0.1]), "v0": v, "steps": 4, "integrator": kind(0.01)}
+    rows = []
+
+    def callback(row, t, q, v):
+        v[:] = np.nan  # its own
+        rows.append((row, q))
+
+    ts.simulate(model, **given, every=every, callback=callback)
+    run = ts.simulate(model, **given)
+    assert [row for row, _ in rows] == [1, 2, 3, 4]
+    for row, at in rows:
+        np.testing.assert_array_equal(at, run.q[:, row])
+
+
+def test_forces_may_come_one_by_one():
+    """A generator can be read but once: nothing may be lost."""
+    model, q, v = vectors()
+    forces = springs(model)
+    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), forces=(f for f in forces))
+    assert run.forces == tuple(forces)
+    for kind in INTEGRATORS:
+        one = ts.step_derivatives(model, kind(0.01), q, v, forces=(f for f in forces))
+        np.testing.assert_array_equal(one.v1, ts.step_derivatives(model, kind(0.01), q, v, forces=forces).v1)
 
 
 def test_plot():
@@ -596,11 +640,17 @@ def test_h_must_be_positive(h):
         ({"tolerance": 0}, "tolerance of SDIRK2 is 0, expected a positive number"),
         ({"iterations": 0}, "iterations of SDIRK2 is 0, expected an integer of at least 1"),
         ({"substeps": 2.5}, r"substeps of SDIRK2 is 2.5, expected an integer"),
+        ({"substeps": 10**12}, "substeps of SDIRK2 is 10+, expected an integer of at least 1, 1000000 at most"),
     ],
 )
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         ts.SDIRK2(0.01, **options)
+
+
+def test_methods_of_scipy_are_named():
+    with pytest.raises(ValueError, match="method of Adaptive is 'RK4', expected one of SciPy's: RK23, RK45"):
+        ts.Adaptive(0.01, method="RK4")
 
 
 @pytest.mark.parametrize(
@@ -622,10 +672,16 @@ def test_options_are_checked(options, message):
         ({"integrator": ts.BDF1}, TypeError, "integrator must be an Integrator"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model"),
         ({"t0": np.nan}, ValueError, "t0 is nan"),
+        ({"t0": None}, ValueError, "t0 is None, expected a time: a number"),
+        ({"t0": [0.0, 1.0]}, ValueError, r"t0 is \[0.0, 1.0\], expected a time: a number"),
+        ({"callback": 3}, TypeError, r"callback is 3, expected a function of \(row, t, q, v\)"),
+        ({"steps": 10**12}, ValueError, "steps is 1000000000000, expected at least 0, 1000000000 at most"),
+        ({"steps": None, "T": 1e300}, ValueError, r"T = 1e\+300 is 1e\+302 steps of h = 0.01, expected 1000000000 at"),
         ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"shapes do not fit together: q0 \(2, 4\)"),
         ({"forces": ts.JointSpring(None, 1.0)}, TypeError, "forces must be a sequence"),
         ({"forces": [ts.BodyDamping("b9", np.ones(6))]}, KeyError, "no body named 'b9'"),
         ({"threads": -1}, ValueError, "threads is -1"),
+        ({"threads": None}, ValueError, "threads is None, expected an integer"),
         ({"every": 2}, ValueError, "every is 2, expected a divisor of the number of steps, 5"),
         ({"every": 0}, ValueError, "every is 0, expected a divisor"),
         ({"every": 2.5}, TypeError, "every is 2.5, expected an integer"),
@@ -641,6 +697,18 @@ def test_bad_input_is_told(change, error, message):
     arguments = {"model": model, "q0": q, "v0": v, "steps": 5, "integrator": ts.BDF1(0.01), **change}
     with pytest.raises(error, match=message):
         ts.simulate(**arguments)
+
+
+def test_trajectories_stay_as_they_were():
+    """What the caller does afterwards to the arrays that it gave reaches no trajectory, and so no gradient."""
+    model, q, v = vectors()
+    u = np.ones((4, model.nv))
+    run = ts.simulate(model, q, v, steps=4, integrator=ts.BDF1(0.01), controls=u)
+    before = ts.adjoint(run, dloss_dv=v).inertia
+    u[:] = q[:] = 100.0
+    np.testing.assert_array_equal(run.controls, 1.0)
+    np.testing.assert_array_equal(ts.adjoint(run, dloss_dv=v).inertia, before)
+    assert run == run and run != replace(run) and hash(run) is not None  # each is itself
 
 
 @pytest.mark.parametrize(

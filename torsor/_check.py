@@ -45,8 +45,8 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
 
 
-def _reason(model: Any, shape: tuple[int, ...]) -> str:
-    """Why an array of this kind has the length that it has."""
+def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
+    """Why an array of this name has the length that it has."""
     joints = getattr(model, "joints", None)
     if not hasattr(model, "nbodies") or joints is None or not shape:
         return ""
@@ -56,13 +56,20 @@ def _reason(model: Any, shape: tuple[int, ...]) -> str:
     if longer:
         kind = type(longer[0].joint).__name__
         hint = f"; nq is {nq} and nv is {nv} because {longer[0].name!r} is a {kind} joint"
-    if shape == (nq,):
+    if shape == (nq,) and (nq != nv or "q" in name.split()[-1]):
         return f": model.nq is {nq}{hint}"
     if shape == (nv,):
         return f": model.nv is {nv}{hint}"
     if shape[:1] == (nbodies,):
         return f": model.nbodies is {nbodies}"
     return ""
+
+
+def require_finite(**given: Any) -> None:
+    """Refuses what is not finite, where it would otherwise look like a failure of something else."""
+    for name, value in given.items():
+        if value is not None and not np.isfinite(as_array(name, value)).all():
+            raise ValueError(f"{name} is not finite: got {np.asarray(value).tolist()}")
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
@@ -103,7 +110,9 @@ def prepare(
         array = as_array(name, value)
         lead = array.ndim - len(shape)
         if lead < 0 or array.shape[lead:] != shape:
-            raise ValueError(f"{name} has shape {array.shape}, expected {_shape_text(shape)}{_reason(model, shape)}")
+            raise ValueError(
+                f"{name} has shape {array.shape}, expected {_shape_text(shape)}{_reason(model, name, shape)}"
+            )
         if lead > MAX_BATCH_DIMENSIONS:
             raise ValueError(f"{name} has {lead} batch dimensions, expected {MAX_BATCH_DIMENSIONS} at most")
         arrays.append(array)

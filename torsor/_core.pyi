@@ -34,6 +34,7 @@ from torsor.tangents import (
     InverseDynamicsDerivativesTangent,
     InverseDynamicsTangent,
 )
+from torsor.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
 
 FloatArray = NDArray[np.float64]
 lanes: int
@@ -110,6 +111,7 @@ def potential_energy(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArra
 def center_of_mass(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def center_of_mass_jacobian(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum_matrix(model: Any, q: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
+def generalized_momenta(model: Any, q: Any, v: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum(model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def body_poses(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def point_positions(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
@@ -294,3 +296,67 @@ def step_derivatives(
     threads: Any,
     /,
 ) -> StepDerivatives: ...
+
+class VariationalScheme:
+    def __init__(
+        self,
+        h: float,
+        tolerance: float,
+        iterations: int,
+        nodes: list[float],
+        c: list[float],
+        w: list[float],
+        phi: list[float],
+        b: list[float],
+    ) -> None: ...
+
+def simulate_variational(
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scheme: Any,  # VariationalScheme
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: int,
+    limits: list[tuple[int, int]],
+    outcome: NDArray[np.int32],
+    row: NDArray[np.int64],
+    error: FloatArray,
+    threads: Any,
+) -> None: ...
+def adjoint_variational(
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scheme: Any,  # VariationalScheme
+    t0: float,
+    tracks: dict[str, Any],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    out: dict[str, Any],
+    threads: Any,
+) -> tuple[int, int]: ...
+def discrete_euler_lagrange(
+    model: Any, q: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> DiscreteEulerLagrange: ...
+def momentum_step_derivatives(
+    model: Any, q: Any, p: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> MomentumStepDerivatives: ...
+def variational_step_derivatives(
+    model: Any, q: Any, v: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, ...]: ...
+def step_hessian(
+    model: Any,
+    q: Any,
+    p: Any,
+    u: Any,
+    t: Any,
+    parameters: Any,
+    wq: Any,
+    wp: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> StepHessian: ...
+def variational_newton(model: Any, scheme: VariationalScheme, q0: Any, xi: Any, repeats: int, dense: bool) -> float: ...
+def variational_newton_system(
+    model: Any, q: Any, u: Any, t: Any, parameters: Any, right: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, ...]: ...

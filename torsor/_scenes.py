@@ -119,6 +119,7 @@ class Scenes:
         self, models: tuple[Model, ...], forces: Sequence[Force], parameters: Parameters, shape: tuple[int, ...]
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
+        self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
         self.batch = prod(shape)
         self.model_of = np.zeros(self.batch, np.int64)
         if len(models) > 1:
@@ -145,7 +146,7 @@ class Scenes:
     @cached_property
     def flat(self) -> FloatArray:
         """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
-        if len(self.models) == 1 and not any(self.parameters):
+        if self.batch == 0 or (len(self.models) == 1 and not any(self.parameters)):
             return self.scene.parameters[None]
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
@@ -213,7 +214,7 @@ class Scenes:
         """The same with some of the forces alone, the charts being those of all."""
         parameters = tuple(self.parameters[k] for k in chosen)
         out = Scenes(self.models, [self.forces[k] for k in chosen], parameters, self.shape)
-        out.parts, out.charts = self.parts, self.charts
+        out.parts, out.charts, out.places = self.parts, self.charts, chosen
         return out
 
 

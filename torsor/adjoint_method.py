@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _charts, _core
-from torsor._check import as_array, record_of
+from torsor._check import as_array, record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.losses import Loss
 from torsor.model import Model
@@ -77,11 +77,14 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
 
 
 def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
-    if isinstance(integrator, LinearlyImplicitEuler) and any(isinstance(f, CustomForce) for f in forces):
-        raise TypeError(
-            "LinearlyImplicitEuler has no derivatives with a CustomForce, whose second derivatives they would need; "
-            "use BDF1"
-        )
+    if isinstance(integrator, LinearlyImplicitEuler):
+        for force in forces:
+            if isinstance(force, CustomForce) and not force.complex_derivatives:
+                raise TypeError(
+                    "LinearlyImplicitEuler has stiffness and damping in its steps, so its derivatives need second ones "
+                    f"of {type(force).__name__}; write its methods for complex arrays and say so by "
+                    "complex_derivatives = True in the class, or use BDF1"
+                )
 
 
 def adjoint(
@@ -135,6 +138,8 @@ def adjoint(
         expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
+        if not np.isfinite(given).all():
+            raise ValueError("dloss_du is not finite")
         gu[:] = given.reshape(gu.shape)
     scenes = trajectory._scenes
     sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
@@ -158,11 +163,25 @@ def adjoint(
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
     of_forces = sums["forces"]
-    return AdjointGradient(
+    gradient = AdjointGradient(
         shaped(gq[:, 0]), shaped(gv[:, 0]), shaped(gu[:, :, 0] if rows == 1 else gu),
         shaped(sums["inertia"]), shaped(sums["placement"]), shaped(sums["gravity"]),
         None if of_forces is None else scenes.scene.unflatten(shaped(of_forces)),
     )  # fmt: skip
+    if loss is not None and parameters:
+        _add_direct(gradient, loss)
+    return gradient
+
+
+def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
+    """Adds what a loss depends on by itself."""
+    sums = (gradient.inertia, gradient.placement, gradient.gravity)
+    for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
+        if total is not None and part is not None:
+            total += part
+    for totals, parts in zip(gradient.forces or (), loss.dforces or (), strict=False):
+        for name, value in parts.items():
+            totals[name] += value
 
 
 def _whole(trajectory: Trajectory) -> Run:
@@ -211,9 +230,9 @@ class _Window:
                 groups.setdefault(charts, []).append(i)
         for charts, chosen in groups.items():
             self._go_back(charts, chosen, 0, steps, run.initial, before)
-        for i, switches in mine.items():
-            for _, first, last, charts in reversed([s for s in segments if s[0] == i]):
-                self._go_back_one(i, charts, first, min(last, steps), switches, before, after)
+        for i, first, last, charts in reversed(segments):
+            if i in mine:
+                self._go_back_one(i, charts, first, min(last, steps), mine[i], before, after)
         return before
 
     def _go_back_one(
@@ -344,10 +363,14 @@ def step_derivatives(
     if previous is not None:
         if not isinstance(integrator, BDF2):
             raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-        before = previous
+        if not isinstance(previous, (tuple, list)) or len(previous) != 2:
+            raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
+        before = (previous[0], previous[1])
+        require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
     options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
     parameters = None
     if forces:
+        forces = require_forces(forces)
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
         options, parameters = {**options, "forces": scene.core}, scene.parameters
@@ -359,9 +382,9 @@ def step_derivatives(
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise
+    require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
     raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: a state is not finite, or its equations have no solution near "
-        "it; try a smaller h"
+        f"a step of {integrator!r} could not be taken: its equations have no solution near the state; try a smaller h"
     )
 
 
@@ -379,7 +402,7 @@ def _variational_step(
 
     options, parameters = _options(model, integrator, forces)
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
+    with taking_step(integrator, q=q, v=v, u=u, t=t):
         return StepDerivatives(
             *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
         )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _ALPHA = (2.0 - 2.0**0.5) / 2.0
 
+_MOST = 1_000_000  # iterations, and parts of a step
+_SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
+
 
 @dataclass(frozen=True)
 class Integrator:
@@ -31,6 +34,7 @@ class Integrator:
     order: ClassVar[int]
     _method: ClassVar[int]  # as in core/integrate.hpp
     _fractions: ClassVar[tuple[float, ...]] = (0.0,)  # of a step, at which controls are taken
+    _weights: ClassVar[tuple[float, ...]] = (1.0,)  # of the controls in an integral over the step
 
     def __post_init__(self) -> None:
         _positive(self.h, f"h of {type(self).__name__}", "a step in units of time")
@@ -53,15 +57,15 @@ def _positive(value: object, name: str, what: str) -> None:
 
 
 def _at_least_one(value: object, name: str) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1")
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= _MOST:
+        raise ValueError(f"{name} is {value!r}, expected an integer of at least 1, {_MOST} at most")
 
 
 @dataclass(frozen=True)
 class _Implicit(Integrator):
     tolerance: float = 1e-10
     iterations: int = 100
-    substeps: int = 64
+    substeps: int = 1024
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,6 +136,7 @@ class BDF2(_Implicit):
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 3
     _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
+    _weights: ClassVar[tuple[float, ...]] = (1.0 - _ALPHA, _ALPHA)
 
 
 @final
@@ -146,6 +151,7 @@ class SDIRK2(_Implicit):
     order: ClassVar[int] = 2
     _method: ClassVar[int] = 4
     _fractions: ClassVar[tuple[float, ...]] = (_ALPHA, 1.0)
+    _weights: ClassVar[tuple[float, ...]] = (1.0 - _ALPHA, _ALPHA)
 
 
 @final
@@ -163,6 +169,8 @@ class Adaptive(Integrator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.method not in _SCIPY:
+            raise ValueError(f"method of Adaptive is {self.method!r}, expected one of SciPy's: {', '.join(_SCIPY)}")
         for field in ("rtol", "atol"):
             _positive(getattr(self, field), f"{field} of Adaptive", "the error that a step may make")
 
@@ -216,6 +224,10 @@ class Variational(Integrator):
     @property
     def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
         return tuple(((1.0 + _quadrature(self)[0]) / 2.0).tolist())
+
+    @property
+    def _weights(self) -> tuple[float, ...]:  # type: ignore[override]
+        return tuple((_quadrature(self)[1] / 2.0).tolist())
 
     @property
     def _scheme(self) -> Any:

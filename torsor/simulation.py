@@ -7,14 +7,18 @@ the last bit alone and in a batch, whatever the number of threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
+from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from torsor import _charts, _core, integrators
 from torsor._check import as_array
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     Control = ArrayLike | Callable[[float], ArrayLike] | None
 
+_MOST_STEPS = 1_000_000_000
 _FINISHED, _CHART, _FAILED, _SINGULAR = range(4)  # as in core/integrate.hpp
 
 
@@ -49,7 +54,7 @@ class Energies(NamedTuple):
     total: FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """A simulated motion; `simulate` makes it.
 
@@ -59,7 +64,8 @@ class Trajectory:
         Times of the rows: steps + 1 of them, or with `every` one for each so many steps.
     q : (..., rows, nq)
     v, a : (..., rows, nv)
-        a is that of the integrator's formula; in the first row of an implicit one, that of forward dynamics.
+        a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
+        that of forward dynamics (not a number without steps).
     controls : (..., steps, nv), (..., steps, stages, nv) or None
         Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
         (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
@@ -190,7 +196,7 @@ class Trajectory:
     def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
         """What `save` wrote, for the model or the models and the forces that it was simulated with."""
         models, forces = read_models(model), require_forces(forces)
-        with np.load(path, allow_pickle=False) as data:
+        with _open_arrays(path) as data:
             missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps") if n not in data.files]
             if missing:
                 raise ValueError(f"{os.fspath(path)!r} is no trajectory: it has no {', '.join(missing)}")
@@ -210,7 +216,9 @@ class Trajectory:
                     if int(k) >= len(forces):
                         raise ValueError(f"{os.fspath(path)!r} has parameters of force {k}, got {len(forces)} forces")
                     given[int(k)][parameter] = data[name]
-            kind = getattr(integrators, str(data["integrator"]))
+            kind = getattr(integrators, str(data["integrator"]), None)
+            if not (isinstance(kind, type) and issubclass(kind, Integrator)):
+                raise ValueError(f"{os.fspath(path)!r} is of an integrator {str(data['integrator'])!r} not known here")
             scheme = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)}
             switches = {n[7:]: data[n] for n in data.files if n.startswith("switch_")}
             return Trajectory(
@@ -252,6 +260,19 @@ class Trajectory:
         return figure
 
 
+@contextmanager
+def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
+    """The arrays of a .npz file."""
+    with open(path, "rb") as file:
+        try:
+            data = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile):
+            data = None
+        if not isinstance(data, NpzFile):
+            raise ValueError(f"{os.fspath(path)!r} is no trajectory: expected a .npz file as Trajectory.save writes it")
+        yield data
+
+
 def _count_steps(T: float | None, steps: int | None, h: float) -> int:
     if (T is None) == (steps is None):
         given = "both" if T is not None else "neither"
@@ -261,8 +282,8 @@ def _count_steps(T: float | None, steps: int | None, h: float) -> int:
             count = index(steps)
         except TypeError:
             raise TypeError(f"steps is {steps!r}, expected an integer") from None
-        if count < 0:
-            raise ValueError(f"steps is {count}, expected at least 0")
+        if not 0 <= count <= _MOST_STEPS:
+            raise ValueError(f"steps is {count}, expected at least 0, {_MOST_STEPS} at most")
         return count
     try:
         exact = float(T) / h  # type: ignore[arg-type]
@@ -270,6 +291,10 @@ def _count_steps(T: float | None, steps: int | None, h: float) -> int:
         raise TypeError(f"T is {T!r}, expected a duration") from None
     if not np.isfinite(exact) or exact < 0:
         raise ValueError(f"T is {T!r}, expected a duration of at least 0")
+    if exact > _MOST_STEPS:
+        raise ValueError(
+            f"T = {T!r} is {exact:.3g} steps of h = {h!r}, expected {_MOST_STEPS} at most; choose a larger h"
+        )
     count = round(exact)
     if abs(exact - count) > 1e-6 * max(1.0, exact):
         raise ValueError(
@@ -321,7 +346,7 @@ def _sample_controls(
         array, shifts = array[..., None, :], [0.0]
     if not np.isfinite(array).all():
         raise ValueError("controls are not finite")
-    return np.ascontiguousarray(array), len(shifts)
+    return np.array(array, order="C"), len(shifts)  # a copy, which the caller's changes do not reach
 
 
 class Run:
@@ -449,8 +474,10 @@ def simulate(
     nq, nv = first.nq, first.nv
     if not isinstance(integrator, Integrator):
         raise TypeError(f"integrator must be an Integrator such as BDF2(h=1e-2), got {integrator!r}")
-    if not np.isfinite(t0):
-        raise ValueError(f"t0 is {t0!r}, expected a time")
+    if not isinstance(t0, Real) or not isfinite(t0):
+        raise ValueError(f"t0 is {t0!r}, expected a time: a number")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
     count = _count_steps(T, steps, integrator.h)
     every = _count_every(every, count, integrator)
     q = _state(first, "q0", q0, nq)
@@ -524,7 +551,8 @@ def simulate(
     def report(row: int) -> None:
         number = run.start + row
         if callback is not None and number > 0:
-            q_row, v_row = run.q[:, row].reshape(*shape, nq), run.v[:, row].reshape(*shape, nv)
+            # Copies, which stay as they are and change nothing here.
+            q_row, v_row = run.q[:, row].copy().reshape(*shape, nq), run.v[:, row].copy().reshape(*shape, nv)
             callback(number, float(t[number]), q_row, v_row)
         if bar is not None:
             bar.update(number - bar.n)
@@ -667,10 +695,10 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
             f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h or softer forces"
         )
     _, h, _, iterations, substeps = integrator._scheme
+    divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
     return (
-        f"Newton's method of {name} stopped {{where}} within {iterations} iterations, also with the step h = {h:g} "
-        f"divided by {substeps}: correction of v {error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or "
-        "softer forces"
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: correction of v "
+        f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or softer forces"
     )
 
 
@@ -728,6 +756,6 @@ def _adaptive_track(
             raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
         run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
         run.v[i, k + 1] = result.y[nq:, -1]
-        if run.batch == 1:
+        if i == run.batch - 1:  # all others have come as far
             report(k + 1)
     run.a[i, -1] = acceleration(t[-1], run.q[i, -1], run.v[i, -1], run.steps - 1)

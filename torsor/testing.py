@@ -13,6 +13,7 @@ from torsor.forces import (
     BodyDamping,
     BodyWrench,
     Cable,
+    CustomForce,
     Force,
     GroundContact,
     JointDamping,
@@ -126,7 +127,8 @@ def check_force(
 
     K, D and the gradient by its parameters against complex steps of the torque, and minus the complex step of the
     energy against the torque at v = 0; errors relative to the largest entry, or 1. A force of the user's own must take
-    complex numbers in `value` and `energy`, a spring of the user's own in its law.
+    complex numbers in `value` and `energy`, a spring of the user's own in its law. If it has `complex_derivatives`,
+    complex steps of these against differences, to 1e-7.
     """
     rng = np.random.default_rng(rng)
     q, v, w, t = model.random(rng), rng.standard_normal(model.nv), rng.standard_normal(model.nv), rng.uniform(0.0, 2.0)
@@ -134,10 +136,10 @@ def check_force(
     scene = compile_forces(model, [force])
     p, options = scene.parameters, {"forces": scene.core}
 
-    def close(name: str, value: Array, expected: Array) -> None:
+    def close(name: str, value: Array, expected: Array, allowed: float = tolerance) -> None:
         scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
         error = float(np.abs(value - expected).max(initial=0.0)) / scale
-        if not error <= tolerance:
+        if not error <= allowed:
             raise AssertionError(f"{force!r}: {name} is off by {error:.1e} at q = {q.tolist()}, v = {v.tolist()}")
 
     def torque(q: ArrayLike, v: ArrayLike, p: ArrayLike) -> FloatArray:
@@ -153,6 +155,17 @@ def check_force(
     close("gradient by q", gq, w @ K)
     close("gradient by v", gv, w @ D)
     close("gradient by parameters", gp, complex_step(lambda p: np.asarray(torque(q, v, p) @ w), p))
+    if isinstance(force, CustomForce) and force.complex_derivatives:
+
+        def first(s: complex) -> Array:
+            """K, D and gradient along a direction."""
+            with complex_inputs():
+                at = (model.plus(q, s * v), v + s * w, t, p + 0 * s)
+                matrices = (x.ravel() for x in force._derivatives(*at))
+                return np.concatenate([*matrices, force._gradient(*at, w + 0 * s) if p.size else p])
+
+        near, far = (first(1e-3) - first(-1e-3)) / 2e-3, (first(2e-3) - first(-2e-3)) / 4e-3
+        close("second derivative", first(1e-30j).imag / 1e-30, (4 * near - far) / 3, 1e-7)
     if force.has_energy:
         close("energy's gradient", -complex_step(energy, zero), torque(q, zero, p))
 

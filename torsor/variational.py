@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import record_of
+from torsor._check import record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces.custom import CustomForce
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import Variational
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class DiscreteEulerLagrange(NamedTuple):
     Attributes
     ----------
     p0, p1 : (..., nv)
+        Minus the derivative of the action by the first control point, and that by the last.
     residual : (..., order / 2 - 1, nv)
         Derivatives of the action by the control points between, with the virtual work of the forces.
     """
@@ -68,7 +69,8 @@ class MomentumStepDerivatives(NamedTuple):
     """A step of `Variational` and its Jacobian: q1 (..., nq), p1 (..., nv), and derivatives (..., nv, nv) of both by q,
     p and u.
 
-    Those of and by configurations are in the tangent space.
+    Those of and by configurations are in the tangent space. dq1_dforces and dp1_dforces are the derivatives by the
+    parameters of the forces: for each force a dict, name -> (..., nv, *shape of the parameter); None without forces.
     """
 
     q1: FloatArray
@@ -79,6 +81,8 @@ class MomentumStepDerivatives(NamedTuple):
     dp1_dq: FloatArray
     dp1_dp: FloatArray
     dp1_du: FloatArray
+    dq1_dforces: tuple[dict[str, FloatArray], ...] | None = None
+    dp1_dforces: tuple[dict[str, FloatArray], ...] | None = None
 
 
 def momentum_step_derivatives(
@@ -103,9 +107,15 @@ def momentum_step_derivatives(
         If the step cannot be taken, in any state of the batch.
     """
     options, parameters = _options(model, integrator, forces)
+    options["wanted"] = 0x3FF if forces else 0xFF
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
-        return _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    with taking_step(integrator, q=q, p=p, u=u, t=t):
+        step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    if not forces:
+        return step
+    by_parameters: Any = step[8:]
+    dq1, dp1 = (compile_forces(model, forces).unflatten(x) for x in by_parameters)
+    return step._replace(dq1_dforces=dq1, dp1_dforces=dp1)
 
 
 @record_of("step_hessian")
@@ -147,16 +157,19 @@ def step_hessian(
     Exact, in O(n^2): the derivative of the step's reverse derivative along each of its directions. The other
     parameters, and errors, are those of `momentum_step_derivatives`.
     """
-    for k, force in enumerate(forces):
+    for k, force in enumerate(require_forces(forces)):
         if isinstance(force, CustomForce):
-            raise TypeError(f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not")
+            raise TypeError(
+                f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, has not; take "
+                "differences of momentum_step_derivatives"
+            )
     try:
         wq, wp = contract
     except (TypeError, ValueError):
         raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
     options, parameters = _options(model, integrator, forces)
     time = np.array(t, dtype=np.float64)
-    with taking_step(integrator):
+    with taking_step(integrator, q=q, p=p, u=u, t=t):
         return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
 
 
@@ -174,16 +187,17 @@ def _options(
 
 
 class taking_step:
-    """Turns the core's word that a step cannot be taken into a ConvergenceError."""
+    """Turns the core's word that a step cannot be taken from what is given into an error that says why."""
 
-    def __init__(self, integrator: object) -> None:
-        self.integrator = integrator
+    def __init__(self, integrator: object, **given: Any) -> None:
+        self.integrator, self.given = integrator, given
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
+            require_finite(**self.given)  # of which one that is not lets no step succeed
             raise ConvergenceError(
                 f"a step of {self.integrator!r} could not be taken: its equations have no solution near the state, or "
                 "the mass matrix is singular; try a smaller h"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from torsor import spatial
-from torsor._check import listed
-from torsor.forces.force import Force, number
+from torsor._check import complex_allowed, listed
+from torsor.forces.force import Force, number, require_names
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -34,23 +34,28 @@ class CustomForce(Force):
 
     The methods run under the interpreter lock, once for each evaluation: such a force is far slower than a built-in
     one.
+
+    Gradients of a trajectory of `LinearlyImplicitEuler`, which has K and D in its steps, take second derivatives. They
+    come by a complex step through `value`, `derivatives` and `gradient` if all of these are written for complex arrays,
+    which `complex_derivatives = True` in the class says.
     """
 
     p: ArrayLike = ()
+    complex_derivatives: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, q: Array, v: Array, t: float, p: Array) -> ArrayLike:
         """Torques (nv,) at the state q (nq,), v (nv,), the time t and with the parameters p (n,)."""
 
     @abstractmethod
-    def derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[ArrayLike, ArrayLike]:
+    def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[ArrayLike, ArrayLike]:
         """(K, D), each (nv, nv): derivatives of the torques by q, in the tangent space, and by v."""
 
     def energy(self, q: Array, t: float, p: Array) -> Any:
         """The potential whose gradient is minus the torques at v = 0; 0 if there is none."""
         return 0.0
 
-    def gradient(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray, w: FloatArray) -> ArrayLike:
+    def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> ArrayLike:
         """The gradient (n,) of w . value(q, v, t, p) by p."""
         raise NotImplementedError(f"{type(self).__name__} has parameters p, and so needs a method gradient")
 
@@ -67,6 +72,7 @@ class CustomForce(Force):
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
         """A copy with another p."""
+        require_names(values)
         for name in values:
             if name != "p" or not self.parameters:
                 known = listed([*self.parameters]) or "none"
@@ -88,15 +94,28 @@ class CustomForce(Force):
         return np.ascontiguousarray(a, dtype=dtype)
 
     def _value(self, q: Array, v: Array, t: float, p: Array) -> Array:
-        return self._checked("value", self.value(q, v, t, p), v.shape, v.dtype)
+        return self._checked("value", self._allowing(q, self.value, q, v, t, p), v.shape, v.dtype)
 
-    def _derivatives(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray) -> tuple[Array, Array]:
-        K, D = self.derivatives(q, v, t, p)
+    def _derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
+        given = self._allowing(q, self.derivatives, q, v, t, p)
+        try:
+            K, D = given
+        except (TypeError, ValueError):
+            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)") from None
         shape = (v.size, v.size)
         return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
 
     def _energy(self, q: Array, t: float, p: Array) -> Array:
-        return number(self.energy(q, t, p), q.dtype, "energy", self)
+        return number(self._allowing(q, self.energy, q, t, p), q.dtype, "energy", self)
 
-    def _gradient(self, q: FloatArray, v: FloatArray, t: float, p: FloatArray, w: FloatArray) -> Array:
-        return self._checked("gradient", self.gradient(q, v, t, p, w), p.shape, v.dtype)
+    def _gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
+        return self._checked("gradient", self._allowing(q, self.gradient, q, v, t, p, w), p.shape, v.dtype)
+
+    @staticmethod
+    def _allowing(q: Array, method: Any, *arguments: Any) -> Any:
+        """Calls a method, in which functions of this library take complex arrays if q is one."""
+        token = complex_allowed.set(q.dtype.kind == "c" or complex_allowed.get())
+        try:
+            return method(*arguments)
+        finally:
+            complex_allowed.reset(token)

@@ -41,6 +41,7 @@ class Force(ABC):
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
         """A copy with other values of some parameters."""
+        require_names(values)
         for name in values:
             if name not in self._numbers:
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers)}")
@@ -128,6 +129,20 @@ def numbers(value: Any, shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
 def as_tuple(a: FloatArray) -> tuple[Any, ...]:
     """An array as nested tuples."""
     return tuple(a.tolist()) if a.ndim == 1 else tuple(as_tuple(row) for row in a)
+
+
+def row(value: Any, name: str) -> tuple[float, ...]:
+    """Finite numbers (n,), or one, as a tuple."""
+    a = np.atleast_1d(value)
+    if a.ndim != 1:
+        raise ValueError(f"{name} has shape {a.shape}, expected (n,)")
+    return numbers(a, a.shape, name)
+
+
+def require_names(values: Any) -> None:
+    """Values of parameters come by name."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values is {values!r}, expected a dict of parameters by name")
 
 
 def each(value: Any, name: str, *, least: float | None = 0.0) -> Numbers:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor import spatial
-from torsor.forces.force import Force, Numbers, as_tuple, each, over_time
+from torsor.forces.force import Force, Numbers, as_tuple, each, over_time, row
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class JointSpring(Force):
     ) -> None:
         object.__setattr__(self, "joint", joint)
         object.__setattr__(self, "stiffness", each(stiffness, "stiffness"))
-        object.__setattr__(self, "rest", None if rest is None else each(np.atleast_1d(rest), "rest", least=None))
+        object.__setattr__(self, "rest", None if rest is None else row(rest, "rest"))
         object.__setattr__(self, "damping", each(damping, "damping"))
 
     def _for_model(self, model: Model) -> JointSpring:
@@ -218,8 +217,7 @@ class JointLimits(Force):
 
 def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
     a = np.atleast_1d(value)
-    finite = np.where(np.isinf(a), 0.0, a) if a.dtype.kind in "biuf" else a
-    spatial.frozen_array(finite, np.shape(finite) if a.ndim == 1 else (a.size,), name)
+    row(np.where(np.isinf(a), 0.0, a) if a.dtype.kind in "biuf" else a, name)
     return as_tuple(a.astype(np.float64))
 
 

@@ -7,14 +7,14 @@ at nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.forces.force import Force, body_index, body_name, number, numbers, scalar
+from torsor.forces.force import Force, body_index, body_name, number, numbers, row, scalar
 from torsor.kinematics import point_positions
 from torsor.model import Model, require_model
 
@@ -56,7 +56,7 @@ class _Path(Force):
     points: tuple[tuple[float, ...], ...]
 
     def _set_points(self, bodies: Sequence[str], points: ArrayLike) -> None:
-        if isinstance(bodies, str):
+        if isinstance(bodies, str) or not isinstance(bodies, Iterable):
             raise TypeError(f"bodies is {bodies!r}, expected a sequence of names, one for each point")
         names = tuple(body_name(b) for b in bodies)
         if len(names) < 2:
@@ -72,6 +72,8 @@ class _Path(Force):
 def _length(model: Model, q: ArrayLike, bodies: Sequence[str], points: Any) -> float:
     """Of the path at q."""
     require_model(model)
+    if np.ndim(q) != 1:
+        raise ValueError(f"q has shape {np.shape(q)}, expected ({model.nq},): a force is at rest at one configuration")
     x = [
         np.array(p) if body_index(model, b, world=True) < 0 else point_positions(model, q, b, p)
         for b, p in zip(bodies, points, strict=True)
@@ -192,10 +194,12 @@ class SpringDamper(_Pair):
 @final
 @dataclass(frozen=True, init=False)
 class Cable(_Path):
-    """A cable through via points, each a ring on its body: it pulls and never pushes. Sueda 2021, 1.9.10.
+    """A cable through via points, each a ring on its body. Sueda 2021, 1.9.10.
 
     As `SpringDamper` while the path is longer than the rest length; nothing otherwise. The energy has a continuous
-    first derivative; the damper's part of the tension sets in with a jump when the cable becomes taut.
+    first derivative; the damper's part of the tension sets in with a jump when the cable becomes taut. Without damping
+    a cable pulls and never pushes. With it, the tension of (1.83) is negative while a taut cable shortens faster than
+    its spring draws, dl/dt < -stiffness (l - L) / damping.
 
     Parameters
     ----------
@@ -253,8 +257,7 @@ class _Tension(Force):
                 raise TypeError(f"{name} must be a function, got {f!r}")
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "energy", energy)
-        p = np.atleast_1d(law_parameters)
-        object.__setattr__(self, "law_parameters", numbers(p, (p.size,), "law_parameters"))
+        object.__setattr__(self, "law_parameters", row(law_parameters, "law_parameters"))
 
     @property
     def has_energy(self) -> bool:  # type: ignore[override]
