@@ -780,24 +780,32 @@ def test_newton_matrix_is_the_derivative_of_the_equations(rule, order):
     points = control_points(model, integrator, q, v, 2)
     u = np.random.default_rng(3).standard_normal(nv)
     xi = np.concatenate([chart(model, q, x) for x in points[1:]])
-    plain = np.ones(nv, bool)
-    for free, _, iv in quaternions(model):
-        plain[iv : iv + (6 if free else 3)] = False
 
-    def equations(forces):
-        def at(x):
-            moved = [points[0].astype(x.dtype), *(retract(model, q, y, 0 * y)[0] for y in x.reshape(s, nv))]
-            r = ts.discrete_euler_lagrange(model, integrator, np.stack(moved), u, forces=forces, t=0.3)
-            return np.concatenate([-r.p0, *r.residual])
+    def covectors(x, y):
+        """J(x)^T y and Ad(x)^T y: a covector at the end of x as one of the coordinates x, and one at their origin."""
+        by_chart, by_start = y.copy(), y.copy()
+        for free, _, iv in quaternions(model):
+            at, w = slice(iv, iv + (6 if free else 3)), x[iv : iv + 3]
+            R = spatial.exp3(w)
+            J, Ad = spatial.dexp3(w), R.T
+            if free:
+                J = np.block([[J, np.zeros((3, 3))], [np.zeros((3, 3)), R.T]])
+                Ad = np.block([[R.T, np.zeros((3, 3))], [-R.T @ spatial.hat(x[iv + 3 : iv + 6]), R.T]])
+            by_chart[at], by_start[at] = J.T @ y[at], Ad.T @ y[at]
+        return by_chart, by_start
 
-        return at
-
-    # Rows between the ends are covectors of the chart; at quaternions those of the equations are not.
-    rows = np.concatenate([np.ones(nv, bool), *[plain] * (s - 1)])
     for forces in ((), mixed_forces(model)[:1], mixed_forces(model)):
+
+        def equations(x, forces=forces):
+            steps = x.reshape(s, nv)
+            moved = np.stack([points[0].astype(x.dtype), *(retract(model, q, y, 0 * y)[0] for y in steps)])
+            r = ts.discrete_euler_lagrange(model, integrator, moved, u, forces=forces, t=0.3)
+            pairs = [covectors(y, z) for y, z in zip(steps[:-1], r.residual, strict=True)]
+            return np.concatenate([sum((b for _, b in pairs), -r.p0), *(a for a, _ in pairs)])
+
         J = newton_system(model, integrator, points, np.zeros(s * nv), u, forces)[0]
-        expected = complex_step(equations(forces), xi)
-        np.testing.assert_allclose(J[rows], expected[rows], atol=1e-11 * np.abs(expected).max())
+        expected = complex_step(equations, xi)
+        np.testing.assert_allclose(J, expected, atol=1e-11 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("n", [2, 14])
