@@ -333,8 +333,7 @@ inline bool factor_over_tree(Worker& w, const Stage& stage, const Evaluation& e)
   const Scene& scene = w.scene;
   if (!scene.local) return false;
   TreeSystem& H = w.H.tree(scene.places);
-  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.forces != nullptr, scene.places,
-               H);
+  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.places, H);
   if (scene.forces != nullptr)
     add_forces(scene.m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, scene.places, H);
   return w.H.factor_tree();

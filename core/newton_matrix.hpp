@@ -147,11 +147,11 @@ inline bool depends_on_place(const ForceSet& set) {
 
 // H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
 // and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
-// the bodies, I and 2 B are their own, f that of the subtree. Without `places` the states have no eta; `forces`: whether add_forces
-// writes into the same blocks. wrenches: held by each body, may be null.
+// the bodies, I and 2 B are their own, f that of the subtree. Without `places` the states have no eta. wrenches: held by each
+// body, may be null.
 inline void stage_system(const Model& m, Arena& arena, const Motions<double>& all, const WorldWrench<double>* wrenches,
-                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, bool forces,
-                         bool places, TreeSystem& H) {
+                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, bool places,
+                         TreeSystem& H) {
   const auto [X, columns] = stage_columns(m, arena, all, quaternions, V1, c);
   const int at = places ? 6 : 0;  // where the change of velocity begins
   for (int i = 0; i < m.n(); ++i) {
@@ -187,7 +187,7 @@ inline void stage_system(const Model& m, Arena& arena, const Motions<double>& al
     put(3, at + 6, skew(-b.I.h));
     put(0, at + 9, skew(b.I.h));
     put(3, at + 9, {{b.I.m, 0.0, 0.0}, {0.0, b.I.m, 0.0}, {0.0, 0.0, b.I.m}});
-    for (int row = 0; forces && row < 6; ++row) {
+    for (int row = 0; row < 6; ++row) {
       std::fill_n(H.P(i, row), at, 0.0);
       std::fill_n(H.P(i, row) + at + 3, 3, 0.0);
     }
@@ -269,7 +269,7 @@ class NewtonMatrix {
   }
   bool factor_tree() {
     form_ = Form::tree;
-    return tree_->factor();
+    return tree_->factor_once();
   }
   bool factor_paths() {
     form_ = Form::paths;

@@ -62,10 +62,13 @@ class TreeSystem {
 
   // Eliminates all unknowns. False if an unknown cannot be found from its own rows alone: the system may have a solution still.
   bool factor() {
-    if (nx_ == 12 && ny_ == 6) return factor<12, 6>();
-    if (nx_ == 18 && ny_ == 6) return factor<18, 6>();
-    if (nx_ == 12 && ny_ == 12) return factor<12, 12>();
-    return factor<0, 0>();
+    S_ = P_;
+    return eliminate();
+  }
+  // The same, but P is lost, and all of it has to be filled anew.
+  bool factor_once() {
+    std::swap(S_, P_);
+    return eliminate();
   }
 
   // u (all unknowns) from b, in place.
@@ -314,11 +317,16 @@ class TreeSystem {
     }
   }
 
+  bool eliminate() {
+    if (nx_ == 12 && ny_ == 6) return eliminate<12, 6>();
+    if (nx_ == 18 && ny_ == 6) return eliminate<18, 6>();
+    if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>();
+    return eliminate<0, 0>();
+  }
   template <int NX, int NY>
-  bool factor() {
+  bool eliminate() {
     constexpr int fixed = (NX + kLanes - 1) / kLanes * kLanes;
     const int xs = NX > 0 ? fixed : xs_, ny = NY > 0 ? NY : ny_;
-    S_ = P_;
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
       double *S = &S_[std::size_t(i) * ny * xs], *Lambda = &Lambda_[square_[i]];
@@ -458,8 +466,7 @@ class TreeSystem {
     u += total(product);
     const V factor(u);
 #pragma GCC unroll 8
-    for (int k = 0; k < count; ++k)
-      store(mul_add(factor, load<V>(A(i, 0) + k * kLanes), state[k]), x + k * kLanes);
+    for (int k = 0; k < count; ++k) store(mul_add(factor, load<V>(A(i, 0) + k * kLanes), state[k]), x + k * kLanes);
   }
 
   static constexpr double kSmall = 1e-10;  // of Lambda beside its terms: fewer digits than these are not worth having
