@@ -1215,7 +1215,7 @@ def test_steps_that_cannot_be_taken():
         ts.momentum_step_derivatives(model, integrator, q, bad)
     with pytest.raises(ValueError, match=r"v is not finite: v\[0\] is nan"):
         ts.step_derivatives(model, integrator, q, bad)
-    with pytest.raises(ValueError, match="u is not finite: got"):
+    with pytest.raises(ValueError, match=r"u is not finite: u\[0\] is"):
         ts.step_hessian(model, integrator, q, p, bad, contract=(v, v))
     with pytest.raises(ts.ConvergenceError, match=message):
         ts.momentum_step_derivatives(model, integrator, q, 1e8 * p)
