@@ -620,7 +620,7 @@ class VariationalStep {
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
 
   // Whether systems are solved densely: always where forces couple joints, and where that is faster.
-  bool dense() const { return !scene.local || scene.m.nv < kTree; }
+  bool dense() const { return !scene.local || scene.m.nv < (scene.rule.s == 1 ? kTree : kTreeOfSeveral); }
 
   // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is singular.
   bool velocities(const double* q, const double* momentum, double t, const double* u, double* v, double* a) {
@@ -815,8 +815,8 @@ class VariationalStep {
     return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
   }
 
-  static constexpr int kTree = 11;  // velocities, from which on systems over the tree are faster
-  static constexpr int kTreeOfColumns = 128;
+  // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.
+  static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
   ActionBlocks blocks;
   std::vector<double> r, delta, correction, trial, guess, last, older, H_;
   std::vector<int> pivots_;
