@@ -201,8 +201,7 @@ struct NewtonSystem {
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);
     const bool good = blocks.system.factor();
-    for (int k = 0; k < s * nv; ++k)
-      out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
+    for (int k = 0; k < s * nv; ++k) out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
     if (!good) return;
     blocks.system.solve(out[1]);
     blocks.system.solve_transposed(out[2]);

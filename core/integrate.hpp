@@ -444,10 +444,10 @@ inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double 
       now = -1.0;
     }
     missing = now;
-    // What remains after this correction too is its share of itself.
+    // What remains after this correction too is its share of itself, or several times that: a share can be small by chance.
     const double rate = after / norm;
     w.error = after;
-    if (length == 1.0 && rate * after <= w.allowed) {
+    if (length == 1.0 && 10.0 * rate * after <= w.allowed) {
       std::copy_n(w.xi, nv, w.trial);
       return move(1.0, w.correction);
     }

@@ -386,23 +386,32 @@ class StepLinearisation {
   std::vector<double> H_;
 };
 
-// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added), and the multiplier of r.
+// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and the
+// multiplier of r. A pivot that is small within a subtree costs digits, which are won back by going round again.
 inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
                          double* by_u, std::vector<double>& multiplier) {
   const VariationalScene& scene = step.scene;
-  const int nv = scene.m.nv, size = scene.rule.s * nv;
+  const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
   multiplier.assign(size, 0.0);
-  std::vector<double> by_xi(size, 0.0), start(nv, 0.0);
-  const auto sweep = [&](double* q0, double* u) {
-    step_vjp<double>(scene, step.arena, step.action(), step.end(), step.controls().count, step.p,
-                     {multiplier.data(), on_q1, on_p1}, {q0, by_xi.data(), u}, [](int, const Displacement<double>&) {});
-  };
-  sweep(start.data(), nullptr);
+  std::vector<double> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
   if (!step.factor()) return false;
-  for (int k = 0; k < size; ++k) multiplier[k] = -by_xi[k];
-  step.solve_transposed(multiplier.data());
-  sweep(by_q0, by_u);
+  double first = 0.0, before = 0.0;
+  for (int round = 0;; ++round) {
+    for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), 0.0);
+    step_vjp<double>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
+                     {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()},
+                     [](int, const Displacement<double>&) {});
+    double left = 0.0;
+    for (double x : by_xi) left = std::max(left, std::fabs(x));
+    if (round == 0) first = left;
+    if (round == 3 || (round > 0 && (left <= 1e-12 * first || left > 0.1 * before))) break;
+    before = left;
+    step.solve_transposed(by_xi.data());
+    add_scaled(size, -1.0, by_xi.data(), multiplier.data());
+  }
+  add_scaled(nv, 1.0, start.data(), by_q0);
   add_scaled(nv, 1.0, multiplier.data(), by_p0);
+  if (by_u != nullptr) add_scaled(rows * nv, 1.0, controls.data(), by_u);
   return true;
 }
 

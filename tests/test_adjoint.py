@@ -821,9 +821,9 @@ def test_bad_input_is_told():
     with pytest.raises(ValueError, match=rf"v has shape \(2,\), expected \(..., {nv}\)"):
         ts.step_derivatives(model, ts.BDF1(0.01), q, np.zeros(2))
     for integrator in INTEGRATORS:
-        with pytest.raises(ValueError, match="v is not finite: got"):
+        with pytest.raises(ValueError, match=r"v is not finite: v\["):
             ts.step_derivatives(model, integrator, q, np.full(nv, np.nan))
-        with pytest.raises(ValueError, match="q is not finite: got"):
+        with pytest.raises(ValueError, match=r"q is not finite: q\["):
             ts.step_derivatives(model, integrator, np.stack([q, np.nan * q]), v)
     with pytest.raises(TypeError, match=r"previous must be the state \(q, v\) one step before, got"):
         ts.step_derivatives(model, ts.BDF2(0.01), q, v, previous=(q,))

@@ -68,8 +68,10 @@ def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
 def require_finite(**given: Any) -> None:
     """Refuses what is not finite, where it would otherwise look like a failure of something else."""
     for name, value in given.items():
-        if value is not None and not np.isfinite(as_array(name, value)).all():
-            raise ValueError(f"{name} is not finite: got {np.asarray(value).tolist()}")
+        bad = np.zeros(0) if value is None else np.argwhere(~np.isfinite(array := as_array(name, value)))
+        if len(bad):
+            where = bad[0].tolist()
+            raise ValueError(f"{name} is not finite: {name}{where or ''} is {array[tuple(where)]}")
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
