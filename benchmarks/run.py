@@ -317,8 +317,8 @@ def simulation(plan: Plan) -> Iterator[Line]:
             t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
             yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
 
-    # Chains bent to the same S whatever their length, which give Newton's method the same work; and by random angles, which
-    # long ones come out of with more corrections a step.
+    # Chains bent to the same S whatever their length, which give Newton's method the same work; and by random angles,
+    # which long ones come out of with more corrections a step.
     progress("simulation: chains")
     rng = np.random.default_rng(0)
     random = 0.1 * rng.standard_normal(max(plan.simulated))
