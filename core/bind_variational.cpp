@@ -57,12 +57,20 @@ struct VariationalDerivatives {
     take_step(step, in, by_momentum);
     StepMatrices matrices;
     matrices.parameters = by_momentum && options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
+    std::vector<double> M, Mq;  // p0 = M v0; before the system is solved, as M after it would cost digits
+    if (!by_momentum) {
+      M.resize(std::size_t(nv) * nv);
+      Mq.resize(M.size());
+      momentum_derivatives(m, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
+      matrices.mass = M.data();
+      matrices.turned = Mq.data();
+    }
     if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
       std::copy_n(step.p1.begin(), nv, out[1]);
     else
-      to_velocities(step, in[1], matrices, out[1]);
+      to_velocities(step, matrices, out[1]);
     for (int block = 0; block < 3; ++block) {
       put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
       put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
@@ -73,22 +81,11 @@ struct VariationalDerivatives {
         std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
                     out[k] + r * parameters);
   }
-  // Columns by p become columns by v, p0 = M v0; rows of p1 rows of v1 = M^-1 p1.
-  static void to_velocities(VariationalStep& step, const double* v0, StepMatrices& matrices, double* v1) {
+  // Rows of p1 become rows of v1 = M^-1 p1.
+  static void to_velocities(VariationalStep& step, StepMatrices& matrices, double* v1) {
     const Model& m = step.scene.m;
     const int nv = m.nv, columns = matrices.stride;
-    std::vector<double> M(std::size_t(nv) * nv), Mq(M.size()), row(columns);
-    momentum_derivatives(m, step.arena, step.q0.data(), v0, M.data(), Mq.data());
-    for (auto* rows : {&matrices.q1, &matrices.p1})
-      for (int r = 0; r < nv; ++r) {
-        double* x = &(*rows)[std::size_t(r) * columns];
-        std::copy_n(x, columns, row.begin());
-        std::fill_n(x + nv, nv, 0.0);
-        for (int k = 0; k < nv; ++k) {
-          add_scaled(nv, row[nv + k], &Mq[std::size_t(k) * nv], x);
-          add_scaled(nv, row[nv + k], &M[std::size_t(k) * nv], x + nv);
-        }
-      }
+    std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
     solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), v1);
     momentum_derivatives(m, step.arena, step.q1.data(), v1, M.data(), Mq.data());
     for (int r = 0; r < nv; ++r)

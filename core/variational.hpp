@@ -59,7 +59,7 @@ class VariationalStep {
     for (int c = 0; c < s; ++c) std::copy_n(a0.begin(), nv, last.begin() + c * nv);
     begin(last);
     if (iterate(scheme.tolerance, left)) return finish();
-    double at = 0.0, before = 0.0;
+    double at = 0.0, before = 0.0, failed_error = error, failed_allowed = allowed;
     bool good = false;
     for (double further = 1.0; further > 0.01 && left > 0 && !(good && at == 1.0);) {
       const double part = std::min(1.0, at + further), ratio = at > 0.0 ? (part - at) / (at - before) : 0.0;
@@ -71,7 +71,11 @@ class VariationalStep {
       good = iterate(part < 1.0 ? std::max(scheme.tolerance, 1e-5) : scheme.tolerance, few);
       left += few;
       further *= good ? 1.5 : 0.5;
-      if (!good) continue;
+      if (!good) {
+        failed_error = error;
+        failed_allowed = allowed;
+        continue;
+      }
       older = last;
       for (int c = 1; c <= s; ++c)
         for (int k = 0; k < nv; ++k) {
@@ -82,7 +86,10 @@ class VariationalStep {
       at = part;
     }
     scene.h = scheme.h;
-    return good && at == 1.0 && finish();
+    if (good && at == 1.0) return finish();
+    error = failed_error;  // and not that of a part which went well
+    allowed = failed_allowed;
+    return false;
   }
 
   const Action<double>& action() const { return action_; }
@@ -164,7 +171,8 @@ class VariationalStep {
         solve(correction);
         after = largest(correction);
         if (after <= (1.0 - 0.25 * length) * norm) break;
-        if (length == 1.0 && (close || norm <= allowed)) return true;  // rounding is all that is left
+        // Rounding is all that is left.
+        if (length == 1.0 && (close || norm <= allowed || norm <= rounding())) return true;
       }
       const double rate = after / norm;
       error = after;
@@ -198,6 +206,9 @@ class VariationalStep {
   }
   void solve(std::vector<double>& out) {  // -J^-1 r
     for (std::size_t k = 0; k < r.size(); ++k) out[k] = -r[k];
+    solve_with_factors(out);
+  }
+  void solve_with_factors(std::vector<double>& out) {  // out <- J^-1 out
     if (dense_)
       torsor::solve(blocks.size(), H_.data(), pivots_.data(), out.data());
     else
@@ -212,11 +223,31 @@ class VariationalStep {
     }
     return most / scene.h;
   }
+  // The correction that rounding of the momenta alone may ask for: J^-1 times their last digits, with signs that alternate along
+  // chains, which is what these resist least.
+  double rounding() {
+    const int nv = scene.m.nv, s = scene.rule.s;
+    for (int c = 0; c < s; ++c)
+      for (int i = 0; i < scene.m.n(); ++i)
+        for (int k = scene.m.links[i].iv; k < scene.m.links[i].iv + scene.m.links[i].nv; ++k) {
+          double sum = 0.0;
+          for (int a = 0; a < scene.rule.m; ++a) {
+            const ActionPoint<double>& at = action_.points[a];
+            const Motion<double>& S = at.all.columns[k].S_;
+            const Force<double>& mu = at.mu[i];
+            const double size = std::sqrt(dot(S.w, S.w) * dot(mu.n, mu.n)) + std::sqrt(dot(S.v, S.v) * dot(mu.f, mu.f));
+            sum += at.weight * std::fabs(scene.rate(a, c == 0 ? s : c)) * size;
+          }
+          correction[c * nv + k] = (k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon() * sum;
+        }
+    solve_with_factors(correction);
+    return largest(correction);
+  }
   double allowance(double tolerance) const {
     double speed = 0.0, reach = 1.0;
     for (int k = 0; k < scene.m.nv; ++k) speed = std::max(speed, std::fabs(xi[k]) / scene.h);
     for (double value : q0) reach = std::max(reach, std::fabs(value));
-    return tolerance * (1.0 + speed) + 4e-16 * reach / scene.h;
+    return (tolerance + 4e-16 * reach) * (1.0 + speed);
   }
   bool finish() {
     const int nv = scene.m.nv;

@@ -222,6 +222,8 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 // forces, with `stride` from row to row.
 struct StepMatrices {
   bool parameters = false;  // whether they are asked for
+  const double *mass = nullptr,
+               *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
   int columns, stride;
   std::vector<double> xi;      // s nv rows: of the control coordinates
   std::vector<double> q1, p1;  // nv rows
@@ -250,7 +252,15 @@ class StepLinearisation {
     out.xi.assign(std::size_t(size) * stride, 0.0);
     combine(D, out.xi, stride);
     for (std::size_t k = 0; k < out.xi.size(); ++k) out.xi[k] = -D[k];
-    for (int k = 0; k < nv_; ++k) out.xi[std::size_t(k) * stride + nv_ + k] -= 1.0;
+    for (int k = 0; k < nv_; ++k) {
+      double* row = &out.xi[std::size_t(k) * stride];
+      if (out.mass == nullptr) {
+        row[nv_ + k] -= 1.0;
+        continue;
+      }
+      add_scaled(nv_, -1.0, out.turned + std::size_t(k) * nv_, row);
+      add_scaled(nv_, -1.0, out.mass + std::size_t(k) * nv_, row + nv_);
+    }
     step_.solve_columns(out.xi.data(), stride);
     // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
     by_coordinates(out.xi, first.data(), stride);
