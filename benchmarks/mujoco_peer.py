@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mujoco
@@ -126,7 +127,9 @@ def check_rollouts(pair: MujocoPair, states: States, h: float, steps: int) -> No
 
     def difference(parts: int) -> float:
         ours = ts.simulate(pair.model, few.q, few.v, steps=parts * steps, integrator=ts.SymplecticEuler(h / parts))
-        call = rollout_call(mujoco_pair(pair.name, pair.model, h / parts), few, parts * steps)
+        peer = copy(pair.peer)
+        peer.opt.timestep = h / parts
+        call = rollout_call(replace(pair, peer=peer), few, parts * steps)
         names = dict(call.names)
         eval(call.statement, names)
         theirs = from_mujoco(pair.model, names["state"][:, -1, 1 : 1 + pair.peer.nq])

@@ -317,24 +317,31 @@ def simulation(plan: Plan) -> Iterator[Line]:
             t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
             yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
 
+    # Chains bent to the same S whatever their length, which give Newton's method the same work; and by random angles,
+    # which long ones come out of with more corrections a step.
     progress("simulation: chains")
     rng = np.random.default_rng(0)
-    angles = 0.1 * rng.standard_normal(max(plan.simulated))  # let go from there
-    for step, target in ((h / 10, 2.0), (h, None)):
+    random = 0.1 * rng.standard_normal(max(plan.simulated))
+    for shape, step, target in (("an S", h, 2.0), ("random angles", h / 10, None), ("random angles", h, None)):
         calls = {}
         for n in plan.simulated:
-            names |= {"model": ts.models.chain(n), "q": angles[:n], "v": np.zeros(n), "integrator": ts.BDF1(step)}
+            q = s_shape(n) if shape == "an S" else random[:n]
+            names |= {"model": ts.models.chain(n), "q": q, "v": np.zeros(n), "integrator": ts.BDF1(step)}
             calls[str(n)] = Call("ts.simulate(model, q, v, steps=steps, integrator=integrator)", names.copy())
         t = measure(calls, plan.effort, plan.steps)
         per_link = {str(n): t[str(n)] / n for n in plan.simulated}
         most, least = max(per_link.values()), min(per_link.values())
-        what = f"step of BDF1 per link, h = {step:g}, {plan.simulated[0]} to {plan.simulated[-1]} links"
+        what = f"step of BDF1 per link, {shape}, h = {step:g}, {plan.simulated[0]} to {plan.simulated[-1]} links"
         yield Line("chains", what, most, least, most / least, target, False, detail=per_link)
-        for n in plan.simulated:
+        for n in plan.simulated if target is not None else ():
             names |= {"matrix": n * np.eye(n) + rng.standard_normal((n, n)), "vector": rng.standard_normal(n), "np": np}
             dense = measure({"dense": Call("np.linalg.solve(matrix, vector)", names.copy())}, plan.effort)["dense"]
-            what = f"step, h = {step:g} : one dense LU of its size (NumPy)"
-            yield within(f"chain {n}", what, t[str(n)], dense)
+            yield within(f"chain {n}", f"step, h = {step:g} : one dense LU of its size (NumPy)", t[str(n)], dense)
+
+
+def s_shape(n: int) -> np.ndarray:
+    """Angles that bend a hanging chain of n links to the same S whatever n."""
+    return 6 / n * np.sin(2 * np.pi * np.arange(n) / n)
 
 
 def variational(plan: Plan) -> Iterator[Line]:
@@ -348,7 +355,7 @@ def variational(plan: Plan) -> Iterator[Line]:
     names |= {f"order{k}": ts.Variational(h, k, tolerance=1e-10) for k in (2, 4, 6)}
 
     def bent(n: int) -> dict[str, Any]:
-        return {**names, "model": ts.models.chain(n), "q": 6 / n * np.sin(2 * np.pi * np.arange(n) / n)}
+        return {**names, "model": ts.models.chain(n), "q": s_shape(n)}
 
     def rollout(n: int, integrator: str) -> Call:
         return Call(f"ts.simulate(model, q, steps=steps, integrator={integrator})", bent(n))

@@ -164,4 +164,69 @@ inline void add_product(const Model& m, const std::vector<int>& quaternions, con
   }
 }
 
+// The columns s of J in the chart of a joint with a quaternion, v = sum of s_k xidot_k, with their derivatives by xi; the step X
+// itself, and what becomes of a displacement before it: Ad of X^-1. Of a rotation, the linear parts are zero.
+template <class S>
+struct ChartColumns {
+  int n;
+  SE3<S> X;
+  Motion<S> s[6], ds[36], d2s[216], Ad[6];
+  Mat3<S> inverse;  // of the angular part of J
+
+  // Of all below: covectors and vectors of n numbers, as wrenches and twists.
+  Force<S> covector(const S* y) const { return {read3(y), n == 6 ? read3(y + 3) : zero3<S>()}; }
+  void apply(const Motion<S>* columns, const S* x, S* out) const {  // sum of columns_k x_k
+    Motion<S> sum = zero_motion<S>();
+    for (int k = 0; k < n; ++k) sum = mul_add(x[k], columns[k], sum);
+    write3(sum.w, out);
+    if (n == 6) write3(sum.v, out + 3);
+  }
+  void apply_transposed(const Motion<S>* columns, const S* y, S* out) const {
+    const Force<S> f = covector(y);
+    for (int k = 0; k < n; ++k) out[k] = dot(columns[k], f);
+  }
+  void solve(S* x) const {  // x <- J^-1 x
+    write3(inverse * read3(x), x);
+    if (n == 6) write3(X.R * read3(x + 3), x + 3);
+  }
+  void solve_transposed(S* y) const {  // y <- J^-T y
+    write3(transposed(inverse, read3(y)), y);
+    if (n == 6) write3(transposed(X.R, read3(y + 3)), y + 3);
+  }
+};
+template <class S>
+void chart_columns(Kind kind, const S* xi, ChartColumns<S>& out) {
+  SE3<S> E;
+  Motion<S> s[3], ds[9], d2s[27];
+  evaluate_exponential(xi, 3, GeneralTerms<S>{E, s, ds, d2s});
+  const int n = out.n = kind == Kind::free ? 6 : 3;
+  out.X = {E.R, n == 6 ? read3(xi + 3) : zero3<S>()};
+  for (int k = 0; k < n * n; ++k) out.ds[k] = zero_motion<S>();
+  for (int k = 0; k < n * n * n; ++k) out.d2s[k] = zero_motion<S>();
+  for (int j = 0; j < 3; ++j) {
+    out.s[j] = s[j];
+    for (int k = 0; k < 3; ++k) {
+      out.ds[n * j + k] = ds[3 * j + k];
+      for (int l = 0; l < 3; ++l) out.d2s[n * (n * j + k) + l] = d2s[9 * j + 3 * k + l];
+    }
+  }
+  const Mat3<S> unit = identity3<S>();
+  for (int j = 0; n == 6 && j < 3; ++j) {  // R^T e_j, which turns with -J dxi
+    const Vec3<S> e = transposed(E.R, unit.column(j));
+    out.s[3 + j] = {zero3<S>(), e};
+    for (int k = 0; k < 3; ++k) {
+      out.ds[n * (3 + j) + k].v = cross(e, s[k].w);
+      for (int l = 0; l < 3; ++l)
+        out.d2s[n * (n * (3 + j) + k) + l].v = cross(cross(e, s[l].w), s[k].w) + cross(e, ds[3 * k + l].w);
+    }
+  }
+  for (int j = 0; j < n; ++j) {
+    const Motion<S> e = j < 3 ? Motion<S>{unit.column(j), zero3<S>()} : Motion<S>{zero3<S>(), unit.column(j - 3)};
+    out.Ad[j] = out.X.act_inverse(e);
+  }
+  const Vec3<S> a = cross(s[1].w, s[2].w), b = cross(s[2].w, s[0].w), c = cross(s[0].w, s[1].w);
+  const S d = S(1.0) / dot(s[0].w, a);
+  out.inverse = {{d * a.x, d * b.x, d * c.x}, {d * a.y, d * b.y, d * c.y}, {d * a.z, d * b.z, d * c.z}};
+}
+
 }  // namespace torsor

@@ -278,9 +278,7 @@ def adjoint(
     out: dict[str, Any],
     threads: Any,
 ) -> tuple[int, int]: ...
-def newton_directions(
-    model: Any, forces: Any, p: Any, q: Any, v: Any, xi: Any, c: float, out: Any
-) -> None: ...
+def newton_directions(model: Any, forces: Any, p: Any, q: Any, v: Any, xi: Any, c: float, out: Any) -> None: ...
 def step_derivatives(
     model: Any,
     q: Any,
