@@ -693,6 +693,9 @@ def test_losses_add_up():
     other = ts.simulate(model, np.stack([q, q]), v, steps=2, integrator=ts.BDF1(0.01), forces=forces)
     with pytest.raises(ValueError, match=r"losses of shapes \(\) and \(2,\) cannot be added"):
         a + ts.energy_loss(other)
+    start = ts.simulate(model, q, v, steps=0, integrator=ts.BDF1(0.01), forces=forces)
+    with pytest.raises(ValueError, match=r"losses with derivatives \(.*\) and \(1, .*\) cannot be added"):
+        a + ts.energy_loss(start)  # which would broadcast
 
 
 def test_bad_losses_are_told():

@@ -258,6 +258,31 @@ def test_charts_switch_and_the_motion_does_not():
             assert np.linalg.norm(run.q, axis=1).max() < np.pi + 0.1
 
 
+ONE_STEP = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.SDIRK2, ts.Variational)
+
+
+@pytest.mark.parametrize("kind", ONE_STEP, ids=lambda kind: kind.__name__)
+def test_more_than_half_a_turn_in_the_first_step(kind):
+    # A ball that spins about a fixed axis turns by h v in every step, from exponential coordinates of zero too.
+    builder = ts.ModelBuilder(gravity=(0, 0, 0))
+    builder.add_body("ball", "world", ts.SphericalExp(), inertia=ts.Inertia.sphere(radius=0.1, mass=1.0))
+    model = builder.build()
+    run = ts.simulate(model, np.zeros(3), (350.0, 0, 0), steps=3, integrator=kind(h=0.01))
+    assert len(run.switches) == 2
+    expected = [ts.SE3.rotation((1, 0, 0), 3.5 * k).R for k in range(4)]
+    assert np.allclose(ts.body_poses(model, run.q)[:, 0, :3, :3], expected, rtol=0, atol=1e-12)
+    assert ts.adjoint(run, dloss_dq=np.array([1.0, 0.0, 0.0])).v0[0] == pytest.approx(0.03, abs=1e-12)
+
+
+@pytest.mark.parametrize("speed", [1e20, 1e100, 1e154])
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler], ids=lambda kind: kind.__name__)
+def test_charts_of_a_motion_that_grows_beyond_all_bounds(kind, speed):
+    builder = ts.ModelBuilder()
+    builder.add_body("top", "world", ts.SphericalExp(), inertia=ts.Inertia.box((0.3, 0.2, 0.1), mass=1.0))
+    with pytest.raises(ts.ConvergenceError, match="beyond all bounds"):
+        ts.simulate(builder.build(), (0.1, 0.2, 0.3), (speed, 0, 0), steps=50, integrator=kind(h=0.01))
+
+
 def test_a_joint_with_forces_in_its_coordinates_keeps_its_chart():
     model, _, _ = tree([ts.SphericalEuler("XYZ")])
     q0, v0 = np.array([0.0, 0.9, 0.0]), np.array([0.0, 3.0, 0.0])

@@ -479,6 +479,35 @@ def test_second_derivatives_with_forces(rule, order):
     check_hessian(model, ts.Variational(0.05, order, rule, tolerance=1e-13), 7, mixed_forces(model)[:1])
 
 
+@pytest.mark.parametrize("joint", [ts.Spherical(), ts.Free()])
+def test_order_of_second_derivatives(joint):
+    # R^-1 d_j R is a different thing to differentiate than R^-1 d_k R, by their bracket.
+    model = testing.random_tree(3, [joint, ts.Revolute((0, 1, 0))], branching=0.0)
+    nv, n, integrator = model.nv, joint.nv, ts.Variational(0.02, order=4, tolerance=1e-13)
+    q, p, _ = state(model, 2)
+    wq, wp = np.random.default_rng(2).standard_normal((2, nv))
+    H = ts.step_hessian(model, integrator, q, p, contract=(wq, wp))
+    d = ts.momentum_step_derivatives(model, integrator, q, p)
+
+    def bracket(a, b):
+        turn = np.cross(a[:3], b[:3])
+        return turn if n == 3 else np.concatenate([turn, np.cross(a[:3], b[3:]) - np.cross(b[:3], a[3:])])
+
+    def excess(by_j, by_k):
+        return np.array([[wq[:n] @ bracket(by_j[:n, j], by_k[:n, k]) for k in range(nv)] for j in range(nv)])
+
+    for block, by in ((H.dpdp, d.dq1_dp), (H.dudu, d.dq1_du)):
+        np.testing.assert_allclose(block - block.T, excess(by, by), rtol=0, atol=1e-12 * np.abs(block).max())
+
+    def by_momenta(dq):
+        moved = ts.momentum_step_derivatives(model, integrator, model.plus(q, dq), p)
+        return wq @ moved.dq1_dp + wp @ moved.dp1_dp
+
+    other = differences(by_momenta, nv).T
+    # Truncation and rounding as in check_hessian.
+    np.testing.assert_allclose(H.dqdp - other, excess(d.dq1_dq, d.dq1_dp), rtol=0, atol=1e-7 * np.abs(H.dqdp).max())
+
+
 # ---- against trep
 
 
@@ -1325,6 +1354,16 @@ def test_other_bad_input_is_told():
         ts.discrete_euler_lagrange(model, ts.Variational(0.01, 4), np.stack([q, q]))
     with pytest.raises(TypeError, match="previous is for BDF2, which has two steps; Variational has one"):
         ts.step_derivatives(model, integrator, q, p, previous=(q, p))
+    for t, message in ((None, "dtype object"), ("now", "dtype <U3"), (1j, "t is complex")):
+        for f in (ts.momentum_step_derivatives, ts.step_derivatives):
+            with pytest.raises(TypeError, match=message):
+                f(model, integrator, q, p, t=t)
+        with pytest.raises(TypeError, match=message):
+            ts.discrete_euler_lagrange(model, integrator, np.stack([q, q]), t=t)
+        with pytest.raises(TypeError, match=message):
+            ts.step_derivatives(model, ts.BDF1(0.01), q, p, t=t)
+    with pytest.raises(ValueError, match=r"h of Variational is 10+, expected a positive number"):
+        ts.Variational(10**400)
     given = {"steps": 1, "integrator": integrator}
     with pytest.raises(TypeError, match="either v0, the velocities, or p0, the momenta: got both"):
         ts.simulate(model, q, p, p0=p, **given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import hypot
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,7 +120,9 @@ def _carry(old: str, new: str, q: FloatArray, near: FloatArray | None) -> FloatA
         assert old != "exp"
         (moved,) = SphericalEuler(old).switch(new, q)
         return moved if near is None else _near(moved, near)
-    length = float(np.sqrt(q @ q))
+    length = hypot(*q)
+    if length == 0.0:  # no direction in which to take turns off
+        return q
     turns = round(length / (2 * np.pi)) if near is None else 1
     scaled = q * (1 - 2 * np.pi * turns / length)
     if near is not None and np.abs(scaled - near).max() > np.abs(q - near).max():
@@ -137,6 +140,7 @@ def _maps(old: str, new: str, q: FloatArray, q_new: FloatArray, v: FloatArray) -
     return Phi, np.asarray(np.linalg.solve(Eb, along_a - along_b @ Phi), dtype=np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of a motion that grows beyond all bounds, which the next step tells
 def switch_charts(
     track: int,
     row: int,
@@ -154,7 +158,7 @@ def switch_charts(
         iq, iv = slice(part.iq, part.iq + 3), slice(part.iv, part.iv + 3)
         x = before_q[iq]
         if old[k] == "exp":
-            due = x @ x > np.pi**2
+            due = hypot(*x) > np.pi
         else:
             due = abs(float(SphericalEuler(old[k]).det_S(x))) < 0.5
             charts[k] = _best_chart(old[k], x) if due else old[k]

@@ -374,7 +374,7 @@ def step_derivatives(
         _check_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
         options, parameters = {**options, "forces": scene.core}, scene.parameters
-    time = _START if t is _NOW else np.array(t, dtype=np.float64)
+    time = _START if t is _NOW else as_array("t", t)
     try:
         return _core.step_derivatives(
             model, q, v, u, time, integrator._numbers, parameters, *before, options, None, threads
@@ -401,7 +401,7 @@ def _variational_step(
     from torsor.variational import _options, taking_step
 
     options, parameters = _options(model, integrator, forces)
-    time = np.array(t, dtype=np.float64)
+    time = as_array("t", t)
     with taking_step(integrator, q=q, v=v, u=u, t=t):
         return StepDerivatives(
             *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)

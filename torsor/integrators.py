@@ -52,7 +52,11 @@ class Integrator:
 
 
 def _positive(value: object, name: str, what: str) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or not float(value) > 0:
+    try:
+        good = isinstance(value, Real) and not isinstance(value, bool) and isfinite(value) and float(value) > 0
+    except OverflowError:  # an integer beyond all floats
+        good = False
+    if not good:
         raise ValueError(f"{name} is {value!r}, expected a positive number: {what}")
 
 

@@ -72,6 +72,9 @@ class Loss:
                 return tuple(total(x, y) for x, y in zip(a, b, strict=True))
             if isinstance(a, dict):
                 return {name: total(a.get(name), b.get(name)) for name in a | b}
+            if np.shape(a) != np.shape(b):
+                shapes = f"{np.shape(a)} and {np.shape(b)}"
+                raise ValueError(f"losses with derivatives {shapes} cannot be added: they are of other trajectories")
             return a + b
 
         return Loss(*(total(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)))

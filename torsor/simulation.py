@@ -287,7 +287,7 @@ def _count_steps(T: float | None, steps: int | None, h: float) -> int:
         return count
     try:
         exact = float(T) / h  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"T is {T!r}, expected a duration") from None
     if not np.isfinite(exact) or exact < 0:
         raise ValueError(f"T is {T!r}, expected a duration of at least 0")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import record_of, require_finite
+from torsor._check import as_array, record_of, require_finite
 from torsor._errors import ConvergenceError
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
@@ -61,7 +61,7 @@ def discrete_euler_lagrange(
     order 4. u (..., nv) are torques, t is the time at the start. Fan 2018, proposition 1.
     """
     options, parameters = _options(model, integrator, forces)
-    return _core.discrete_euler_lagrange(model, q, u, np.array(t, dtype=np.float64), parameters, options, None, threads)
+    return _core.discrete_euler_lagrange(model, q, u, as_array("t", t), parameters, options, None, threads)
 
 
 @record_of("momentum_step_derivatives")
@@ -108,7 +108,7 @@ def momentum_step_derivatives(
     """
     options, parameters = _options(model, integrator, forces)
     options["wanted"] = 0x3FF if forces else 0xFF
-    time = np.array(t, dtype=np.float64)
+    time = as_array("t", t)
     with taking_step(integrator, q=q, p=p, u=u, t=t):
         step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
     if not forces:
@@ -123,8 +123,11 @@ class StepHessian(NamedTuple):
     """Second derivatives (..., nv, nv) of wq . q1 + wp . p1 over a step of `Variational`, by pairs of q, p and u.
 
     Row j and column k of a block are the derivative, along the second direction k, of wq . (dq1 along j) + wp . (dp1
-    along j). Derivatives by and of configurations are in the tangent space, as in `momentum_step_derivatives`. So dqdq
-    is symmetric but for joints with quaternions, whose directions do not commute.
+    along j). Derivatives by and of configurations are in the tangent space, as in `momentum_step_derivatives`. So with
+    quaternions the order counts. Row j, column k exceeds what the other order gives by wq . (dq1 along j x dq1 along
+    k), x being the cross product of rotations, or of twists for `Free`: in dpdp and dudu, and in dqdp against the
+    derivative along q of that along p, which is not dqdp transposed. In dqdq the directions themselves do not commute
+    either. Without quaternions dqdq, dpdp and dudu are symmetric.
     """
 
     dqdq: FloatArray
@@ -168,7 +171,7 @@ def step_hessian(
     except (TypeError, ValueError):
         raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
     options, parameters = _options(model, integrator, forces)
-    time = np.array(t, dtype=np.float64)
+    time = as_array("t", t)
     with taking_step(integrator, q=q, p=p, u=u, t=t):
         return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
 
