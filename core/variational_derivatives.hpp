@@ -376,7 +376,7 @@ class StepLinearisation {
   }
   // Rows of D_0 become those of r_0 = p0 + D_0 - Ad^T p1 at fixed xi and p0.
   void combine(std::vector<double>& D, const std::vector<double>& xi, int stride) const {
-    double* last = &D[std::size_t(s_) * nv_ * stride];
+    double* last = D.data() + std::size_t(s_) * nv_ * stride;
     momentum_rows(last, xi, stride);
     add_scaled(nv_ * stride, -1.0, last, D.data());
     each_chart([&](const ChartColumns<double>& chart, int iv) {
