@@ -157,8 +157,8 @@ def step_hessian(
     contract : (wq, wp), each (..., nv)
         Weights of q1, in the tangent space, and of p1: of the derivatives of a loss, say.
 
-    Exact, in O(n^2): the derivative of the step's reverse derivative along each of its directions. The other
-    parameters, and errors, are those of `momentum_step_derivatives`.
+    Exact: the derivative of the step's reverse derivative along each of its directions, O(n) each, and a product of
+    matrices. The other parameters, and errors, are those of `momentum_step_derivatives`.
     """
     for k, force in enumerate(require_forces(forces)):
         if isinstance(force, CustomForce):
