@@ -9,6 +9,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from population import Own
 from scipy.interpolate import BSpline
 
 import torsor as ts
@@ -124,26 +125,11 @@ class Cam(Guided):
     )
 
 
-class Wrapped(ts.CustomJoint):
-    """A built-in joint behind the contract for joints of the user's own."""
-
-    def __init__(self, inner, batched):
-        self.inner, self.dofs, self.batched = inner, inner.nv, batched
+class Wrapped(Own):
+    """One that draws as the built-in joint does."""
 
     def random(self, rng):
         return self.inner.random(rng)
-
-    def T(self, q):
-        return self.inner.T(q)
-
-    def S(self, q):
-        return self.inner.S(q)
-
-    def dS(self, q):
-        return self.inner.dS(q)
-
-    def d2S(self, q):
-        return self.inner.d2S(q)
 
 
 JOINTS = [*testing.example_joints(), ts.Fixed(), Knee(), Cam()]

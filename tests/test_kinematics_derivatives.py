@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from population import Own
 
 import torsor as ts
 from torsor import testing
@@ -144,27 +145,11 @@ def test_rate_of_momentum_is_the_wrench_on_the_base():
     close(J.T @ hdot, held[:6])
 
 
-class Wrapped(ts.CustomJoint):
-    """Exponential coordinates behind the contract for joints of the user's own."""
-
-    dofs = 3
-
-    def T(self, q):
-        return ts.SphericalExp().T(q)
-
-    def S(self, q):
-        return ts.SphericalExp().S(q)
-
-    def dS(self, q):
-        return ts.SphericalExp().dS(q)
-
-    def d2S(self, q):
-        return ts.SphericalExp().d2S(q)
-
-
 def test_joints_of_the_users_own():
     joints = [JOINTS[1], ts.SphericalExp(), JOINTS[5]]
-    built_in, own = (testing.random_tree(6, [joints[0], j, joints[2]], branching=0.0) for j in (joints[1], Wrapped()))
+    built_in, own = (
+        testing.random_tree(6, [joints[0], j, joints[2]], branching=0.0) for j in (joints[1], Own(joints[1]))
+    )
     q, v, a = state(built_in)
     for x, y in zip(calls(own, q, v, a), calls(built_in, q, v, a), strict=True):
         for one, other in zip(x, y, strict=True):
