@@ -33,8 +33,8 @@ struct Scene {
   bool held = holds(forces);                                        // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
-  bool local = forces == nullptr || is_local(*forces);  // whether H is a system over the tree
-  bool tall = local && is_tall(m);                      // and solved as one
+  bool local = forces == nullptr || on_single_bodies(*forces);  // whether H is a system over the tree
+  bool tall = local && is_tall(m);                              // and solved as one
 
   // Where that is faster than along paths: measured, chains cross between 20 and 28 links, and balanced trees nowhere.
   static bool is_tall(const Model& m) { return m.depth >= 24; }
@@ -333,7 +333,7 @@ inline bool factor_over_tree(Worker& w, const Stage& stage, const Evaluation& e)
   const Scene& scene = w.scene;
   if (!scene.local) return false;
   TreeSystem& H = w.H.tree(scene.places);
-  stage_system(scene.m, w.arena, e.all, e.held, scene.quaternions, w.V1, stage.c, scene.places, H);
+  stage_system(scene.m, w.arena, e.all, scene.quaternions, w.V1, stage.c, scene.places, H);
   if (scene.forces != nullptr)
     add_forces(scene.m, *scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p, scene.quaternions, w.V1, scene.places, H);
   return w.H.factor_tree();

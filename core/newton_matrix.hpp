@@ -3,8 +3,8 @@
 //   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
 // in place of Psidot and Psiddot, at the price of one matrix.
 #pragma once
+#include "body_forces.hpp"
 #include "charts.hpp"
-#include "forces.hpp"
 #include "path_matrix.hpp"
 #include "tree_system.hpp"
 
@@ -124,20 +124,7 @@ inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const 
   });
 }
 
-// Whether each force acts at one joint or on one body, so that the system is one over the tree; and whether what it does depends
-// on where the body is.
-inline bool is_local(const ForceSet& set) {
-  if (!set.customs.empty()) return false;
-  for (const PointLaw& law : set.points) {
-    int only = -1;
-    for (const Attachment& point : law.points) {
-      if (point.body < 0) continue;
-      if (only >= 0 && point.body != only) return false;
-      only = point.body;
-    }
-  }
-  return true;
-}
+// Whether what forces do depends on where bodies are.
 inline bool depends_on_place(const ForceSet& set) {
   if (!set.points.empty()) return true;
   for (const BodyLaw& law : set.bodies)
@@ -147,11 +134,9 @@ inline bool depends_on_place(const ForceSet& set) {
 
 // H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
 // and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
-// the bodies, I and 2 B are their own, f that of the subtree. Without `places` the states have no eta. wrenches: held by each
-// body, may be null.
-inline void stage_system(const Model& m, Arena& arena, const Motions<double>& all, const WorldWrench<double>* wrenches,
-                         const std::vector<int>& quaternions, const BlockDiagonal& V1, double c, bool places,
-                         TreeSystem& H) {
+// the bodies, I and 2 B are their own, f that of the subtree. Without `places` the states have no eta.
+inline void stage_system(const Model& m, Arena& arena, const Motions<double>& all, const std::vector<int>& quaternions,
+                         const BlockDiagonal& V1, double c, bool places, TreeSystem& H) {
   const auto [X, columns] = stage_columns(m, arena, all, quaternions, V1, c);
   const int at = places ? 6 : 0;  // where the change of velocity begins
   for (int i = 0; i < m.n(); ++i) {
@@ -170,7 +155,7 @@ inline void stage_system(const Model& m, Arena& arena, const Motions<double>& al
     }
     std::fill_n(H.N(i), link.nv * link.nv, 0.0);
     add_own_changes(m, all, i, [&](int j, int k, double x) { H.N(i)[link.nv * j + k] += x; });
-    // P = (lag, 2 B, I)
+    // P = (0, 2 B, I)
     const auto put = [&](int row, int column, const Mat3<double>& M) {
       for (int j = 0; j < 3; ++j) {
         const Vec3<double>& x = M.column(j);
@@ -191,9 +176,6 @@ inline void stage_system(const Model& m, Arena& arena, const Motions<double>& al
       std::fill_n(H.P(i, row), at, 0.0);
       std::fill_n(H.P(i, row) + at + 3, 3, 0.0);
     }
-    if (wrenches == nullptr) continue;
-    put(0, 0, wrenches[i].K);
-    put(3, 0, skew(-wrenches[i].F.f));
   }
 }
 
@@ -212,50 +194,12 @@ inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const 
     multiply(n, 1.0, D, found == quaternions.end() ? own : V1.blocks[found - quaternions.begin()], K, true);
     add_scaled(n * n, 1.0, K.x, H.N(law.body));
   }
-  const auto subtract = [&](int i, int column, const Force<double>& F) {
-    double x[6];
-    write(F, x);
-    for (int row = 0; row < 6; ++row) H.P(i, row)[column] -= x[row];
-  };
-  const auto unit = [](int k) {
-    double x[6] = {};
-    x[k] = 1.0;
-    return read_motion(x);
-  };
-  for (const BodyLaw& law : set.bodies) {
-    const auto& b = all.bodies[law.body];
-    const SE3<double> frame = wrench_frame(law, b);
-    for (int k = 0; k < 6; ++k)
-      if (law.kind == BodyLaw::damper) {
-        subtract(law.body, at + k, frame.act(given_wrench(law, frame, unit(k), p, t)));
-      } else if (law.kind == BodyLaw::world) {  // it was taken for one that moves with the body
-        const Force<double> moved = cross(unit(k), frame.act(given_wrench(law, frame, b.v, p, t)));
-        subtract(law.body, k, {-moved.n, -moved.f});
-      }
-  }
-  for (const PointLaw& law : set.points) {
-    const int n = static_cast<int>(law.points.size());
-    const auto* points = force_points(law, arena, all, p);
-    auto* F = arena.get<Vec3<double>>(n);
-    auto *Fx = arena.get<Mat3<double>>(n * n), *Fv = arena.get<Mat3<double>>(n * n);
-    if (!point_forces(law, arena, points, p, t, F, Fx, Fv)) continue;
-    for (int i = 0; i < n; ++i) {
-      if (points[i].body < 0) continue;
-      for (int k = 0; k < 6; ++k) {
-        // dx = [eta]_x, dxdot = eta.w x xdot + [nu]_x
-        Vec3<double> by_place = zero3<double>(), by_rate = by_place;
-        for (int j = 0; j < n; ++j) {
-          if (points[j].body < 0) continue;
-          const Motion<double> e = unit(k);
-          const Vec3<double> moved = cross_add(e.w, points[j].x, e.v);
-          by_place = mul_add(Fx[n * i + j], moved, mul_add(Fv[n * i + j], cross(e.w, points[j].xdot), by_place));
-          by_rate = mul_add(Fv[n * i + j], moved, by_rate);
-        }
-        subtract(points[i].body, k, {cross(points[i].x, by_place), by_place});
-        subtract(points[i].body, at + k, {cross(points[i].x, by_rate), by_rate});
-      }
+  for_each_body_force<double>(set, arena, all, t, p, [&](int i, const WrenchChange<double>& change) {
+    for (int row = 0; row < 6; ++row) {
+      if (places) add_scaled(6, -1.0, change.x[row], H.P(i, row));
+      add_scaled(6, -1.0, change.x[row] + 6, H.P(i, row) + at);
     }
-  }
+  });
 }
 
 // The factors of H in one of three forms: over the tree, along paths, or dense with pivots.
