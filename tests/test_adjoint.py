@@ -134,6 +134,39 @@ def test_gradients_of_a_rollout(integrator):
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_gradients_by_parameters_that_are_not_of_unit_length(integrator):
+    """Normals and quaternions may have any length; gradients are by the numbers that were given."""
+    builder = ts.ModelBuilder()
+    builder.add_body("a", "world", ts.Free(), inertia=random_inertia(np.random.default_rng(0)))
+    builder.add_body("b", "a", ts.Spherical(), inertia=random_inertia(np.random.default_rng(1)))
+    model = builder.build()
+    rng = np.random.default_rng(2)
+    q, v = model.random(rng), rng.standard_normal(model.nv)
+    forces = [
+        ts.GroundContact("b", [(0.1, 0.2, 0.3), (0.3, 0, 0.1)], 50.0, 2.0, 3.0, 0.5, ground=(0, 0, 20)),
+        ts.JointSpring("b", (2.0, 3.0, 4.0)),
+        ts.JointSpring("a", 3.0),
+    ]
+    given = {"normal": np.array([0.3, -0.2, 2.9]), "rest": np.array([0.2, 0.5, -0.4, 3.0])}
+    free = np.array([0.1, 0.2, 0.3, 0.1, -0.3, 0.2, 0.4])
+
+    def run(normal=given["normal"], rest=given["rest"], free=free):
+        parameters = [{"normal": normal}, {"rest": rest}, {"rest": free}]
+        made = ts.simulate(model, q, v, steps=3, integrator=integrator, forces=forces, parameters=parameters)
+        loss = ts.energy_loss(made, 2.0, parts=("kinetic", "potential", "forces"), rows=slice(None))
+        return made, loss + ts.velocity_target(made, 1.0)
+
+    g = ts.adjoint(*run()).forces
+    close(g[0]["normal"], differences(lambda x: run(normal=x)[1].value, given["normal"]), 1e-7)
+    close(g[1]["rest"], differences(lambda x: run(rest=x)[1].value, given["rest"]), 1e-7)
+    close(g[2]["rest"], differences(lambda x: run(free=x)[1].value, free), 1e-7)
+    # Along a vector whose length does not matter there is no gradient, and twice the vector has half of it.
+    assert abs(g[0]["normal"] @ given["normal"]) <= 1e-9 * np.abs(g[0]["normal"]).max()
+    twice = ts.adjoint(*run(normal=2 * given["normal"])).forces
+    close(2 * twice[0]["normal"], g[0]["normal"], 1e-9)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
 def test_gradients_through_chart_switches(integrator):
     rng = np.random.default_rng(0)
     builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
