@@ -44,7 +44,9 @@ FORCES = testing.example_forces(MODEL, 0)
 
 def forces_on(model):
     same = isinstance(model, ts.Model) and model == MODEL
-    return FORCES if same else [ts.JointSpring(None, 2.0, damping=0.3), ts.JointLimits(None, 1.0)]
+    nq = model.nq if isinstance(model, ts.Model) else 0
+    limits = ts.JointLimits(None, 1.0, 0.0, -np.ones(nq), np.ones(nq))
+    return FORCES if same else [ts.JointSpring(None, 2.0, damping=0.3), limits]
 
 
 # name: (function, names of its array arguments); a dot and a letter mark further ways of calling one function

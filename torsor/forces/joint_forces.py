@@ -164,7 +164,8 @@ class JointLimits(Force):
     damping : float or (nv,) array_like
         One number for all velocities, or one for each.
     lower, upper : (nq,) array_like, optional
-        Limits, infinite where there is none; those of the model (`position_limits`) if left out.
+        Limits, infinite where there is none; those of the model (`position_limits`) if left out, which must then have
+        some.
     """
 
     joint: str | None
@@ -207,6 +208,15 @@ class JointLimits(Force):
         )
         span.coordinates(force.lower, "lower", self)
         span.coordinates(force.upper, "upper", self)
+        if self.lower is None or self.upper is None:
+            counts = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in span.joints])
+            finite = np.isfinite(np.array(force.lower)) | np.isfinite(np.array(force.upper))
+            if not (counts & finite).any():
+                where = "no joint of the model has" if self.joint is None else f"joint {self.joint!r} has no"
+                raise ValueError(
+                    f"{where} limits, so JointLimits would do nothing; give lower= and upper= to the force, or "
+                    "position_limits= to the body"
+                )
         return force
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
