@@ -613,6 +613,40 @@ def test_load_refuses_what_does_not_fit(tmp_path):
         ts.Trajectory.load(tmp_path / "future.npz", model)
 
 
+class Sudden(ts.CustomForce):
+    """No number from some time on."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def value(self, q, v, t, p):
+        return np.full_like(v, np.nan if t >= self.start else 0.0)
+
+    def derivatives(self, q, v, t, p):
+        return np.zeros((v.size, v.size)), np.zeros((v.size, v.size))
+
+
+@pytest.mark.parametrize("method", ["RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"])
+def test_adaptive_stops_where_there_is_no_going_on(method):
+    model, q, v = vectors()
+    given = {"steps": 4, "integrator": ts.Adaptive(0.1, method=method, rtol=1e-6, atol=1e-6)}
+    for start, rows in ((0.0, 1), (0.15, 2), (0.3, 3)):
+        with pytest.raises(
+            ts.ConvergenceError, match=f"SciPy's {method} stopped at t = .*acceleration is not"
+        ) as error:
+            ts.simulate(model, q, v, forces=[Sudden(start)], **given)
+        assert error.value.trajectory.q.shape == (rows, model.nq) and error.value.step == rows - 1
+        assert np.isfinite(error.value.trajectory.q).all()
+    for speed in (1e155, 1e150, 1e77):
+        with pytest.raises(ts.ConvergenceError, match=f"SciPy's {method} stopped at t = 0"):
+            ts.simulate(model, q, np.full(model.nv, speed), **given)
+    with pytest.raises(ts.ConvergenceError, match="at t = 0 in trajectory 1 of the batch") as error:
+        ts.simulate(model, q, np.stack([v, np.full(model.nv, 1e155)]), **given)
+    assert np.isfinite(error.value.trajectory.q[0]).all() and error.value.index == 1
+    with pytest.raises(ValueError, match="the user's own"):
+        ts.simulate(model, q, v, controls=lambda t: np.zeros(4) if t < 0.1 else int("the user's own"), **given)
+
+
 @pytest.mark.parametrize(("kind", "every"), [(ts.BDF1, 1), (ts.BDF2, 2), (ts.Adaptive, 1)])
 def test_callbacks_keep_every_row_of_all(kind, every):
     model, q, v = vectors()

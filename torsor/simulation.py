@@ -702,6 +702,38 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
     )
 
 
+class _NoEnd(Exception):
+    """SciPy would go on for ever, or nearly."""
+
+
+class _Rates:
+    """The function f(t, y) that SciPy integrates from t0 to t1, and whether that comes to an end.
+
+    Rates that are not finite make SciPy try a shorter step, which may help; but from some states it would never stop.
+    Nor would it with motions that are too fast for any step.
+    """
+
+    def __init__(self, f: Callable[[float, FloatArray], FloatArray], t0: float, t1: float) -> None:
+        self.f, self.t0, self.t1 = f, t0, t1
+        self.count = self.not_finite = 0  # all calls, and those on end whose rates are not finite
+        self.running = False
+
+    def __call__(self, time: float, y: FloatArray) -> FloatArray:
+        self.running = True
+        rates = self.f(time, y)
+        self.running = False
+        self.count += 1
+        self.not_finite = 0 if np.isfinite(rates).all() else self.not_finite + 1
+        if self.not_finite > 1000:  # after which a step is shorter by far more than all digits
+            raise _NoEnd(_NOT_FINITE)
+        if self.count % 10_000 == 0 and not (time - self.t0) * 1e9 > (self.t1 - self.t0) * self.count:
+            raise _NoEnd("its steps are so short that it would take 1e9 evaluations of the dynamics to the next row")
+        return rates
+
+
+_NOT_FINITE = "the acceleration is not finite there or soon after it; look at the forces, controls and velocities"
+
+
 def _adaptive(
     integrator: Adaptive,
     run: Run,
@@ -749,11 +781,21 @@ def _adaptive_track(
 
         y0 = np.concatenate([run.q[i, k], run.v[i, k]])
         run.a[i, k] = acceleration(t[k], run.q[i, k], run.v[i, k], k)
-        result = solve_ivp(
-            rate, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
-        )
-        if not result.success or not np.isfinite(result.y[:, -1]).all():
-            raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
+        rates = _Rates(rate, t[k], t[k + 1])
+        try:
+            if not np.isfinite(run.a[i, k]).all():
+                raise _NoEnd(_NOT_FINITE)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                result = solve_ivp(
+                    rates, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
+                )
+            if not result.success or not np.isfinite(result.y[:, -1]).all():
+                raise _NoEnd(_NOT_FINITE if rates.not_finite else result.message)
+        except (_NoEnd, ValueError, ArithmeticError) as error:
+            if rates.running:  # that of a force or of controls; SciPy's own are of numbers that are not finite
+                raise
+            reason = _NOT_FINITE if rates.not_finite else error
+            raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {reason}", i, k) from None
         run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
         run.v[i, k + 1] = result.y[nq:, -1]
         if i == run.batch - 1:  # all others have come as far
