@@ -1,6 +1,8 @@
 """Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
 
+import copy
 import math
+import pickle
 import tracemalloc
 from dataclasses import replace
 
@@ -401,7 +403,7 @@ def test_every_bounds_memory():
         run = ts.simulate(model, q, v, steps=2000, integrator=ts.BDF2(0.001), every=every)
         arrays = (run.t, run.q, run.v, run.a, *(run.previous or ()))
         kept.append(sum(x.nbytes for x in arrays))
-        ts.adjoint(run, parameters=False)  # imports and caches
+        ts.adjoint(run, dloss_dq=np.zeros(model.nv), parameters=False)  # imports and caches
         tracemalloc.start()
         ts.adjoint(run, dloss_dq=np.ones(model.nv), parameters=False)
         most.append(tracemalloc.get_traced_memory()[1])
@@ -626,6 +628,47 @@ def test_losses_have_the_derivatives_that_they_say():
     close(g.controls[1], differences(lambda x: total(run(q, v, np.stack([u[0], x, *u[2:]]))).value, u[1], 1e-2))
 
 
+def test_losses_know_their_trajectory():
+    model, q, v, _ = scene(JOINTS[:5])
+    given = {"steps": 2, "integrator": ts.BDF1(0.01), "controls": np.zeros(model.nv)}
+    heavy = model.with_inertia("b0", model.bodies[0].inertia + ts.Inertia.sphere(mass=1.0, radius=0.1))
+    run, other, start = (ts.simulate(m, q, x, **given) for m, x in ((model, v), (model, 2 * v), (heavy, v)))
+    losses = {
+        "point_target": lambda r: ts.point_target(r, "b3", (0, 0, 0), (1, 0, 0)),
+        "velocity_target": ts.velocity_target,
+        "energy_loss": ts.energy_loss,
+        "control_effort": ts.control_effort,
+    }
+    for make in losses.values():
+        for wrong in (make(other), make(start), 2 * make(other), -make(other), sum([make(other), make(other)])):
+            with pytest.raises(ValueError, match="loss is of another trajectory than the one given"):
+                ts.adjoint(run, wrong)
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                make(run) + wrong
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                wrong - make(run)
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                sum([make(run), wrong])
+    # Without a step the motion is the same in both models, and the losses are not.
+    still, moved = (ts.simulate(m, q, v, steps=0, integrator=ts.BDF1(0.01)) for m in (model, heavy))
+    with pytest.raises(ValueError, match="loss is of another trajectory"):
+        ts.adjoint(still, ts.energy_loss(moved))
+    # Copies are as good.
+    loss = ts.energy_loss(run) - 2 * ts.velocity_target(run)
+    g = ts.adjoint(run, loss)
+    for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), replace):
+        equal(ts.adjoint(run, copied(loss)), g)
+        equal(ts.adjoint(copied(run), loss), g)
+        equal(ts.adjoint(copied(run), copied(loss) + 0 * copied(ts.control_effort(run))), g)
+        with pytest.raises(ValueError, match="loss is of another trajectory"):
+            ts.adjoint(other, copied(loss))
+    # One that was made by hand fits any.
+    by_hand = ts.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
+    equal(ts.adjoint(run, by_hand), ts.adjoint(run, dloss_dv=np.ones((3, model.nv))))
+    with pytest.raises(ValueError, match="loss is of another trajectory"):
+        ts.adjoint(run, by_hand + ts.velocity_target(other))
+
+
 @pytest.mark.parametrize("steps", [0, 3])
 def test_losses_know_what_they_depend_on_by_themselves(steps):
     """Energies depend on inertias, stiffnesses and so on, and points on placements, also where nothing moves."""
@@ -837,6 +880,8 @@ def test_bad_input_is_told():
         ts.adjoint(run, dloss_du=np.zeros((3, nv)))
     with pytest.raises(TypeError, match="either a loss or its derivatives"):
         ts.adjoint(run, ts.velocity_target(run), dloss_dv=np.zeros(nv))
+    with pytest.raises(TypeError, match=r"adjoint takes a loss, or its derivatives .*: got none of them"):
+        ts.adjoint(run)
     with pytest.raises(TypeError, match="loss must be a Loss"):
         ts.adjoint(run, np.zeros((3, nv)))
     with pytest.raises(ValueError, match="the trajectory has no controls"):

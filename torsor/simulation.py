@@ -6,6 +6,7 @@ the last bit alone and in a batch, whatever the number of threads.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from torsor import _charts, _core, integrators
+from torsor import _charts, _core, _fingerprint, integrators
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
 from torsor._scenes import Scenes, Span, batch_shapes, read_models, read_parameters
@@ -174,10 +175,27 @@ class Trajectory:
         parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
+    @property
+    def _description(self) -> _fingerprint.Description:
+        """Models and forces, in words and numbers."""
+        return _fingerprint.describe(self.models or (self.model,), self.forces, self.parameters)
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a loss is made from: copies of a trajectory have the same."""
+        digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
+        digest.update(repr((self.integrator, self.q.shape, self.every)).encode())
+        arrays = [self.t, self.q, self.v, self.controls, *(x for values in self.parameters for x in values.values())]
+        for array in arrays:
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it."""
+        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it, but what `load`
+        needs to tell others from them."""
         scheme = {f.name: getattr(self.integrator, f.name) for f in fields(self.integrator)}
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ("t", "q", "v", "a", "substeps", "every")}
+        arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(self._description), np.uint8)
         if self.controls is not None:
             arrays["controls"] = self.controls
         if self.previous is not None:
@@ -194,10 +212,14 @@ class Trajectory:
 
     @staticmethod
     def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
-        """What `save` wrote, for the model or the models and the forces that it was simulated with."""
+        """What `save` wrote, for the model or the models and the forces that it was simulated with.
+
+        Others are refused, with what differs: gravity, a body's inertia, a parameter of a force. Joints, forces and
+        functions of the user's own are told by their names and by their public attributes.
+        """
         models, forces = read_models(model), require_forces(forces)
         with _open_arrays(path) as data:
-            missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps") if n not in data.files]
+            missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps", "scene") if n not in data.files]
             if missing:
                 raise ValueError(f"{os.fspath(path)!r} is no trajectory: it has no {', '.join(missing)}")
             nq, nv = data["q"].shape[-1], data["v"].shape[-1]
@@ -216,6 +238,16 @@ class Trajectory:
                     if int(k) >= len(forces):
                         raise ValueError(f"{os.fspath(path)!r} has parameters of force {k}, got {len(forces)} forces")
                     given[int(k)][parameter] = data[name]
+            try:
+                saved = _fingerprint.from_bytes(data["scene"].tobytes())
+            except ValueError:
+                raise ValueError(f"{os.fspath(path)!r} is no trajectory: it does not say of what") from None
+            different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, given))
+            if different:
+                raise ValueError(
+                    f"{os.fspath(path)!r} is a trajectory of another model or other forces: {different}; load it with "
+                    "those that it was simulated with"
+                )
             kind = getattr(integrators, str(data["integrator"]), None)
             if not (isinstance(kind, type) and issubclass(kind, Integrator)):
                 raise ValueError(f"{os.fspath(path)!r} is of an integrator {str(data['integrator'])!r} not known here")
