@@ -2,7 +2,7 @@
 
 The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it
 is made into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no
-other.
+other. A quaternion of length 0 does not: it is no rotation. Nor do masked arrays, as nothing here knows of masks.
 """
 
 from __future__ import annotations
@@ -182,6 +182,16 @@ def record_of(function: str) -> Callable[[type[R]], type[R]]:
 def raise_singular(model: Any, joint: int, state: int | None) -> None:
     """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
     only one."""
+def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) -> None:
+    """Raises the error for a quaternion of length 0 in an input, in a state of a batch (flat index) or in all."""
+    where = "" if state is None else f" in state {state} of the batch (counted flat)"
+    at = f" at joint {model.joints[joint].name!r}" if hasattr(model, "joints") else ""
+    raise ValueError(
+        f"{name} has a quaternion of length 0{at}{where}, expected one of any other length; that of no rotation is "
+        "(0, 0, 0, 1)"
+    )
+
+
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
     name = model.joints[joint].name if hasattr(model, "joints") else "?"
     raise SingularMassMatrixError(

@@ -3,7 +3,8 @@
 Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
 whose batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among
 threads: 1 by default, 0 for one per core. Results for one state are the same to the last bit whatever batch, lane,
-thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's.
+thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's;
+a quaternion of length 0 is a ValueError.
 
 `f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with
 `f_ext_frame="world"` in the world's frame (moment about the world's origin), with "local_world_aligned" in the

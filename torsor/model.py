@@ -505,9 +505,10 @@ class Model:
                 raise ValueError(f"position of {name!r} has shape {q.shape}, expected ({joint.nq},)")
             if not np.isfinite(q).all():
                 raise ValueError(f"position of {name!r} is not finite: got {q.tolist()}")
-            locked[i] = joint.normalize(q)
-            if not np.isfinite(locked[i]).all():
-                raise ValueError(f"position of {name!r} has a zero quaternion: got {q.tolist()}")
+            try:
+                locked[i] = joint.normalize(q)
+            except ValueError:
+                raise ValueError(f"position of {name!r} has a zero quaternion: got {q.tolist()}") from None
         moved: dict[str, tuple[str, SE3]] = {}  # welded body -> the body it is now part of, and its pose there
         kept: dict[str, Body] = {}
         for i, b in enumerate(self.bodies):

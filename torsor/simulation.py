@@ -531,9 +531,10 @@ def simulate(
         given += "".join(f", parameters {x}" for x in leads if x) + (f", models {several}" if several else "")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
-    q = first.plus(np.broadcast_to(q, (*shape, nq)), np.zeros(nv)).reshape(n, nq)
-    if not np.isfinite(q).all():
-        raise ValueError("q0 has a quaternion of length 0")
+    try:
+        q = first.plus(np.broadcast_to(q, (*shape, nq)), np.zeros(nv)).reshape(n, nq)
+    except ValueError as error:  # of a quaternion
+        raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
     v = np.broadcast_to(v, (*shape, nv)).reshape(n, nv)
     if p0 is not None:
         of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()

@@ -108,8 +108,10 @@ class JointSpring(Force):
         first = span.q.start
         for j in span.joints:
             rest = np.array(self.rest)[j.q_slice.start - first : j.q_slice.stop - first]
-            if not np.isfinite(j.joint.normalize(rest)).all():
-                raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}")
+            try:
+                j.joint.normalize(rest)
+            except ValueError:
+                raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}") from None
         return self
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
