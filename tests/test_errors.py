@@ -272,7 +272,6 @@ LAYOUTS = {
     "transposed": lambda x: np.ascontiguousarray(np.moveaxis(x, 0, -1)).transpose(-1, *range(x.ndim - 1)),
     "list": lambda x: x.tolist(),
     "subclass": lambda x: x.view(type("Sub", (np.ndarray,), {})),
-    "masked": np.ma.masked_array,
     "structured": lambda x: np.rec.fromarrays([x, x], names="a, b").a,
 }
 
@@ -304,6 +303,75 @@ def test_matrices_and_memory_maps(tmp_path):
     out = np.memmap(tmp_path / "out.bin", dtype=float, mode="w+", shape=expected.shape)
     assert f(MODEL, *maps, out=out) is out
     assert same(np.array(out), expected)
+
+
+MASKED = "is a masked array, and masks are not looked at, expected a plain one"
+
+
+@every_algorithm
+def test_masked_arrays(name):
+    f, arrays = case(name, (11,))
+    labels = ALGORITHMS[name][1].split()
+    for k, (x, label) in enumerate(zip(arrays, labels, strict=True)):
+        if name == "jacobian_product" and label == "v":
+            label = "v|x"
+        masked = np.ma.masked_array(x, x > 0)
+        for wrong in (masked, masked[3], list(masked), np.ma.masked_array(x), np.ma.masked_array(x.astype(int))):
+            with pytest.raises(TypeError, match=f"^({label}) {MASKED}"):
+                f(MODEL, *arrays[:k], wrong, *arrays[k + 1 :])
+    outs = tuple(map(np.ma.masked_array, parts(f(MODEL, *arrays))))
+    with pytest.raises(TypeError, match=rf"^out( \(\w+\))? {MASKED}"):
+        f(MODEL, *arrays, out=outs[0] if len(outs) == 1 else outs)
+
+
+def test_masked_arrays_elsewhere():
+    three, number, six = np.ma.ones(3), np.ma.ones(()), np.ma.ones(6)
+    model = ts.models.acrobot()
+    q = np.zeros(model.nq)
+    run = ts.simulate(model, q, steps=1, integrator=ts.BDF1(0.1), controls=q)
+    step = {"steps": 1, "integrator": ts.BDF1(0.1)}
+    builder = ts.ModelBuilder()
+    for call in (
+        lambda: ts.SE3(p=three),
+        lambda: ts.Inertia(1.0, three, np.eye(3)),
+        lambda: ts.Revolute(three),
+        lambda: ts.ModelBuilder(gravity=three),
+        lambda: builder.add_body("a", joint=ts.Translational(), position_limits=(three, three + 1)),
+        lambda: builder.add_body("a", joint=ts.Translational(), effort_limit=three),
+        lambda: model.lock({"elbow": number}),
+        lambda: ts.spatial.hat(three),
+        lambda: ts.JointSpring(None, three),
+        lambda: ts.JointSpring(None, 1.0, three),
+        lambda: ts.JointLimits(None, 1.0, lower=three),
+        lambda: ts.JointTorque(None, three),
+        lambda: ts.BodyWrench("a", six),
+        lambda: ts.GroundContact("a", three, 1.0),
+        lambda: ts.GroundContact("a", (0, 0, 0), number),
+        lambda: ts.GroundContact("a", (0, 0, 0), 1.0, normal=three),
+        lambda: ts.simulate(model, np.ma.array(q), **step),
+        lambda: ts.simulate(model, q, np.ma.array(q), **step),
+        lambda: ts.simulate(model, q, controls=np.ma.array(q), **step),
+        lambda: ts.simulate(model, q, controls=lambda t: np.ma.array(q), **step),
+        lambda: ts.simulate(model, q, steps=1, integrator=ts.Adaptive(0.1), controls=lambda t: np.ma.array(q)),
+        lambda: ts.simulate(
+            model, q, forces=[ts.JointDamping(None, 1.0)], parameters=[{"damping": np.ma.ones(2)}], **step
+        ),
+        lambda: ts.adjoint(run, dloss_dq=np.ma.array(q)),
+        lambda: ts.adjoint(run, dloss_du=np.ma.array(q[None])),
+        lambda: ts.point_target(run, "lower", three, (0, 0, 0)),
+        lambda: ts.velocity_target(run, np.ma.array(q)),
+        lambda: ts.step_derivatives(model, ts.BDF1(0.1), q, np.ma.array(q)),
+        lambda: ts.generalized_forces(model, [], q, q, number),
+        lambda: ts.hybrid_dynamics(model, q, q, a=q, tau=q, prescribed=np.ma.array([True, False])),
+        lambda: ts.point_positions(model, q, "lower", three),
+        lambda: ts.point_hessian(model, q, "lower", three),
+        lambda: ts.Revolute().Sdot([0.0], np.ma.ones(1)),
+        lambda: ts.SphericalEuler().det_S(three),
+        lambda: ts.SphericalEuler().from_rotation(np.ma.array(np.eye(3))),
+        lambda: ts.SphericalEuler().switch("XYX", (0.1, 0.2, 0.3), three),
+    ):
+        with pytest.raises(TypeError, match=MASKED):
+            call()
 
 
 # ---- out
@@ -379,58 +447,6 @@ def test_out_of_hybrid_dynamics():
     assert same(swapped, (a, tau))
 
 
-# ---- NaN, infinity, enormous numbers: in their own state and in no other
-
-
-@every_algorithm
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 1e7])
-def test_bad_numbers_stay_in_their_state(name, value):
-    f, arrays = case(name, (19,))
-    expected = parts(f(MODEL, *arrays))
-    others = np.arange(19) != 6
-    for k, label in enumerate(ALGORITHMS[name][1].split()):
-        if label in ("joint_terms", "body_terms") and value == -np.inf:
-            continue  # no sum with which the matrix could be solved
-        spoilt = [x.copy() for x in arrays]
-        spoilt[k][6] = value
-        result = parts(f(MODEL, *spoilt))
-        assert same(tuple(x[others] for x in result), tuple(x[others] for x in expected))
-        if np.isnan(value):
-            assert any(np.isnan(x[6]).any() for x in result)
-        assert same(tuple(x[6] for x in result), f(MODEL, *(x[6] for x in spoilt)))  # and alone it is the same
-
-
-# ---- singular mass matrices
-
-
-def on(joint, inertia=None):
-    """A heavy arm with a body on `joint` at its end, itself carried by nothing or something."""
-    b = ts.ModelBuilder().add_body("arm", "world", ts.Revolute((1, 0, 0)), inertia=testing.random_inertia(rng))
-    return b.add_body("hand", "arm", joint, testing.random_pose(rng), inertia, joint_name="finger").build()
-
-
-SOLVERS = {
-    "forward": lambda m, q, **o: ts.forward_dynamics(m, q, np.ones(m.nv), np.ones(m.nv), **o),
-    "hybrid": lambda m, q, **o: ts.hybrid_dynamics(m, q, np.ones(m.nv), prescribed=["arm"], **o),
-    "inverse": lambda m, q, **o: ts.mass_matrix_inverse(m, q, **o),
-    "solve": lambda m, q, **o: ts.mass_matrix_solve(m, q, np.ones(m.nv), **o),
-}
-solvers = pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
-
-
-@solvers
-@pytest.mark.parametrize(
-    ("joint", "inertia"),
-    [
-        *((j, None) for j in (ts.Revolute(), ts.Prismatic(), ts.Screw((0, 0, 1), 0.1), ts.Spherical(), ts.Free())),
-        *((j, None) for j in (ts.Free2D(), ts.Universal(), ts.SphericalExp(), ts.Composite(ts.Free(), ts.Revolute()))),
-        (ts.Revolute((0, 0, 1)), ts.Inertia.point(1.0, (0, 0, 2))),
-        (ts.Spherical(), ts.Inertia.point(1.0, (1, 2, 3))),
-        (ts.SphericalExp(), ts.Inertia.point(1.0, (1, 2, 3))),
-        (ts.Free(), ts.Inertia.point(1.0, (1, 2, 3))),
-        (ts.Prismatic(), ts.Inertia(0.0, I_com=(1, 2, 3))),
-        (ts.SphericalEuler("XYX"), ts.Inertia.sphere(1.0, mass=1.0)),
-    ],
 # ---- quaternions of length 0
 
 
@@ -488,6 +504,58 @@ def test_zero_quaternions_elsewhere():
         ts.forward_dynamics(model, zero + 0j, v, v)
 
 
+# ---- NaN, infinity, enormous numbers: in their own state and in no other
+
+
+@every_algorithm
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 1e7])
+def test_bad_numbers_stay_in_their_state(name, value):
+    f, arrays = case(name, (19,))
+    expected = parts(f(MODEL, *arrays))
+    others = np.arange(19) != 6
+    for k, label in enumerate(ALGORITHMS[name][1].split()):
+        if label in ("joint_terms", "body_terms") and value == -np.inf:
+            continue  # no sum with which the matrix could be solved
+        spoilt = [x.copy() for x in arrays]
+        spoilt[k][6] = value
+        result = parts(f(MODEL, *spoilt))
+        assert same(tuple(x[others] for x in result), tuple(x[others] for x in expected))
+        if np.isnan(value):
+            assert any(np.isnan(x[6]).any() for x in result)
+        assert same(tuple(x[6] for x in result), f(MODEL, *(x[6] for x in spoilt)))  # and alone it is the same
+
+
+# ---- singular mass matrices
+
+
+def on(joint, inertia=None):
+    """A heavy arm with a body on `joint` at its end, itself carried by nothing or something."""
+    b = ts.ModelBuilder().add_body("arm", "world", ts.Revolute((1, 0, 0)), inertia=testing.random_inertia(rng))
+    return b.add_body("hand", "arm", joint, testing.random_pose(rng), inertia, joint_name="finger").build()
+
+
+SOLVERS = {
+    "forward": lambda m, q, **o: ts.forward_dynamics(m, q, np.ones(m.nv), np.ones(m.nv), **o),
+    "hybrid": lambda m, q, **o: ts.hybrid_dynamics(m, q, np.ones(m.nv), prescribed=["arm"], **o),
+    "inverse": lambda m, q, **o: ts.mass_matrix_inverse(m, q, **o),
+    "solve": lambda m, q, **o: ts.mass_matrix_solve(m, q, np.ones(m.nv), **o),
+}
+solvers = pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
+
+
+@solvers
+@pytest.mark.parametrize(
+    ("joint", "inertia"),
+    [
+        *((j, None) for j in (ts.Revolute(), ts.Prismatic(), ts.Screw((0, 0, 1), 0.1), ts.Spherical(), ts.Free())),
+        *((j, None) for j in (ts.Free2D(), ts.Universal(), ts.SphericalExp(), ts.Composite(ts.Free(), ts.Revolute()))),
+        (ts.Revolute((0, 0, 1)), ts.Inertia.point(1.0, (0, 0, 2))),
+        (ts.Spherical(), ts.Inertia.point(1.0, (1, 2, 3))),
+        (ts.SphericalExp(), ts.Inertia.point(1.0, (1, 2, 3))),
+        (ts.Free(), ts.Inertia.point(1.0, (1, 2, 3))),
+        (ts.Prismatic(), ts.Inertia(0.0, I_com=(1, 2, 3))),
+        (ts.SphericalEuler("XYX"), ts.Inertia.sphere(1.0, mass=1.0)),
+    ],
 )
 def test_massless_motions(solve, joint, inertia):
     model = on(joint, inertia)

@@ -16,6 +16,7 @@ import numpy as np
 
 from torsor import _core
 from torsor._errors import SingularMassMatrixError
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,6 +81,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 def as_array(name: str, value: Any) -> Array:
     """`value` as a native float64 (or, where that is allowed, complex128) array in C order."""
+    refuse_mask(name, value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -147,6 +149,7 @@ def prepare(
         label = "out" if len(out_slots) == 1 else f"out ({name})"
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{label} must be a NumPy array, got {type(array).__name__}")
+        refuse_mask(label, array)
         if array.shape != batch + shape:
             raise ValueError(f"{label} has shape {array.shape}, expected {batch + shape}")
         if array.dtype != dtype:
@@ -179,9 +182,6 @@ def record_of(function: str) -> Callable[[type[R]], type[R]]:
     return register
 
 
-def raise_singular(model: Any, joint: int, state: int | None) -> None:
-    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
-    only one."""
 def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) -> None:
     """Raises the error for a quaternion of length 0 in an input, in a state of a batch (flat index) or in all."""
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
@@ -192,6 +192,9 @@ def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) 
     )
 
 
+def raise_singular(model: Any, joint: int, state: int | None) -> None:
+    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
+    only one."""
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
     name = model.joints[joint].name if hasattr(model, "joints") else "?"
     raise SingularMassMatrixError(

@@ -24,6 +24,7 @@ from torsor._core import forward_dynamics as _forward_dynamics
 from torsor._core import inverse_dynamics as _inverse_dynamics
 from torsor._core import mass_matrix as _mass_matrix
 from torsor.model import Model, require_model
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -108,6 +109,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
         return prescribed.tobytes()
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
+    refuse_mask("prescribed", prescribed)
     array = np.asarray(list(prescribed) if isinstance(prescribed, (set, frozenset, dict)) else prescribed)
     if array.dtype.kind == "U" or (array.size == 0 and array.dtype != np.bool_):
         mask = np.zeros(model.nv, np.bool_)
@@ -156,6 +158,7 @@ def mass_matrix_solve(
         Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, J the maximal-reduced Jacobian.
     """
     if body_terms is not None:
+        refuse_mask("body_terms", body_terms)
         P = np.asarray(body_terms)
         if P.ndim >= 3 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
             with np.errstate(invalid="ignore"):  # infinity less infinity: not a number is not asymmetric

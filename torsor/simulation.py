@@ -800,7 +800,7 @@ def _adaptive_track(
         if sets[0] is not None:
             tau = _core.generalized_forces(model, q, v, time, parameters[0], options, None, 1)
         if control is not None:
-            u = np.broadcast_to(np.asarray(control(time), dtype=np.float64), (*run.scenes.shape, nv))
+            u = np.broadcast_to(as_array("controls(t)", control(time)), (*run.scenes.shape, nv))
             tau = tau + u.reshape(-1, nv)[i]
         elif run.all_u is not None:
             tau = tau + run.all_u[i if len(run.all_u) > 1 else 0, min(step, run.steps - 1), 0]

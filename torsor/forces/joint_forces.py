@@ -9,6 +9,7 @@ import numpy as np
 
 from torsor.forces.force import Force, Numbers, as_tuple, each, over_time, row
 from torsor.model import Model
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -228,6 +229,7 @@ class JointLimits(Force):
 
 
 def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
+    refuse_mask(name, value)
     a = np.atleast_1d(value)
     row(np.where(np.isinf(a), 0.0, a) if a.dtype.kind in "biuf" else a, name)
     return as_tuple(a.astype(np.float64))
