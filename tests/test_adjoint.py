@@ -669,6 +669,59 @@ def test_losses_know_their_trajectory():
         ts.adjoint(run, by_hand + ts.velocity_target(other))
 
 
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler])
+def test_gradients_at_a_kink_are_those_of_one_side(kind):
+    """A body that comes to a limit. K jumps there, and with it the step of LinearlyImplicitEuler: differences across
+    the limit show the jump."""
+    h, m, k, speed, eps = 0.1, 2.0, 30.0, 1.5, 1e-6
+    builder = ts.ModelBuilder(gravity=(0, 0, 0))
+    builder.add_body("a", "world", ts.Prismatic((1, 0, 0)), inertia=ts.Inertia.point(m))
+    model, forces = builder.build(), [ts.JointLimits("a", k, 0.0, -10.0, 0.0)]
+
+    def end(x):
+        return ts.simulate(model, [x], [speed], steps=1, integrator=kind(h), forces=forces)
+
+    for at, side in ((0.0, -1), (1e-3, 1), (-1e-3, -1)):  # at the limit the force is that of the free side
+        g = ts.adjoint(end(at), dloss_dv=np.ones(1)).q0[0]
+        one_sided = side * (end(at + side * eps).v[1, 0] - end(at).v[1, 0]) / eps
+        assert g == pytest.approx(one_sided, rel=1e-6, abs=1e-8)
+        expected = 0.0 if side < 0 else -h * k / m if kind is ts.SymplecticEuler else -h * k / (m + h * h * k)
+        assert g == pytest.approx(expected, rel=1e-12)
+    jump = end(eps).v[1, 0] - end(-eps).v[1, 0]
+    expected = 0.0 if kind is ts.SymplecticEuler else -h * h * k * speed / (m + h * h * k)
+    assert jump == pytest.approx(expected, abs=2 * h * k * eps / m)
+
+
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler])
+def test_gradients_with_forces_that_are_not_smooth(kind):
+    """Limits, ground with friction and a cable, each in a general position on either side: wherever the states of the
+    differences stay on one side, they agree."""
+    builder = ts.ModelBuilder()
+    rng = np.random.default_rng(5)
+    builder.add_body("a", "world", ts.Free(), inertia=random_inertia(rng))
+    builder.add_body("b", "a", ts.Universal(), random_pose(rng), random_inertia(rng))
+    model, points = builder.build(), rng.standard_normal((6, 3))
+    for _ in range(6):
+        q, v = model.random(rng), rng.standard_normal(model.nv)
+        x = ts.point_positions(model, q, "b", points)
+        forces = [
+            ts.JointLimits("b", 200.0, 3.0, q[7:] - (0.1, 1.0), q[7:] + (1.0, -0.05)),
+            ts.GroundContact("b", points, 300.0, 2.0, 20.0, 0.4, x.mean(axis=0), rng.standard_normal(3)),
+            ts.Cable(["a", "world", "b"], points[:3], 100.0, 2.0, rng.uniform(0.5, 5.0)),
+            ts.Cable(["a", "b"], points[3:5], 100.0, 0.0, 0.1),
+        ]
+
+        def run(x, q=q, v=v, forces=forces):
+            start = model.plus(q, x[: model.nv])
+            return ts.simulate(model, start, v + x[model.nv :], steps=3, integrator=kind(0.01), forces=forces)
+
+        base = run(np.zeros(2 * model.nv))
+        wq, wv = rng.standard_normal((2, 4, model.nv))
+        g, loss = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv), weighted(model, base, wq, wv)
+        other = differences(lambda x, loss=loss, run=run: loss(run(x)), np.zeros(2 * model.nv), 1e-5)
+        close(np.concatenate([g.q0, g.v0]), other, 1e-6)
+
+
 @pytest.mark.parametrize("steps", [0, 3])
 def test_losses_know_what_they_depend_on_by_themselves(steps):
     """Energies depend on inertias, stiffnesses and so on, and points on placements, also where nothing moves."""
