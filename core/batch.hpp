@@ -36,8 +36,9 @@ struct Options {
 
 struct Row {
   void* data = nullptr;
-  int64_t size = 0;    // of a row
-  int64_t stride = 0;  // from row to row; 0 for a row that all states share
+  int64_t size = 0;        // of a row
+  int64_t stride = 0;      // from row to row; 0 for a row that all states share
+  int configurations = 0;  // how many a row is made of, if it is of coordinates and these have quaternions
 };
 
 // The mass matrix is singular at a joint in a state.
@@ -46,6 +47,28 @@ struct Singular : std::runtime_error {
   int64_t state;
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
+
+// A quaternion of length 0, which is no rotation, in an input, at a joint, in a state (-1: all).
+struct ZeroQuaternion : std::runtime_error {
+  int input, joint;
+  int64_t state;
+  ZeroQuaternion(int input, int joint, int64_t state)
+      : std::runtime_error("zero quaternion"), input(input), joint(joint), state(state) {}
+};
+template <class S>
+void require_rotations(const Model& m, const Row* in, int inputs, int64_t first, int64_t end) {
+  if (m.quaternions.empty()) return;
+  for (int i = 0; i < inputs; ++i)
+    for (int64_t s = first; in[i].configurations > 0 && s < (in[i].stride == 0 ? first + 1 : end); ++s) {
+      const S* q = static_cast<const S*>(in[i].data) + s * in[i].stride;
+      for (int c = 0; c < in[i].configurations; ++c, q += m.nq)
+        for (const auto& at : m.quaternions) {
+          const S* x = q + at.iq;
+          if (x[0] == S(0.0) && x[1] == S(0.0) && x[2] == S(0.0) && x[3] == S(0.0))
+            throw ZeroQuaternion(i, at.joint, in[i].stride == 0 ? -1 : s);
+        }
+    }
+}
 
 // This thread's working memory. Calls nest when a joint written in Python calls back into the library.
 class Lease {
@@ -84,6 +107,7 @@ struct has_slabs<K, std::void_t<decltype(&K::slabs)>> : std::true_type {};
 // One state, read and written where it lies.
 template <class K, class S>
 void run_one(const Model& m, const Options& options, const Row* in, const Row* out, int64_t state) {
+  require_rotations<S>(m, in, K::inputs, state, state + 1);
   Lease lease;
   Arena& arena = *lease;
   arena.reset();
@@ -176,6 +200,7 @@ void run_batch(const Model& m, const Options& options, const Row* in, const Row*
         const int64_t begin = next.fetch_add(block), end = std::min(begin + block, states);
         if (begin >= states) return;
         if constexpr (has_lanes<K>::value) {
+          require_rotations<double>(m, in, K::inputs, begin, end);
           for (int64_t s = begin; s < end; s += kLanes)
             run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
         } else {

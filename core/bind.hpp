@@ -9,6 +9,8 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#include <cstring>
+
 #include "batch.hpp"
 
 namespace torsor {
@@ -17,7 +19,8 @@ namespace nb = nanobind;
 
 constexpr int kMaxTrailing = 4;
 
-// What one array of a kernel looks like: the shape of one state's part, behind any batch shape.
+// What one array of a kernel looks like: the shape of one state's part, behind any batch shape. Inputs of coordinates are those
+// named q, q0, q1 and previous q.
 struct Slot {
   const char* name;
   int ndim;
@@ -28,6 +31,7 @@ struct Slot {
     for (int d = 0; d < ndim; ++d) s *= shape[d];
     return s;
   }
+  bool is_configuration() const { return name[0] == 'q' || std::strcmp(name, "previous q") == 0; }
 };
 
 // Arguments of one call, checked.
@@ -168,6 +172,9 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   Row in[K::inputs + 1], rows[K::outputs];
   bool good = true, have_batch = false;
   for (int i = 0; good && i < K::inputs; ++i) good = take_input(inputs[i].ptr(), in_slots[i], call, have_batch, in[i]);
+  for (int i = 0; good && !m.quaternions.empty() && i < K::inputs; ++i)
+    if (in[i].data != nullptr && in_slots[i].is_configuration())
+      in[i].configurations = static_cast<int>(in[i].size / m.nq);
   nb::object results[K::outputs];
   if (good && !out.is_none()) {
     if constexpr (K::outputs == 1) {
@@ -227,6 +234,10 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   } catch (const Singular& singular) {
     check_module().attr("raise_singular")(model, singular.joint,
                                           call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(singular.state)));
+  } catch (const ZeroQuaternion& zero) {
+    const bool all = call.batch_ndim == 0 || zero.state < 0;
+    check_module().attr("raise_zero_quaternion")(model, in_slots[zero.input].name, zero.joint,
+                                                 all ? nb::none() : nb::object(nb::int_(zero.state)));
   }
   if constexpr (K::outputs == 1) {
     return results[0];

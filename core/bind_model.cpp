@@ -162,6 +162,8 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.massless = is_zero(b.I);
     b.offset = translates(b.kind) || !is_zero(b.M.p);
     if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
+    if (b.kind == Kind::spherical || b.kind == Kind::free)
+      m->quaternions.push_back({b.kind == Kind::free ? b.iq + 3 : b.iq, b.joint});
     m->bodies.push_back(b);
     const int above = b.parent >= 0 ? m->links[b.parent].above + m->links[b.parent].nv : 0;
     m->links.push_back({b.parent, b.iv, b.nv, above, b.nv});

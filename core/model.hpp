@@ -77,6 +77,10 @@ struct ModelT {
     int above;  // velocities between the root and it, without its own
     int below;  // velocities of its subtree, its own included
   };
+  struct Rotation {  // a quaternion among the coordinates
+    int iq;
+    int joint;  // the user's
+  };
   int nq = 0, nv = 0;
   Vec3<C> gravity;
   std::vector<Body> bodies;
@@ -87,6 +91,7 @@ struct ModelT {
   bool has_massless = false;  // whether some body is massless
   std::vector<int> order;     // the frames, parents first, in an order that does not depend on the user's
   std::vector<int> angles;    // which coordinates are angles
+  std::vector<Rotation> quaternions;
 
   int n() const { return static_cast<int>(bodies.size()); }
   int nframes() const { return static_cast<int>(frames.size()); }

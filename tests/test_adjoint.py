@@ -1,6 +1,8 @@
 """Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
 
+import copy
 import math
+import pickle
 import tracemalloc
 from dataclasses import replace
 
@@ -131,6 +133,39 @@ def test_gradients_of_a_rollout(integrator):
                 p,
             )
             close(value, other, 1e-6)  # parameters of small influence: rounding counts for more
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+def test_gradients_by_parameters_that_are_not_of_unit_length(integrator):
+    """Normals and quaternions may have any length; gradients are by the numbers that were given."""
+    builder = ts.ModelBuilder()
+    builder.add_body("a", "world", ts.Free(), inertia=random_inertia(np.random.default_rng(0)))
+    builder.add_body("b", "a", ts.Spherical(), inertia=random_inertia(np.random.default_rng(1)))
+    model = builder.build()
+    rng = np.random.default_rng(2)
+    q, v = model.random(rng), rng.standard_normal(model.nv)
+    forces = [
+        ts.GroundContact("b", [(0.1, 0.2, 0.3), (0.3, 0, 0.1)], 50.0, 2.0, 3.0, 0.5, ground=(0, 0, 20)),
+        ts.JointSpring("b", (2.0, 3.0, 4.0)),
+        ts.JointSpring("a", 3.0),
+    ]
+    given = {"normal": np.array([0.3, -0.2, 2.9]), "rest": np.array([0.2, 0.5, -0.4, 3.0])}
+    free = np.array([0.1, 0.2, 0.3, 0.1, -0.3, 0.2, 0.4])
+
+    def run(normal=given["normal"], rest=given["rest"], free=free):
+        parameters = [{"normal": normal}, {"rest": rest}, {"rest": free}]
+        made = ts.simulate(model, q, v, steps=3, integrator=integrator, forces=forces, parameters=parameters)
+        loss = ts.energy_loss(made, 2.0, parts=("kinetic", "potential", "forces"), rows=slice(None))
+        return made, loss + ts.velocity_target(made, 1.0)
+
+    g = ts.adjoint(*run()).forces
+    close(g[0]["normal"], differences(lambda x: run(normal=x)[1].value, given["normal"]), 1e-7)
+    close(g[1]["rest"], differences(lambda x: run(rest=x)[1].value, given["rest"]), 1e-7)
+    close(g[2]["rest"], differences(lambda x: run(free=x)[1].value, free), 1e-7)
+    # Along a vector whose length does not matter there is no gradient, and twice the vector has half of it.
+    assert abs(g[0]["normal"] @ given["normal"]) <= 1e-9 * np.abs(g[0]["normal"]).max()
+    twice = ts.adjoint(*run(normal=2 * given["normal"])).forces
+    close(2 * twice[0]["normal"], g[0]["normal"], 1e-9)
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
@@ -368,7 +403,7 @@ def test_every_bounds_memory():
         run = ts.simulate(model, q, v, steps=2000, integrator=ts.BDF2(0.001), every=every)
         arrays = (run.t, run.q, run.v, run.a, *(run.previous or ()))
         kept.append(sum(x.nbytes for x in arrays))
-        ts.adjoint(run, parameters=False)  # imports and caches
+        ts.adjoint(run, dloss_dq=np.zeros(model.nv), parameters=False)  # imports and caches
         tracemalloc.start()
         ts.adjoint(run, dloss_dq=np.ones(model.nv), parameters=False)
         most.append(tracemalloc.get_traced_memory()[1])
@@ -593,6 +628,100 @@ def test_losses_have_the_derivatives_that_they_say():
     close(g.controls[1], differences(lambda x: total(run(q, v, np.stack([u[0], x, *u[2:]]))).value, u[1], 1e-2))
 
 
+def test_losses_know_their_trajectory():
+    model, q, v, _ = scene(JOINTS[:5])
+    given = {"steps": 2, "integrator": ts.BDF1(0.01), "controls": np.zeros(model.nv)}
+    heavy = model.with_inertia("b0", model.bodies[0].inertia + ts.Inertia.sphere(mass=1.0, radius=0.1))
+    run, other, start = (ts.simulate(m, q, x, **given) for m, x in ((model, v), (model, 2 * v), (heavy, v)))
+    losses = {
+        "point_target": lambda r: ts.point_target(r, "b3", (0, 0, 0), (1, 0, 0)),
+        "velocity_target": ts.velocity_target,
+        "energy_loss": ts.energy_loss,
+        "control_effort": ts.control_effort,
+    }
+    for make in losses.values():
+        for wrong in (make(other), make(start), 2 * make(other), -make(other), sum([make(other), make(other)])):
+            with pytest.raises(ValueError, match="loss is of another trajectory than the one given"):
+                ts.adjoint(run, wrong)
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                make(run) + wrong
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                wrong - make(run)
+            with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
+                sum([make(run), wrong])
+    # Without a step the motion is the same in both models, and the losses are not.
+    still, moved = (ts.simulate(m, q, v, steps=0, integrator=ts.BDF1(0.01)) for m in (model, heavy))
+    with pytest.raises(ValueError, match="loss is of another trajectory"):
+        ts.adjoint(still, ts.energy_loss(moved))
+    # Copies are as good.
+    loss = ts.energy_loss(run) - 2 * ts.velocity_target(run)
+    g = ts.adjoint(run, loss)
+    for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), replace):
+        equal(ts.adjoint(run, copied(loss)), g)
+        equal(ts.adjoint(copied(run), loss), g)
+        equal(ts.adjoint(copied(run), copied(loss) + 0 * copied(ts.control_effort(run))), g)
+        with pytest.raises(ValueError, match="loss is of another trajectory"):
+            ts.adjoint(other, copied(loss))
+    # One that was made by hand fits any.
+    by_hand = ts.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
+    equal(ts.adjoint(run, by_hand), ts.adjoint(run, dloss_dv=np.ones((3, model.nv))))
+    with pytest.raises(ValueError, match="loss is of another trajectory"):
+        ts.adjoint(run, by_hand + ts.velocity_target(other))
+
+
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler])
+def test_gradients_at_a_kink_are_those_of_one_side(kind):
+    """A body that comes to a limit. K jumps there, and with it the step of LinearlyImplicitEuler: differences across
+    the limit show the jump."""
+    h, m, k, speed, eps = 0.1, 2.0, 30.0, 1.5, 1e-6
+    builder = ts.ModelBuilder(gravity=(0, 0, 0))
+    builder.add_body("a", "world", ts.Prismatic((1, 0, 0)), inertia=ts.Inertia.point(m))
+    model, forces = builder.build(), [ts.JointLimits("a", k, 0.0, -10.0, 0.0)]
+
+    def end(x):
+        return ts.simulate(model, [x], [speed], steps=1, integrator=kind(h), forces=forces)
+
+    for at, side in ((0.0, -1), (1e-3, 1), (-1e-3, -1)):  # at the limit the force is that of the free side
+        g = ts.adjoint(end(at), dloss_dv=np.ones(1)).q0[0]
+        one_sided = side * (end(at + side * eps).v[1, 0] - end(at).v[1, 0]) / eps
+        assert g == pytest.approx(one_sided, rel=1e-6, abs=1e-8)
+        expected = 0.0 if side < 0 else -h * k / m if kind is ts.SymplecticEuler else -h * k / (m + h * h * k)
+        assert g == pytest.approx(expected, rel=1e-12)
+    jump = end(eps).v[1, 0] - end(-eps).v[1, 0]
+    expected = 0.0 if kind is ts.SymplecticEuler else -h * h * k * speed / (m + h * h * k)
+    assert jump == pytest.approx(expected, abs=2 * h * k * eps / m)
+
+
+@pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler])
+def test_gradients_with_forces_that_are_not_smooth(kind):
+    """Limits, ground with friction and a cable, each in a general position on either side: wherever the states of the
+    differences stay on one side, they agree."""
+    builder = ts.ModelBuilder()
+    rng = np.random.default_rng(5)
+    builder.add_body("a", "world", ts.Free(), inertia=random_inertia(rng))
+    builder.add_body("b", "a", ts.Universal(), random_pose(rng), random_inertia(rng))
+    model, points = builder.build(), rng.standard_normal((6, 3))
+    for _ in range(6):
+        q, v = model.random(rng), rng.standard_normal(model.nv)
+        x = ts.point_positions(model, q, "b", points)
+        forces = [
+            ts.JointLimits("b", 200.0, 3.0, q[7:] - (0.1, 1.0), q[7:] + (1.0, -0.05)),
+            ts.GroundContact("b", points, 300.0, 2.0, 20.0, 0.4, x.mean(axis=0), rng.standard_normal(3)),
+            ts.Cable(["a", "world", "b"], points[:3], 100.0, 2.0, rng.uniform(0.5, 5.0)),
+            ts.Cable(["a", "b"], points[3:5], 100.0, 0.0, 0.1),
+        ]
+
+        def run(x, q=q, v=v, forces=forces):
+            start = model.plus(q, x[: model.nv])
+            return ts.simulate(model, start, v + x[model.nv :], steps=3, integrator=kind(0.01), forces=forces)
+
+        base = run(np.zeros(2 * model.nv))
+        wq, wv = rng.standard_normal((2, 4, model.nv))
+        g, loss = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv), weighted(model, base, wq, wv)
+        other = differences(lambda x, loss=loss, run=run: loss(run(x)), np.zeros(2 * model.nv), 1e-5)
+        close(np.concatenate([g.q0, g.v0]), other, 1e-6)
+
+
 @pytest.mark.parametrize("steps", [0, 3])
 def test_losses_know_what_they_depend_on_by_themselves(steps):
     """Energies depend on inertias, stiffnesses and so on, and points on placements, also where nothing moves."""
@@ -804,6 +933,8 @@ def test_bad_input_is_told():
         ts.adjoint(run, dloss_du=np.zeros((3, nv)))
     with pytest.raises(TypeError, match="either a loss or its derivatives"):
         ts.adjoint(run, ts.velocity_target(run), dloss_dv=np.zeros(nv))
+    with pytest.raises(TypeError, match=r"adjoint takes a loss, or its derivatives .*: got none of them"):
+        ts.adjoint(run)
     with pytest.raises(TypeError, match="loss must be a Loss"):
         ts.adjoint(run, np.zeros((3, nv)))
     with pytest.raises(ValueError, match="the trajectory has no controls"):

@@ -521,7 +521,7 @@ def test_nothing_to_move_and_nothing_to_do(kind):
     none = ts.simulate([model], np.zeros((0, model.nq)), steps=3, integrator=kind(0.1), **spring)
     assert none.q.shape == (0, 4, model.nq) and none.energies.forces.shape == (0, 4, 1)
     if kind is not ts.Adaptive:
-        assert ts.adjoint(none).inertia.shape == (0, model.nbodies, 10)
+        assert ts.adjoint(none, dloss_dq=none.v).inertia.shape == (0, model.nbodies, 10)
 
 
 def test_a_massless_body_on_a_spring_needs_an_implicit_integrator():
@@ -611,6 +611,178 @@ def test_load_refuses_what_does_not_fit(tmp_path):
     np.savez(tmp_path / "future.npz", **{**arrays, "integrator": np.array("BDF9")})
     with pytest.raises(ValueError, match="is of an integrator 'BDF9' not known here"):
         ts.Trajectory.load(tmp_path / "future.npz", model)
+
+
+class Pump(ts.CustomForce):
+    """A force of the user's own, with numbers of two kinds."""
+
+    def __init__(self, p, gain):
+        self.p, self.gain, self._calls = p, gain, 0
+
+    def value(self, q, v, t, p):
+        self._calls += 1
+        return self.gain * p[0] * np.ones_like(v)
+
+    def derivatives(self, q, v, t, p):
+        return np.zeros((v.size, v.size)), np.zeros((v.size, v.size))
+
+    def gradient(self, q, v, t, p, w):
+        return [self.gain * w.sum()]
+
+
+class Wheel(ts.CustomJoint):
+    """A joint of the user's own with a number."""
+
+    dofs = 1
+
+    def __init__(self, lead):
+        self.inner, self.lead = ts.Screw((0, 0, 1), lead), lead
+
+    def T(self, q):
+        return self.inner.T(q)
+
+    def S(self, q):
+        return self.inner.S(q)
+
+    def dS(self, q):
+        return self.inner.dS(q)
+
+    def d2S(self, q):
+        return self.inner.d2S(q)
+
+
+def pull(l, ldot):
+    return l, 1.0, 0.0
+
+
+def saved_scene(**changed):
+    """A model and forces, each number of which can be changed."""
+    c = {
+        "gravity": -9.81, "axis": 0.0, "shift": 0.1, "mass": 1.0, "com": 0.0, "pitch": 0.2, "chart": "XYZ", "lead": 0.1,
+        "parent": "a", "upper": 0.1, "stiffness": 2.0, "rest": 0.0, "body": "b", "point": 0.3, "law": pull, "p": 0.5,
+        "gain": 1.0, "joint": "a", "frame": "body", "times": 1.0, "order": 1, "dropped": 0, "name": "c", **changed,
+    }  # fmt: skip
+    b = ts.ModelBuilder(gravity=(0, 0, c["gravity"]))
+    inertia = ts.Inertia.box(mass=c["mass"], size=(0.1, 0.2, 0.3), com=(0, 0, c["com"]))
+    solid = ts.Inertia.sphere(mass=1.0, radius=0.2)
+    b.add_body("a", "world", ts.Revolute((1, c["axis"], 0)), inertia=inertia, position_limits=(-1, c["upper"]))
+    b.add_body("b", "a", ts.Screw((0, 0, 1), c["pitch"]), ts.SE3.translation(c["shift"], 0, 0), solid)
+    chain = ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalEuler(c["chart"]))
+    b.add_body(c["name"], c["parent"], chain, ts.SE3.translation(0, 0.2, 0), solid)
+    b.add_body("d", c["name"], Wheel(c["lead"]), ts.SE3.translation(0, 0.2, 0), solid)
+    forces = [
+        ts.JointSpring(c["joint"], c["stiffness"], rest=(c["rest"],)),
+        ts.JointLimits("a", 3.0),
+        ts.PointForce(c["body"], (0, 0, c["point"]), (1, 2, 3)),
+        ts.Spring("a", (0, 0, 1), "world", (0, 0, 1.5), c["law"]),
+        Pump((c["p"],), c["gain"]),
+        ts.BodyWrench("b", np.ones((2, 6)), (0.0, c["times"]), c["frame"]),
+    ][c["dropped"] :: c["order"]]
+    return b.build(), forces
+
+
+def other_pull(l, ldot):
+    return l, 1.0, 0.0
+
+
+CHANGES = [
+    ({"gravity": -9.8}, r"gravity\[2\] was -9.81, is -9.8;"),
+    ({"axis": 1e-6}, r"axis of the joint of 'a'\[1\] was 0.0, is 9.99"),
+    ({"shift": 0.11}, r"placement of 'b'\[3\] was 0.1, is 0.11"),
+    ({"mass": 1.0 + 1e-9}, r"inertia of 'a'\[0\] was 1.0, is 1.000000001"),
+    ({"com": 0.01}, r"inertia of 'a'\[3\] was 0.0, is 0.01"),
+    ({"pitch": 0.3}, "pitch of the joint of 'b' was 0.2, is 0.3"),
+    ({"chart": "ZYX"}, r"chart of the joints of the joint of 'c'\[1\] was XYZ, is ZYX"),
+    ({"lead": 0.2}, "lead of the joint of 'd' was 0.1, is 0.2"),
+    ({"parent": "b"}, "parent of 'c' was a, is b"),
+    ({"upper": 0.2}, r"upper of force 1 \(JointLimits\) was 0.1, is 0.2"),
+    ({"stiffness": 2.5}, r"stiffness of force 0 \(JointSpring\) was 2.0, is 2.5"),
+    ({"rest": 0.1}, r"rest of force 0 \(JointSpring\) was 0.0, is 0.1"),
+    ({"joint": "b"}, r"joint of force 0 \(JointSpring\) was a, is b"),
+    ({"body": "c"}, r"body of force 2 \(PointForce\) was b, is c"),
+    ({"point": 0.4}, r"point of force 2 \(PointForce\)\[2\] was 0.3, is 0.4"),
+    ({"law": other_pull}, r"law of force 3 \(Spring\) was pull, is other_pull"),
+    ({"p": 0.6}, r"p of force 4 \(Pump\) was 0.5, is 0.6"),
+    ({"gain": 2.0}, r"gain of force 4 \(Pump\) was 1.0, is 2.0"),
+    ({"frame": "world"}, r"frame of force 5 \(BodyWrench\) was body, is world"),
+    ({"times": 2.0}, r"times of force 5 \(BodyWrench\)\[1\] was 1.0, is 2.0"),
+    ({"order": -1, "dropped": 5}, "force 0 was JointSpring, is BodyWrench"),
+    ({"dropped": 1}, "number of forces was 6.0, is 5.0"),
+    ({"name": "e"}, "bodies was 'a', 'b', 'c', 'd', is 'a', 'b', 'e', 'd'"),
+    (
+        {"gravity": 0.0, "mass": 2.0, "stiffness": 3.0, "point": 0.5, "p": 1.0, "gain": 3.0},
+        r"gravity\[2\] .*; inertia of 'a'\[0\] .*; stiffness of force 0 .*; point of .*; and 2 more",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES, ids=lambda x: "-".join(x) if isinstance(x, dict) else "")
+def test_load_says_what_differs(change, message, tmp_path):
+    model, forces = saved_scene()
+    run = ts.simulate(model, np.full(model.nq, 0.3), steps=2, integrator=ts.BDF1(0.01), forces=forces)
+    run.save(tmp_path / "run.npz")
+    back = ts.Trajectory.load(tmp_path / "run.npz", *saved_scene())  # made anew, and Pump has not been called
+    np.testing.assert_array_equal(back.q, run.q)
+    with pytest.raises(ValueError, match="is a trajectory of another model or other forces: .*" + message) as error:
+        ts.Trajectory.load(tmp_path / "run.npz", *saved_scene(**change))
+    assert "load it with those that it was simulated with" in str(error.value)
+
+
+def test_load_takes_what_makes_no_difference(tmp_path):
+    model, q, v = vectors()
+    forces = [ts.JointSpring(None, 1.0)]
+    given = {"steps": 1, "integrator": ts.BDF1(0.01), "forces": forces, "parameters": [{"stiffness": np.ones(2)}]}
+    run = ts.simulate(model, q, v, **given)
+    run.save(tmp_path / "run.npz")
+    same = replace(
+        model, name="other", bodies=tuple(replace(b, velocity_limit=(1.0,) * b.joint.nv) for b in model.bodies)
+    )
+    back = ts.Trajectory.load(tmp_path / "run.npz", same, [ts.JointSpring(None, 5.0)])  # whose stiffness was replaced
+    np.testing.assert_array_equal(back.parameters[0]["stiffness"], np.ones(2))
+    models = [model, model.with_gravity((0, 0, -1))]
+    ts.simulate(models, q, v, **given).save(tmp_path / "two.npz")
+    ts.Trajectory.load(tmp_path / "two.npz", models, forces)
+    with pytest.raises(ValueError, match=r"gravity in model\[0\]\[0\] was 0.5, is 0.0; gravity in model\[1\]"):
+        ts.Trajectory.load(tmp_path / "two.npz", models[::-1], forces)
+    with np.load(tmp_path / "run.npz") as data:
+        arrays = dict(data)
+    np.savez(tmp_path / "odd.npz", **{**arrays, "scene": np.zeros(3, np.uint8)})
+    with pytest.raises(ValueError, match=r"odd.npz' is no trajectory: it does not say of what"):
+        ts.Trajectory.load(tmp_path / "odd.npz", model, forces)
+
+
+class Sudden(ts.CustomForce):
+    """No number from some time on."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def value(self, q, v, t, p):
+        return np.full_like(v, np.nan if t >= self.start else 0.0)
+
+    def derivatives(self, q, v, t, p):
+        return np.zeros((v.size, v.size)), np.zeros((v.size, v.size))
+
+
+@pytest.mark.parametrize("method", ["RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"])
+def test_adaptive_stops_where_there_is_no_going_on(method):
+    model, q, v = vectors()
+    given = {"steps": 4, "integrator": ts.Adaptive(0.1, method=method, rtol=1e-6, atol=1e-6)}
+    for start, rows in ((0.0, 1), (0.15, 2), (0.3, 3)):
+        with pytest.raises(
+            ts.ConvergenceError, match=f"SciPy's {method} stopped at t = .*acceleration is not"
+        ) as error:
+            ts.simulate(model, q, v, forces=[Sudden(start)], **given)
+        assert error.value.trajectory.q.shape == (rows, model.nq) and error.value.step == rows - 1
+        assert np.isfinite(error.value.trajectory.q).all()
+    for speed in (1e155, 1e150, 1e77):
+        with pytest.raises(ts.ConvergenceError, match=f"SciPy's {method} stopped at t = 0"):
+            ts.simulate(model, q, np.full(model.nv, speed), **given)
+    with pytest.raises(ts.ConvergenceError, match="at t = 0 in trajectory 1 of the batch") as error:
+        ts.simulate(model, q, np.stack([v, np.full(model.nv, 1e155)]), **given)
+    assert np.isfinite(error.value.trajectory.q[0]).all() and error.value.index == 1
+    with pytest.raises(ValueError, match="the user's own"):
+        ts.simulate(model, q, v, controls=lambda t: np.zeros(4) if t < 0.1 else int("the user's own"), **given)
 
 
 @pytest.mark.parametrize(("kind", "every"), [(ts.BDF1, 1), (ts.BDF2, 2), (ts.Adaptive, 1)])

@@ -1248,7 +1248,7 @@ def test_steps_that_cannot_be_taken():
         ts.step_hessian(model, integrator, q, p, bad, contract=(v, v))
     with pytest.raises(ts.ConvergenceError, match=message):
         ts.momentum_step_derivatives(model, integrator, q, 1e8 * p)
-    with pytest.raises(ts.ConvergenceError, match=message):
+    with pytest.raises(ValueError, match="q has a quaternion of length 0 at joint 'b0'"):
         ts.momentum_step_derivatives(model, integrator, np.zeros_like(q), p)
     builder = ts.ModelBuilder()
     builder.add_body("a", "world", ts.Revolute(), inertia=ts.Inertia.zero())
@@ -1264,7 +1264,7 @@ def test_bad_numbers_stay_in_their_state():
     q, _, v = state(model, 0)
     points = np.stack([control_points(model, integrator, q, v, k) for k in range(4)])
     expected = ts.discrete_euler_lagrange(model, integrator, points)
-    points[1, 0, 0], points[2, 1] = np.nan, 0.0
+    points[1, 0, 0], points[2, 1] = np.nan, np.nan
     r = ts.discrete_euler_lagrange(model, integrator, points)
     for x, y in zip(r, expected, strict=True):
         np.testing.assert_array_equal(x[[0, 3]], y[[0, 3]])

@@ -2,7 +2,7 @@
 
 The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it
 is made into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no
-other.
+other. A quaternion of length 0 does not: it is no rotation. Nor do masked arrays, as nothing here knows of masks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from torsor import _core
 from torsor._errors import SingularMassMatrixError
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,6 +81,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 def as_array(name: str, value: Any) -> Array:
     """`value` as a native float64 (or, where that is allowed, complex128) array in C order."""
+    refuse_mask(name, value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -147,6 +149,7 @@ def prepare(
         label = "out" if len(out_slots) == 1 else f"out ({name})"
         if not isinstance(array, np.ndarray):
             raise TypeError(f"{label} must be a NumPy array, got {type(array).__name__}")
+        refuse_mask(label, array)
         if array.shape != batch + shape:
             raise ValueError(f"{label} has shape {array.shape}, expected {batch + shape}")
         if array.dtype != dtype:
@@ -177,6 +180,16 @@ def record_of(function: str) -> Callable[[type[R]], type[R]]:
         return record
 
     return register
+
+
+def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) -> None:
+    """Raises the error for a quaternion of length 0 in an input, in a state of a batch (flat index) or in all."""
+    where = "" if state is None else f" in state {state} of the batch (counted flat)"
+    at = f" at joint {model.joints[joint].name!r}" if hasattr(model, "joints") else ""
+    raise ValueError(
+        f"{name} has a quaternion of length 0{at}{where}, expected one of any other length; that of no rotation is "
+        "(0, 0, 0, 1)"
+    )
 
 
 def raise_singular(model: Any, joint: int, state: int | None) -> None:

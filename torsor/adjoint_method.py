@@ -18,7 +18,7 @@ from torsor._errors import ConvergenceError
 from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
-from torsor.losses import Loss
+from torsor.losses import Loss, same_trajectory
 from torsor.model import Model
 from torsor.simulation import Run, Trajectory, repeat
 
@@ -125,7 +125,11 @@ def adjoint(
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
         if not isinstance(loss, Loss):
             raise TypeError(f"loss must be a Loss, got {type(loss).__name__}; give arrays as dloss_dq= and dloss_dv=")
+        if not same_trajectory(loss.of, trajectory):
+            raise ValueError("loss is of another trajectory than the one given; make it from this one")
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
+    elif dloss_dq is None and dloss_dv is None and dloss_du is None:
+        raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
     model, steps, shape = trajectory.model, trajectory.steps, trajectory.batch_shape
     if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
         raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")

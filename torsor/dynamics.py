@@ -3,7 +3,8 @@
 Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
 whose batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among
 threads: 1 by default, 0 for one per core. Results for one state are the same to the last bit whatever batch, lane,
-thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's.
+thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's;
+a quaternion of length 0 is a ValueError.
 
 `f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with
 `f_ext_frame="world"` in the world's frame (moment about the world's origin), with "local_world_aligned" in the
@@ -23,6 +24,7 @@ from torsor._core import forward_dynamics as _forward_dynamics
 from torsor._core import inverse_dynamics as _inverse_dynamics
 from torsor._core import mass_matrix as _mass_matrix
 from torsor.model import Model, require_model
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -107,6 +109,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
         return prescribed.tobytes()
     if isinstance(prescribed, str):
         raise TypeError(f"prescribed is {prescribed!r}, expected a sequence of names, [{prescribed!r}], or a mask")
+    refuse_mask("prescribed", prescribed)
     array = np.asarray(list(prescribed) if isinstance(prescribed, (set, frozenset, dict)) else prescribed)
     if array.dtype.kind == "U" or (array.size == 0 and array.dtype != np.bool_):
         mask = np.zeros(model.nv, np.bool_)
@@ -155,6 +158,7 @@ def mass_matrix_solve(
         Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, J the maximal-reduced Jacobian.
     """
     if body_terms is not None:
+        refuse_mask("body_terms", body_terms)
         P = np.asarray(body_terms)
         if P.ndim >= 3 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
             with np.errstate(invalid="ignore"):  # infinity less infinity: not a number is not asymmetric

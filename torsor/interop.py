@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
 from torsor.model import Model, ModelJoint
-from torsor.spatial import quaternion_to_matrix
+from torsor.spatial import quaternion_to_matrix, refuse_mask
 
 Array = NDArray[Any]
 
@@ -392,6 +392,7 @@ def _convert(
     model, parts = layout.model, layout.parts
 
     def array(x: ArrayLike, name: str, size: int) -> Array:
+        refuse_mask(name, x)
         x = np.asarray(x)
         x = x.astype(np.result_type(x, np.float64), copy=False)
         if x.ndim == 0 or x.shape[-1] != size:

@@ -175,10 +175,12 @@ class Joint(ABC):
 
     def Sdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
         """The time derivative (..., 6, nv) of S when the joint moves with velocity v."""
+        spatial.refuse_mask("v", v)
         return np.asarray(np.einsum("...ijk,...k->...ij", self.dS(q), np.asarray(v)))
 
     def dSdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
         """dSdot[..., :, j, l], the derivative of column j of Sdot along velocity l: (..., 6, nv, nv)."""
+        spatial.refuse_mask("v", v)
         return np.asarray(np.einsum("...ijkl,...k->...ijl", self.d2S(q), np.asarray(v)))
 
     def plus(self, q: ArrayLike, dv: ArrayLike) -> FloatArray:
@@ -390,6 +392,7 @@ class SphericalEuler(Joint):
 
     def det_S(self, q: ArrayLike) -> FloatArray:
         """The determinant (...) of the angular rows of S. Sueda 2021, Table 3."""
+        spatial.refuse_mask("q", q)
         q1 = np.asarray(q)[..., 1]
         return np.asarray(-np.sin(q1) if self._proper else self._sign * np.cos(q1))
 
@@ -398,6 +401,7 @@ class SphericalEuler(Joint):
 
         q[1] lies in [-pi/2, pi/2], or in [0, pi] for a repeated axis. At the chart's singularity q[2] is 0.
         """
+        spatial.refuse_mask("R", R)
         R = np.asarray(R, dtype=np.float64)
         i, j = ("XYZ".index(c) for c in self.chart[:2])
         k, s = 3 - i - j, self._sign
@@ -435,6 +439,9 @@ def _rechart(
     if np.any(np.abs(np.linalg.det(new.S(q_new)[..., :3, :])) < 1e-12):
         raise ValueError(f"{new!r} is singular at this rotation, so it cannot carry velocities; choose another chart")
     solve = np.asarray(np.linalg.inv(new.S(q_new)[..., :3, :]), dtype=np.float64)
+
+    for name, x in (("v", v), ("a", a)):
+        spatial.refuse_mask(name, x)
 
     def times(A: FloatArray, x: ArrayLike) -> FloatArray:
         return np.asarray(np.einsum("...ij,...j->...i", A, np.asarray(x)))

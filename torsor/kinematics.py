@@ -16,6 +16,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import axes
 from torsor.model import Model, require_model
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,6 +32,7 @@ def body_poses(model: Model, q: ArrayLike, out: FloatArray | None = None, thread
 def _indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
     """Whether one body was named, the index of the body of each point, and the points."""
     require_model(model)
+    refuse_mask("points", points)
     if isinstance(body, str):
         shape = np.shape(points)
         if not shape or shape[-1] != 3:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import prod
 from numbers import Real
 from operator import index
@@ -45,6 +45,9 @@ class Loss:
     dq and dv are (..., rows, nv), dq in the tangent space; du is shaped as the controls. `dinertia`, `dplacement`,
     `dgravity` and `dforces` are derivatives with respect to what the loss depends on by itself, not through the
     motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
+
+    `of` is the trajectory, of which alone `adjoint` takes the loss; in a pickled loss, the digest of its numbers. None,
+    for a loss that was made by hand, fits any.
     """
 
     value: FloatArray
@@ -55,6 +58,7 @@ class Loss:
     dplacement: FloatArray | None = None
     dgravity: FloatArray | None = None
     dforces: tuple[dict[str, FloatArray], ...] | None = None
+    of: Trajectory | str | None = field(default=None, repr=False, compare=False)
 
     __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the loss
 
@@ -77,7 +81,13 @@ class Loss:
                 raise ValueError(f"losses with derivatives {shapes} cannot be added: they are of other trajectories")
             return a + b
 
-        return Loss(*(total(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)))
+        parts = {name: total(getattr(self, name), getattr(other, name)) for name in _NUMBERS}
+        if not same_trajectory(self.of, other.of):
+            raise ValueError("losses of different trajectories cannot be added; take the gradient of each by itself")
+        return Loss(**parts, of=self.of if other.of is None else other.of)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "of": self.of._digest if isinstance(self.of, Trajectory) else self.of}
 
     def __radd__(self, other: int) -> Loss:
         # sum() begins with 0.
@@ -94,7 +104,7 @@ class Loss:
                 return {name: scaled(y) for name, y in x.items()}
             return None if x is None else factor * x
 
-        return Loss(*(scaled(getattr(self, f.name)) for f in fields(self)))
+        return Loss(**{name: scaled(getattr(self, name)) for name in _NUMBERS}, of=self.of)
 
     __rmul__ = __mul__
 
@@ -108,6 +118,16 @@ class Loss:
 
     def __sub__(self, other: Loss) -> Loss:
         return self + -other if isinstance(other, Loss) else NotImplemented
+
+
+_NUMBERS = [f.name for f in fields(Loss) if f.name != "of"]
+
+
+def same_trajectory(a: Trajectory | str | None, b: Trajectory | str | None) -> bool:
+    """Whether two losses, or a loss and a trajectory, belong together; copies of a trajectory are as good as it."""
+    if a is b or a is None or b is None:
+        return True
+    return (a if isinstance(a, str) else a._digest) == (b if isinstance(b, str) else b._digest)
 
 
 class _Terms(NamedTuple):
@@ -155,7 +175,7 @@ def _over_rows(
         of_forces = tuple(given.get(k, {}) for k in range(len(trajectory.forces)))
     return Loss(
         shaped(value), shaped(dq), shaped(dv), None, shaped(direct.get("inertia")), shaped(direct.get("placement")),
-        shaped(direct.get("gravity")), of_forces,
+        shaped(direct.get("gravity")), of_forces, trajectory,
     )  # fmt: skip
 
 
@@ -423,4 +443,4 @@ def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:
     factor = h * _finite("weight", weight, {(): "a number", (nv,): f"({nv},): model.nv is {nv}"})
     if len(axes) == 3:
         factor = np.array(trajectory.integrator._weights)[:, None] * factor
-    return Loss(np.asarray((0.5 * factor * u**2).sum(axis=axes)), du=factor * u)
+    return Loss(np.asarray((0.5 * factor * u**2).sum(axis=axes)), du=factor * u, of=trajectory)

@@ -16,7 +16,7 @@ from torsor._check import listed
 from torsor._errors import ModelError
 from torsor.inertia import Inertia
 from torsor.joints import IDENTITY, Chain, Fixed, Joint, Pose, compose
-from torsor.spatial import SE3, frozen_array
+from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -160,6 +160,7 @@ _FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model.hpp
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
     if value is None:
         return (default,) * size
+    refuse_mask(name, value)
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -499,15 +500,17 @@ class Model:
             i = self._find(name, "joint")
             if i in locked:
                 raise ValueError(f"joint {name!r} is named twice, by its own name and by its body's")
+            refuse_mask(f"position of {name!r}", value)
             q = np.atleast_1d(np.asarray(value, dtype=np.float64))
             joint = self.bodies[i].joint
             if q.shape != (joint.nq,):
                 raise ValueError(f"position of {name!r} has shape {q.shape}, expected ({joint.nq},)")
             if not np.isfinite(q).all():
                 raise ValueError(f"position of {name!r} is not finite: got {q.tolist()}")
-            locked[i] = joint.normalize(q)
-            if not np.isfinite(locked[i]).all():
-                raise ValueError(f"position of {name!r} has a zero quaternion: got {q.tolist()}")
+            try:
+                locked[i] = joint.normalize(q)
+            except ValueError:
+                raise ValueError(f"position of {name!r} has a zero quaternion: got {q.tolist()}") from None
         moved: dict[str, tuple[str, SE3]] = {}  # welded body -> the body it is now part of, and its pose there
         kept: dict[str, Body] = {}
         for i, b in enumerate(self.bodies):

@@ -6,6 +6,7 @@ the last bit alone and in a batch, whatever the number of threads.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from torsor import _charts, _core, integrators
+from torsor import _charts, _core, _fingerprint, integrators
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
 from torsor._scenes import Scenes, Span, batch_shapes, read_models, read_parameters
@@ -174,10 +175,27 @@ class Trajectory:
         parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
+    @property
+    def _description(self) -> _fingerprint.Description:
+        """Models and forces, in words and numbers."""
+        return _fingerprint.describe(self.models or (self.model,), self.forces, self.parameters)
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a loss is made from: copies of a trajectory have the same."""
+        digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
+        digest.update(repr((self.integrator, self.q.shape, self.every)).encode())
+        arrays = [self.t, self.q, self.v, self.controls, *(x for values in self.parameters for x in values.values())]
+        for array in arrays:
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it."""
+        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it, but what `load`
+        needs to tell others from them."""
         scheme = {f.name: getattr(self.integrator, f.name) for f in fields(self.integrator)}
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ("t", "q", "v", "a", "substeps", "every")}
+        arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(self._description), np.uint8)
         if self.controls is not None:
             arrays["controls"] = self.controls
         if self.previous is not None:
@@ -194,10 +212,14 @@ class Trajectory:
 
     @staticmethod
     def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
-        """What `save` wrote, for the model or the models and the forces that it was simulated with."""
+        """What `save` wrote, for the model or the models and the forces that it was simulated with.
+
+        Others are refused, with what differs: gravity, a body's inertia, a parameter of a force. Joints, forces and
+        functions of the user's own are told by their names and by their public attributes.
+        """
         models, forces = read_models(model), require_forces(forces)
         with _open_arrays(path) as data:
-            missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps") if n not in data.files]
+            missing = [n for n in ("integrator", "t", "q", "v", "a", "substeps", "scene") if n not in data.files]
             if missing:
                 raise ValueError(f"{os.fspath(path)!r} is no trajectory: it has no {', '.join(missing)}")
             nq, nv = data["q"].shape[-1], data["v"].shape[-1]
@@ -216,6 +238,16 @@ class Trajectory:
                     if int(k) >= len(forces):
                         raise ValueError(f"{os.fspath(path)!r} has parameters of force {k}, got {len(forces)} forces")
                     given[int(k)][parameter] = data[name]
+            try:
+                saved = _fingerprint.from_bytes(data["scene"].tobytes())
+            except ValueError:
+                raise ValueError(f"{os.fspath(path)!r} is no trajectory: it does not say of what") from None
+            different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, given))
+            if different:
+                raise ValueError(
+                    f"{os.fspath(path)!r} is a trajectory of another model or other forces: {different}; load it with "
+                    "those that it was simulated with"
+                )
             kind = getattr(integrators, str(data["integrator"]), None)
             if not (isinstance(kind, type) and issubclass(kind, Integrator)):
                 raise ValueError(f"{os.fspath(path)!r} is of an integrator {str(data['integrator'])!r} not known here")
@@ -499,9 +531,10 @@ def simulate(
         given += "".join(f", parameters {x}" for x in leads if x) + (f", models {several}" if several else "")
         raise ValueError(f"batch shapes do not fit together: {given}") from None
     n = prod(shape)
-    q = first.plus(np.broadcast_to(q, (*shape, nq)), np.zeros(nv)).reshape(n, nq)
-    if not np.isfinite(q).all():
-        raise ValueError("q0 has a quaternion of length 0")
+    try:
+        q = first.plus(np.broadcast_to(q, (*shape, nq)), np.zeros(nv)).reshape(n, nq)
+    except ValueError as error:  # of a quaternion
+        raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
     v = np.broadcast_to(v, (*shape, nv)).reshape(n, nv)
     if p0 is not None:
         of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
@@ -702,6 +735,38 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
     )
 
 
+class _NoEnd(Exception):
+    """SciPy would go on for ever, or nearly."""
+
+
+class _Rates:
+    """The function f(t, y) that SciPy integrates from t0 to t1, and whether that comes to an end.
+
+    Rates that are not finite make SciPy try a shorter step, which may help; but from some states it would never stop.
+    Nor would it with motions that are too fast for any step.
+    """
+
+    def __init__(self, f: Callable[[float, FloatArray], FloatArray], t0: float, t1: float) -> None:
+        self.f, self.t0, self.t1 = f, t0, t1
+        self.count = self.not_finite = 0  # all calls, and those on end whose rates are not finite
+        self.running = False
+
+    def __call__(self, time: float, y: FloatArray) -> FloatArray:
+        self.running = True
+        rates = self.f(time, y)
+        self.running = False
+        self.count += 1
+        self.not_finite = 0 if np.isfinite(rates).all() else self.not_finite + 1
+        if self.not_finite > 1000:  # after which a step is shorter by far more than all digits
+            raise _NoEnd(_NOT_FINITE)
+        if self.count % 10_000 == 0 and not (time - self.t0) * 1e9 > (self.t1 - self.t0) * self.count:
+            raise _NoEnd("its steps are so short that it would take 1e9 evaluations of the dynamics to the next row")
+        return rates
+
+
+_NOT_FINITE = "the acceleration is not finite there or soon after it; look at the forces, controls and velocities"
+
+
 def _adaptive(
     integrator: Adaptive,
     run: Run,
@@ -735,7 +800,7 @@ def _adaptive_track(
         if sets[0] is not None:
             tau = _core.generalized_forces(model, q, v, time, parameters[0], options, None, 1)
         if control is not None:
-            u = np.broadcast_to(np.asarray(control(time), dtype=np.float64), (*run.scenes.shape, nv))
+            u = np.broadcast_to(as_array("controls(t)", control(time)), (*run.scenes.shape, nv))
             tau = tau + u.reshape(-1, nv)[i]
         elif run.all_u is not None:
             tau = tau + run.all_u[i if len(run.all_u) > 1 else 0, min(step, run.steps - 1), 0]
@@ -749,11 +814,21 @@ def _adaptive_track(
 
         y0 = np.concatenate([run.q[i, k], run.v[i, k]])
         run.a[i, k] = acceleration(t[k], run.q[i, k], run.v[i, k], k)
-        result = solve_ivp(
-            rate, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
-        )
-        if not result.success or not np.isfinite(result.y[:, -1]).all():
-            raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {result.message}", i, k)
+        rates = _Rates(rate, t[k], t[k + 1])
+        try:
+            if not np.isfinite(run.a[i, k]).all():
+                raise _NoEnd(_NOT_FINITE)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                result = solve_ivp(
+                    rates, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
+                )
+            if not result.success or not np.isfinite(result.y[:, -1]).all():
+                raise _NoEnd(_NOT_FINITE if rates.not_finite else result.message)
+        except (_NoEnd, ValueError, ArithmeticError) as error:
+            if rates.running:  # that of a force or of controls; SciPy's own are of numbers that are not finite
+                raise
+            reason = _NOT_FINITE if rates.not_finite else error
+            raise _Failed(f"SciPy's {integrator.method} stopped {{where}}: {reason}", i, k) from None
         run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(nv))
         run.v[i, k + 1] = result.y[nq:, -1]
         if i == run.batch - 1:  # all others have come as far

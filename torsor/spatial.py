@@ -7,6 +7,7 @@ derivatives (complex step). The class `SE3` is one pose, checked and frozen.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final, overload
 
@@ -19,8 +20,26 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+def refuse_mask(name: str, value: Any) -> None:
+    """Masked arrays, and lists of them, would lose their masks without a word."""
+    if type(value) is np.ndarray:
+        return
+    masked = sys.modules.get("numpy.ma")  # else there are none
+    if masked is not None and _has(value, masked.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, and masks are not looked at, expected a plain one; x.filled(value) makes one"
+        )
+
+
+def _has(value: Any, kind: type) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_has(part, kind) for part in value)
+    return isinstance(value, kind)
+
+
 def frozen_array(x: ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
     """A read-only float64 copy of x, which must be real, finite and of the given shape."""
+    refuse_mask(name, x)
     a = np.array(x)
     if a.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {a.dtype}, expected real numbers")
@@ -35,6 +54,7 @@ def frozen_array(x: ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray:
 
 def _inexact(x: ArrayLike, tail: tuple[int, ...], name: str) -> Array:
     """x as an array of floats or complex numbers, whose last dimensions must be `tail`."""
+    refuse_mask(name, x)
     a = np.asarray(x)
     if a.shape[max(a.ndim - len(tail), 0) :] != tail:
         raise ValueError(f"{name} has shape {a.shape}, expected (..., {', '.join(map(str, tail))})")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.forces.force import Force, body_index, body_name, numbers, scalar
-from torsor.joints import unit_vector
+from torsor.forces.force import Force, body_index, body_name, direction, numbers, scalar
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ class GroundContact(Force):
     friction : float
         Coefficient mu of dynamic friction.
     ground, normal : (3,) array_like
-        A point of the plane, and the direction to its free side, in the world.
+        A point of the plane, and the direction to its free side, in the world. The normal may have any length; it
+        stays as it is given, and gradients are with respect to these three numbers.
     """
 
     body: str
@@ -91,7 +91,7 @@ class GroundContact(Force):
         for name, value in (*given.items(), ("friction", friction)):
             object.__setattr__(self, name, scalar(value, name, least=0.0))
         object.__setattr__(self, "ground", numbers(ground, (3,), "ground"))
-        object.__setattr__(self, "normal", unit_vector(normal, "normal"))
+        object.__setattr__(self, "normal", direction(normal, "normal"))
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         body = body_index(model, self.body)

@@ -86,6 +86,7 @@ class CustomForce(Force):
         return [("custom", self, at.get("p", 0), np.size(self.p))]
 
     def _checked(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+        spatial.refuse_mask(f"{type(self).__name__}.{name}", value)
         a = np.asarray(value)
         if a.shape != shape or not np.can_cast(a.dtype, dtype, "same_kind"):
             raise ValueError(

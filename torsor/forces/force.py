@@ -126,6 +126,17 @@ def numbers(value: Any, shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
     return as_tuple(spatial.frozen_array(value, shape, name))
 
 
+def direction(value: Any, name: str) -> tuple[Any, ...]:
+    """A vector (3,) whose length does not matter, as it is given: the core makes it one of unit length."""
+    x = spatial.frozen_array(value, (3,), name)
+    largest = float(np.abs(x).max())
+    if largest == 0:
+        raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
+    if not 1e-100 < largest < 1e100:  # the square of its length is no number
+        raise ValueError(f"{name} is {x.tolist()}, expected a vector of a length between 1e-100 and 1e100")
+    return as_tuple(x)
+
+
 def as_tuple(a: FloatArray) -> tuple[Any, ...]:
     """An array as nested tuples."""
     return tuple(a.tolist()) if a.ndim == 1 else tuple(as_tuple(row) for row in a)

@@ -9,6 +9,7 @@ import numpy as np
 
 from torsor.forces.force import Force, Numbers, as_tuple, each, over_time, row
 from torsor.model import Model
+from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -108,8 +109,10 @@ class JointSpring(Force):
         first = span.q.start
         for j in span.joints:
             rest = np.array(self.rest)[j.q_slice.start - first : j.q_slice.stop - first]
-            if not np.isfinite(j.joint.normalize(rest)).all():
-                raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}")
+            try:
+                j.joint.normalize(rest)
+            except ValueError:
+                raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}") from None
         return self
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
@@ -164,7 +167,8 @@ class JointLimits(Force):
     damping : float or (nv,) array_like
         One number for all velocities, or one for each.
     lower, upper : (nq,) array_like, optional
-        Limits, infinite where there is none; those of the model (`position_limits`) if left out.
+        Limits, infinite where there is none; those of the model (`position_limits`) if left out, which must then have
+        some.
     """
 
     joint: str | None
@@ -207,6 +211,15 @@ class JointLimits(Force):
         )
         span.coordinates(force.lower, "lower", self)
         span.coordinates(force.upper, "upper", self)
+        if self.lower is None or self.upper is None:
+            counts = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in span.joints])
+            finite = np.isfinite(np.array(force.lower)) | np.isfinite(np.array(force.upper))
+            if not (counts & finite).any():
+                where = "no joint of the model has" if self.joint is None else f"joint {self.joint!r} has no"
+                raise ValueError(
+                    f"{where} limits, so JointLimits would do nothing; give lower= and upper= to the force, or "
+                    "position_limits= to the body"
+                )
         return force
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
@@ -216,6 +229,7 @@ class JointLimits(Force):
 
 
 def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
+    refuse_mask(name, value)
     a = np.atleast_1d(value)
     row(np.where(np.isinf(a), 0.0, a) if a.dtype.kind in "biuf" else a, name)
     return as_tuple(a.astype(np.float64))
