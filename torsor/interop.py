@@ -19,7 +19,8 @@ the rest   as they are                the same                    the same
 ========== ========================== =========================== ==============================
 
 A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
-that `load_urdf` makes of planar joints. Accelerations are time derivatives of v, and tau . v is power, so
+that `load_urdf` makes of planar joints. Quaternions keep their length, which Pinocchio takes to be 1: where it
+may not be, convert `model.normalize(q)`. Accelerations are time derivatives of v, and tau . v is power, so
 both change with v.
 """
 

@@ -325,8 +325,8 @@ class Translational(Joint):
 @final
 @dataclass(frozen=True, init=False)
 class Universal(Joint):
-    """Rotation by q[0] about the first axis, then by q[1] about the second. Sueda 2021, 2.5.6, for the default axes x
-    and y."""
+    """Rotation by q[0] about the first axis, then by q[1] about the second, which turns with it: R = R_1(q[0])
+    R_2(q[1]). Sueda 2021, 2.5.6, for the default axes x and y."""
 
     axes: tuple[Vector, Vector]
 
@@ -484,7 +484,7 @@ class Free(Joint):
 @final
 @dataclass(frozen=True)
 class Free2D(Joint):
-    """Any pose in the x-y plane: q = (x, y, angle). Sueda 2021, 2.5.10."""
+    """Any pose in the x-y plane: q = (x, y, angle), x and y along the axes of the joint's frame. Sueda 2021, 2.5.10."""
 
     def _chain(self) -> Chain:
         return _concatenate([Planar()._chain(), Revolute()._chain()])
@@ -520,7 +520,14 @@ class Composite(Joint):
 @final
 @dataclass(frozen=True, init=False)
 class SplineCurve(Joint):
-    """Motion along a uniform cubic B-spline through space of poses. Sueda 2021, 2.5.12 and Alg. 3.
+    """Motion along a uniform cubic B-spline in the space of poses. Sueda 2021, 2.5.12 and Alg. 3.
+
+    Between q = k and k + 1, with u = q - k and the control frames F::
+
+        T = F_k exp(b_1 log(F_k^-1 F_k+1)) exp(b_2 log(F_k+1^-1 F_k+2)) exp(b_3 log(F_k+2^-1 F_k+3)),
+        b_1 = (5 + 3 u - 3 u^2 + u^3) / 6,  b_2 = (1 + 3 u + 3 u^2 - 2 u^3) / 6,  b_3 = u^3 / 6.
+
+    So the curve passes near its control frames, not through them.
 
     Parameters
     ----------
@@ -558,12 +565,15 @@ class SplineCurve(Joint):
 class SplineSurface(Joint):
     """Two coordinates that move all six freedoms by tensor-product cubic B-splines. Sueda 2021, 2.5.13 and Alg. 4.
 
+    T is the translation by (f_0, f_1, f_2), then R_x(f_3) R_y(f_4) R_z(f_5). Between q = (k, l) and (k + 1, l + 1) each
+    f is the sum of B_i(q[0] - k) B_j(q[1] - l) values[., k + i, l + j] over i and j from 0 to 3, with 6 B(u) =
+    (1 - u)^3, 4 - 6 u^2 + 3 u^3, 1 + 3 u + 3 u^2 - 3 u^3, u^3.
+
     Parameters
     ----------
     values : (6, m, n) array_like
-        Control values of the x, y, z translations, then of the rotations about x, y, z, applied in this order; m and
-        n are 4 at least. q runs over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go
-        on.
+        Control values of the x, y, z translations, then of the rotations about x, y, z; m and n are 4 at least. q runs
+        over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go on.
     """
 
     values: tuple[tuple[tuple[float, ...], ...], ...]
