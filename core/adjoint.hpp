@@ -300,6 +300,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
   const int nv = m.nv;
   std::vector<double> cotangents, lambda(nv), mu(nv), force(nv);
   for (row = last - 1; row >= first; --row) {
+    poll();
     const bool later = track.start + row > 0;
     const double t = t0 + (track.start + row) * scheme.h;
     const auto load = [&](int node, int64_t at) {
@@ -319,7 +320,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     // The nodes between: a step of several stages is taken once more.
     const int count = track.divisions[row], end = list_stages(scheme, count, later, w.stages);
     nodes.resize(end + 1);
-    if (w.stages.size() > 1 && take_step(w, scheme, count, later, later, t, controls) == 0) return false;
+    if (w.stages.size() > 1 && !take_divided_step(w, scheme, count, later, later, t, controls, kInfinity)) return false;
     load(end, row + 1);
     cotangents.assign(std::size_t(2) * nv * (end + 1), 0.0);
     const auto q_of = [&](int node) { return cotangents.data() + 2 * nv * node; };

@@ -7,13 +7,9 @@
 // has a last argument next() to call when a part of every output is written, which makes out point to where the next one goes.
 #pragma once
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <exception>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 
 #include "arena.hpp"
 #include "dual.hpp"
@@ -179,41 +175,31 @@ struct has_lanes : std::true_type {};
 template <class K>
 struct has_lanes<K, std::enable_if_t<!K::has_lanes>> : std::false_type {};
 
-// `poll` is called by this thread every now and then, and may throw to end the batch.
+// `check` throws if the batch is to end.
 template <class K>
 void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads,
-               void (*poll)()) {
-  const auto caller = std::this_thread::get_id();
+               void (*check)()) {
   constexpr int64_t block = 16 * kLanes;  // states that a thread takes at a time
-  std::atomic<int64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  in_parallel(states <= block ? 1 : threads, [&] {
-    try {
-      Lease lease;
-      auto last = std::chrono::steady_clock::now();
-      for (;;) {
-        if (const auto now = std::chrono::steady_clock::now(); now - last > std::chrono::milliseconds(50)) {
-          last = now;
-          if (std::this_thread::get_id() == caller) poll();
+  share_out(threads, states, block, check, [&](const auto& next) {
+    Lease lease;
+    int64_t begin, end;
+    auto before = std::chrono::steady_clock::now();
+    bool slow = true;  // so slow that interrupts are looked for within a block
+    while (next(begin, end)) {
+      if constexpr (has_lanes<K>::value) {
+        require_rotations<double>(m, in, K::inputs, begin, end);
+        for (int64_t s = begin; s < end; s += kLanes) {
+          run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
+          if (slow) poll();
         }
-        const int64_t begin = next.fetch_add(block), end = std::min(begin + block, states);
-        if (begin >= states) return;
-        if constexpr (has_lanes<K>::value) {
-          require_rotations<double>(m, in, K::inputs, begin, end);
-          for (int64_t s = begin; s < end; s += kLanes)
-            run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
-        } else {
-          for (int64_t s = begin; s < end; ++s) run_one<K, double>(m, options, in, out, s);
-        }
+      } else {
+        for (int64_t s = begin; s < end; ++s) run_one<K, double>(m, options, in, out, s);
       }
-    } catch (...) {
-      next = states;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (!error) error = std::current_exception();
+      const auto now = std::chrono::steady_clock::now();
+      slow = now - before > std::chrono::milliseconds(1);
+      before = now;
     }
   });
-  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace torsor

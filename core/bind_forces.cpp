@@ -3,7 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "forces.hpp"
+#include "energy_balance.hpp"
 
 namespace torsor {
 namespace {
@@ -31,16 +31,19 @@ void read_array(nb::handle result, int n, T* out) {
 // A spring whose tension a Python object's _tension(l, ldot, p) computes.
 class PythonSpringLaw final : public SpringLaw {
  public:
-  explicit PythonSpringLaw(nb::object spring) : spring_(std::move(spring)) {}
+  explicit PythonSpringLaw(nb::object spring)
+      : spring_(std::move(spring)), has_energy_(nb::cast<bool>(spring_.attr("has_energy"))) {}
   void evaluate(double l, double ldot, const double* p, int n, double* out) const override { call(l, ldot, p, n, out); }
   void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const override {
     call(l, ldot, p, n, out);
   }
+  bool has_energy() const override { return has_energy_; }
   double energy(double l, const double* p, int n) const override { return call(l, p, n); }
   Complex energy(const Complex& l, const Complex* p, int n) const override { return call(l, p, n); }
   nb::object spring_;
 
  private:
+  const bool has_energy_;
   template <class T>
   void call(const T& l, const T& ldot, const T* p, int n, T* out) const {
     nb::gil_scoped_acquire acquire;
@@ -184,6 +187,7 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
           {force, nb::cast<int>(t[2]), count, std::make_shared<PythonForce>(nb::object(t[1]), m, count)});
     }
   }
+  if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
 }
 
 // For the garbage collector: a force written in Python may refer back to what it is part of.

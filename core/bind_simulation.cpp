@@ -110,29 +110,18 @@ struct Scenes {
 template <class W, class Make, class F>
 void for_each_track(const Scenes& scenes, int64_t count, int threads, Make&& make, F&& work) {
   nb::gil_scoped_release release;
-  std::atomic<int64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto caller = std::this_thread::get_id();
-  in_parallel(count == 1 ? 1 : threads, [&] {
-    try {
-      std::optional<W> worker;
-      const Scene* made = nullptr;
-      for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
-        if (std::this_thread::get_id() == caller) check_signals();
-        const Scene& scene = scenes.list[scenes.of[i]];
-        if (made != &scene) make(worker, scene);
-        made = &scene;
-        worker->p = scenes.p + i * scenes.stride;
-        work(*worker, i);
-      }
-    } catch (...) {
-      next = count;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (!error) error = std::current_exception();
+  share_out(threads, count, 1, check_signals, [&](const auto& next) {
+    std::optional<W> worker;
+    const Scene* made = nullptr;
+    int64_t i, end;
+    while (next(i, end)) {
+      const Scene& scene = scenes.list[scenes.of[i]];
+      if (made != &scene) make(worker, scene);
+      made = &scene;
+      worker->p = scenes.p + i * scenes.stride;
+      work(*worker, i);
     }
   });
-  if (error) std::rethrow_exception(error);
 }
 
 // Runs the trajectories that are meant from rows first[i] to `last` by go(worker, i, first, track, limits); says in outcome[i] and
@@ -156,8 +145,8 @@ void run_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, int64_t las
     const Progress end = go(worker, first[i], tracks.at(m, i), limits);
     outcome[i] = static_cast<int>(end.outcome);
     row[i] = end.row;
-    error[2 * i] = worker.error;
-    error[2 * i + 1] = worker.allowed;
+    error[2 * i] = worker.shortfall.error;
+    error[2 * i + 1] = worker.shortfall.allowed;
   });
 }
 // Takes the trajectories that are meant back from rows last[i] to first[i] by back(worker, first, last, track, out, row). Returns
@@ -283,7 +272,7 @@ struct StepDerivatives {
     const Controls controls{in[2], 1};
     Tangents tangents;
     int columns = 0;
-    if (take_step(w, scheme, 0, previous, false, *in[3], controls) == 0 ||
+    if (take_step(w, scheme, previous, false, *in[3], controls) == 0 ||
         !step_derivatives(w, scheme, *in[3], controls, previous, tangents, columns))
       throw std::range_error("the step could not be taken");
     const int end = w.stages.back().to;
@@ -314,9 +303,9 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
   std::copy_n(data<const double>(q, m.nq), m.nq, w.nodes.q(1));
   std::copy_n(data<const double>(v, m.nv), m.nv, w.nodes.v(1));
   std::copy_n(data<const double>(xi, m.nv), m.nv, w.xi);
-  const Stage stage{true, 2, 1, -1, c, 0.0, 1.0, 0.0, 1.0};
+  const Stage stage{true, 2, 1, -1, c, 0.0, 1.0, 0.0, 1.0, 0.0};
   place_node(w, stage);
-  const Evaluation e = evaluate_stage(w, stage, 0.0);
+  const Evaluation e = evaluate_residual(w, w.nodes.q(2), w.nodes.v(2), w.nodes.a(2), 0.0, w.u, w.r);
   const auto put = [&](int row) {
     for (int k = 0; k < m.nv; ++k) out[row * m.nv + k] = -w.r[k];
     w.H.solve(out + row * m.nv);

@@ -86,6 +86,7 @@ struct SpringLaw {
   virtual ~SpringLaw() = default;
   virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
   virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
+  virtual bool has_energy() const = 0;
   virtual double energy(double l, const double* p, int n) const = 0;
   virtual Complex energy(const Complex& l, const Complex* p, int n) const = 0;
 };
@@ -128,6 +129,8 @@ struct ForceSet {
   std::vector<BodyLaw> bodies;
   std::vector<PointLaw> points;
   std::vector<CustomLaw> customs;
+  std::shared_ptr<const ForceSet>
+      given;  // those that are given, not laws of motion; if all energies are known (energy_balance.hpp)
 };
 
 }  // namespace torsor

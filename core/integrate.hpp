@@ -5,11 +5,12 @@
 // their own. A step of which Newton's method fails is divided.
 #pragma once
 #include <algorithm>
-#include <limits>
 
 #include "batch.hpp"
+#include "energy_balance.hpp"
 #include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
+#include "newton.hpp"
 #include "newton_matrix.hpp"
 
 namespace torsor {
@@ -33,8 +34,9 @@ struct Scene {
   bool held = holds(forces);                                        // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
-  bool local = forces == nullptr || on_single_bodies(*forces);  // whether H is a system over the tree
-  bool tall = local && is_tall(m);                              // and solved as one
+  bool local = forces == nullptr || on_single_bodies(*forces);    // whether H is a system over the tree
+  bool tall = local && is_tall(m);                                // and solved as one
+  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be told
 
   // Where that is faster than along paths: measured, chains cross between 20 and 28 links, and balanced trees nowhere.
   static bool is_tall(const Model& m) { return m.depth >= 24; }
@@ -78,6 +80,7 @@ struct Stage {
   double z;         // of `other`
   double w, w_of;   // of `from` and `other`
   double fraction;  // of the step, at which forces and controls are taken
+  double begin;     // that of `from`
 };
 
 constexpr double kAlpha = 0.29289321881345254;  // (2 - sqrt 2) / 2
@@ -90,18 +93,18 @@ inline int list_stages(const Scheme& scheme, int count, bool previous, std::vect
   for (int i = 0; i < count; ++i) {
     const double begin = double(i) / count, end = double(i + 1) / count;
     if (scheme.is_explicit()) {
-      stages.push_back({false, at + 1, at, -1, 1.0 / h, 0.0, 1.0, 0.0, begin});
+      stages.push_back({false, at + 1, at, -1, 1.0 / h, 0.0, 1.0, 0.0, begin, begin});
       at += 1;
     } else if (scheme.method == Method::bdf1) {
-      stages.push_back({true, at + 1, at, -1, 1.0 / h, 0.0, 1.0, 0.0, end});
+      stages.push_back({true, at + 1, at, -1, 1.0 / h, 0.0, 1.0, 0.0, end, begin});
       at += 1;
     } else if (scheme.method == Method::bdf2 && previous && count == 1) {
-      stages.push_back({true, 2, 1, 0, 1.5 / h, -1.0 / 3.0, 4.0 / 3.0, -1.0 / 3.0, end});
+      stages.push_back({true, 2, 1, 0, 1.5 / h, -1.0 / 3.0, 4.0 / 3.0, -1.0 / 3.0, end, begin});
       at += 1;
     } else {
       const double c = 1.0 / (kAlpha * h), z = (1.0 - kAlpha) / kAlpha;
-      stages.push_back({true, at + 1, at, -1, c, 0.0, 1.0, 0.0, count == 1 ? kAlpha : (i + kAlpha) / count});
-      stages.push_back({true, at + 2, at, at + 1, c, z, 1.0 - z, z, end});
+      stages.push_back({true, at + 1, at, -1, c, 0.0, 1.0, 0.0, count == 1 ? kAlpha : (i + kAlpha) / count, begin});
+      stages.push_back({true, at + 2, at, at + 1, c, z, 1.0 - z, z, end, begin});
       at += 2;
     }
   }
@@ -141,9 +144,10 @@ struct Worker {
   double *Aq = nullptr, *Av = nullptr, *M = nullptr, *dense = nullptr;
   double *K = nullptr, *D = nullptr;  // of the forces
   double *xi, *x, *s, *r, *before, *delta, *trial, *correction, *u, *work, *zero, *guess, *last, *older, *q;
-  const double* p = nullptr;          // parameters of the forces
-  BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
-  double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
+  const double* p = nullptr;         // parameters of the forces
+  BlockDiagonal V1, V0, V, inverse;  // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
+  Shortfall shortfall;               // of the last attempt that failed
+  bool gained = false;               // whether it failed because solutions gain energy
 
  private:
   static Arena& fresh(Arena& memory) {
@@ -277,36 +281,14 @@ inline bool place_node(Worker& w, const Stage& stage) {
   return good;
 }
 
-// The largest of n numbers by size; infinite if one is not finite.
-inline double largest(int n, const double* x) {
-  double most = 0.0, sum = 0.0;
-  for (int k = 0; k < n; ++k) {
-    most = std::max(most, std::fabs(x[k]));
-    sum += std::fabs(x[k]);
-  }
-  return std::isfinite(sum) ? most : std::numeric_limits<double>::infinity();
-}
-
-// Error in v that is small enough: the tolerance, and what rounding of q and v makes of it anyway.
-inline double allowance(Worker& w, const Scheme& scheme, const Stage& stage) {
-  const Model& m = w.scene.m;
-  double speed = 0.0, reach = 1.0;
-  for (int k = 0; k < m.nv; ++k) speed = std::max(speed, std::fabs(w.nodes.v(stage.to)[k]));
-  for (int k = 0; k < m.nq; ++k) reach = std::max(reach, std::fabs(w.nodes.q(stage.to)[k]));
-  return scheme.tolerance * (1.0 + speed) + 4e-16 * stage.c * reach;
-}
-
-// r . M^-1 r: the square of what is missing in the accelerations, in the measure of kinetic energy. Infinite if the mass matrix
-// is singular.
-inline double missing_acceleration(Worker& w, const double* q, const double* r) {
+// M^-1 r (in w.work): the accelerations that are missing. False if the mass matrix is singular.
+inline bool missing_accelerations(Worker& w, const double* q, const double* r) {
   const Model& m = w.scene.m;
   w.arena.singular_joint = -1;
   solve_mass(m, factor_mass<double>(m, w.arena, q, nullptr, nullptr), r, w.work);
   const bool singular = w.arena.singular_joint >= 0;
   w.arena.singular_joint = -1;
-  double sum = 0.0;
-  for (int k = 0; k < m.nv; ++k) sum = mul_add(r[k], w.work[k], sum);
-  return singular ? std::numeric_limits<double>::infinity() : sum;
+  return !singular;
 }
 
 // The factors of the dense matrix.
@@ -351,115 +333,6 @@ inline bool factor_along_paths(Worker& w, const Stage& stage, const Evaluation& 
   return w.H.factor_paths();
 }
 
-// The correction of Newton's method where an evaluation was made, with new factors. Returns its size in v, infinite if there is
-// none.
-inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
-  const Model& m = w.scene.m;
-  stage_terms(w, stage, false);
-  add_rates(m, e);
-  bool good = w.scene.tall && factor_over_tree(w, stage, e);
-  if (!good) {
-    add_to_parents(m, e);
-    good = factor_along_paths(w, stage, e);
-  }
-  if (!good) {
-    linearise(w, e);
-    if (!factor_stage(w, stage)) return std::numeric_limits<double>::infinity();
-  }
-  for (int k = 0; k < m.nv; ++k) w.delta[k] = -w.r[k];
-  w.H.solve(w.delta);
-  return stage.c * largest(m.nv, w.delta);
-}
-
-inline Evaluation evaluate_stage(Worker& w, const Stage& stage, double t) {
-  Nodes& nodes = w.nodes;
-  return evaluate_residual(w, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), t, w.u, w.r);
-}
-
-// The residual alone, without forces: by a recursion that is faster than that of derivatives.
-inline void evaluate_bare(Worker& w, const Stage& stage) {
-  const Model& m = w.scene.m;
-  Nodes& nodes = w.nodes;
-  w.arena.reset();
-  inverse_dynamics<double>(m, w.arena, nodes.q(stage.to), nodes.v(stage.to), nodes.a(stage.to), nullptr, w.r);
-  for (int k = 0; k < m.nv; ++k) w.r[k] -= w.u[k];
-}
-
-// Puts the node `stage.to` where accelerations `guess` lead or, if that is null, where the step begins, and returns the size of
-// the correction there.
-inline double begin_stage(Worker& w, const Stage& stage, double t, const double* guess) {
-  Nodes& nodes = w.nodes;
-  for (int k = 0; k < w.scene.m.nv; ++k) {
-    w.xi[k] = 0.0;
-    if (guess == nullptr) continue;
-    double v = stage.w * nodes.v(stage.from)[k] + guess[k] / stage.c;
-    if (stage.other >= 0) v += stage.w_of * nodes.v(stage.other)[k];
-    w.xi[k] = v / stage.c + (stage.other >= 0 ? stage.z * w.x[k] : 0.0);
-  }
-  if (!place_node(w, stage)) return std::numeric_limits<double>::infinity();
-  return correct(w, stage, evaluate_stage(w, stage, t));
-}
-
-// Solves an implicit stage for the node `stage.to` by Newton's method, from where begin_stage put it, `norm` being what that
-// returned; with at most `left` corrections, of which it takes its own off. A correction is good if the simplified
-// correction after it is smaller (Deuflhard's natural monotonicity test, which no scaling of equations changes) or if the missing
-// accelerations are; others are halved once. The factors are kept while corrections shrink fast.
-inline bool iterate(Worker& w, const Scheme& scheme, const Stage& stage, double t, double norm, int& left) {
-  const Model& m = w.scene.m;
-  Nodes& nodes = w.nodes;
-  const int nv = m.nv;
-  const bool bare = w.scene.forces == nullptr;
-  double missing = -1.0;  // acceleration at the last point, if known
-  while (true) {
-    w.error = norm;
-    w.allowed = allowance(w, scheme, stage);
-    if (!std::isfinite(norm)) return false;
-    const auto move = [&](double length, const double* delta) {
-      apply(m, w.scene.quaternions, w.inverse, false, delta, w.work);
-      for (int k = 0; k < nv; ++k) w.xi[k] = mul_add(length, w.work[k], w.trial[k]);
-      return place_node(w, stage);
-    };
-    std::copy_n(w.xi, nv, w.trial);
-    if (norm <= 1e-3 * w.allowed) return move(1.0, w.delta);
-    std::copy_n(w.r, nv, w.before);
-    std::copy_n(nodes.q(stage.to), m.nq, w.q);
-    double after = 0.0, length = 1.0, now = -1.0;
-    Evaluation e{};
-    for (;; length *= 0.5) {
-      if (length < 0.5 || left-- <= 0) return false;
-      if (!move(length, w.delta)) continue;
-      if (bare)
-        evaluate_bare(w, stage);
-      else
-        e = evaluate_stage(w, stage, t);
-      for (int k = 0; k < nv; ++k) w.correction[k] = -w.r[k];
-      w.H.solve(w.correction);
-      after = stage.c * largest(nv, w.correction);
-      const double less = 1.0 - 0.25 * length;
-      if (after <= less * norm) break;
-      if (length == 1.0 && norm <= w.allowed) return true;  // rounding is all that is left
-      if (missing < 0.0) missing = missing_acceleration(w, w.q, w.before);
-      now = missing_acceleration(w, nodes.q(stage.to), w.r);
-      if (now < less * less * missing) break;
-      now = -1.0;
-    }
-    missing = now;
-    // What remains after this correction too is its share of itself, or several times that: a share can be small by chance.
-    const double rate = after / norm;
-    w.error = after;
-    if (length == 1.0 && 10.0 * rate * after <= w.allowed) {
-      std::copy_n(w.xi, nv, w.trial);
-      return move(1.0, w.correction);
-    }
-    if (length < 1.0 || rate > 0.02) {
-      norm = correct(w, stage, bare ? evaluate_stage(w, stage, t) : e);
-    } else {
-      std::copy_n(w.correction, nv, w.delta);
-      norm = after;
-    }
-  }
-}
-
 // Accelerations (nv) with ID(q, v, a) = tau_f + u at a node. False if the mass matrix is singular.
 inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   const Model& m = w.scene.m;
@@ -476,40 +349,157 @@ inline bool accelerate_node(Worker& w, int node, double t, double* a) {
   return w.arena.singular_joint < 0;
 }
 
-// Solves a stage by following its solution from short steps to the whole one: with c / s in place of c, s from 0, where the
-// accelerations are those of forward dynamics, to 1; each time from the line through the two before.
-inline bool follow(Worker& w, const Scheme& scheme, const Stage& stage, double t, int& left) {
-  const int nv = w.scene.m.nv;
-  if (!accelerate_node(w, stage.from, t, w.last)) std::copy_n(w.zero, nv, w.last);
-  double at = 0.0, before = 0.0;
-  for (double step = 1.0; step > 0.01 && left > 0;) {
-    const double s = std::min(1.0, at + step), further = at > 0.0 ? (s - at) / (at - before) : 0.0;
-    for (int k = 0; k < nv; ++k) w.guess[k] = mul_add(further, w.last[k] - w.older[k], w.last[k]);
-    Stage part = stage;
-    part.c = stage.c / s;
-    Scheme rough = scheme;
-    if (s < 1.0) rough.tolerance = std::max(scheme.tolerance, 1e-5);
-    int few = std::min(left, 12);
-    left -= few;
-    const double norm = begin_stage(w, part, t, w.guess);
-    const bool good = iterate(w, rough, part, t, norm, few);
-    left += few;
-    if (good && s == 1.0) return true;
-    step *= good ? 1.5 : 0.5;
-    if (!good) continue;
-    std::copy_n(w.last, nv, w.older);
-    std::copy_n(w.nodes.a(stage.to), nv, w.last);
-    before = at;
-    at = s;
+// The equations of an implicit stage for the node `stage.to`, as newton.hpp takes them. Corrections are tangents of its configuration.
+class StageSystem {
+ public:
+  StageSystem(Worker& w, const Stage& stage, double t)
+      : delta(w.delta),
+        correction(w.correction),
+        guess(w.guess),
+        last(w.last),
+        older(w.older),
+        w_(w),
+        m_(w.scene.m),
+        whole_(stage),
+        stage_(stage),
+        t_(t) {}
+  double *delta, *correction, *guess, *last, *older;
+
+  int size() const { return m_.nv; }
+  void mark() {
+    std::copy_n(w_.xi, m_.nv, w_.trial);
+    std::copy_n(w_.r, m_.nv, w_.before);
+    std::copy_n(q(), m_.nq, w_.q);
+    marked_merit_ = merit_;
   }
-  return false;
-}
+  bool place(double length, const double* along) {
+    apply(m_, w_.scene.quaternions, w_.inverse, false, along, w_.work);
+    for (int k = 0; k < m_.nv; ++k) w_.xi[k] = mul_add(length, w_.work[k], w_.trial[k]);
+    merit_ = -1.0;
+    return place_node(w_, stage_);
+  }
+  bool finish(const double* along) { return place(1.0, along); }
+  // Without forces, the residual alone is found by a recursion that is faster than that of derivatives.
+  bool evaluate() {
+    linearisable_ = w_.scene.forces != nullptr;
+    if (linearisable_) {
+      evaluation_ = evaluate_residual(w_, q(), v(), a(), t_, w_.u, w_.r);
+      return true;
+    }
+    w_.arena.reset();
+    inverse_dynamics<double>(m_, w_.arena, q(), v(), a(), nullptr, w_.r);
+    for (int k = 0; k < m_.nv; ++k) w_.r[k] -= w_.u[k];
+    return true;
+  }
+  bool factor() {
+    if (!linearisable_) evaluation_ = evaluate_residual(w_, q(), v(), a(), t_, w_.u, w_.r);
+    linearisable_ = false;  // the sums below overwrite it
+    stage_terms(w_, stage_, false);
+    add_rates(m_, evaluation_);
+    if (w_.scene.tall && factor_over_tree(w_, stage_, evaluation_)) return true;
+    add_to_parents(m_, evaluation_);
+    if (factor_along_paths(w_, stage_, evaluation_)) return true;
+    linearise(w_, evaluation_);
+    return factor_stage(w_, stage_);
+  }
+  void solve(double* out) const {
+    for (int k = 0; k < m_.nv; ++k) out[k] = -w_.r[k];
+    w_.H.solve(out);
+  }
+  double measure(const double* x) const { return stage_.c * largest(m_.nv, x); }
+  // The tolerance, and what rounding of q makes of v anyway.
+  double allowance(double tolerance) const {
+    return tolerance * (1.0 + largest(m_.nv, v())) + 4e-16 * stage_.c * std::max(1.0, largest(m_.nq, q()));
+  }
+  // H^-1 times the last digits of what r is the sum of, with signs that alternate along chains, which is what these resist least.
+  double rounding() {
+    constexpr double eps = std::numeric_limits<double>::epsilon();
+    std::vector<double> size(m_.nv), moments(m_.n(), 0.0), forces(m_.n(), 0.0);
+    const Motions<double> all = motions(m_, w_.arena, q(), v(), a(), true, false);
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      if (!m_.bodies[i].massless) {
+        const auto& b = all.bodies[i];
+        const auto I = shift_back(rotate(b.R, m_.bodies[i].I), b.p);
+        for (const Force<double>& f : {I * b.a, cross(b.v, I * b.v)}) {
+          moments[i] += std::sqrt(dot(f.n, f.n));
+          forces[i] += std::sqrt(dot(f.f, f.f));
+        }
+      }
+      const Model::Link& link = m_.links[i];
+      for (int k = link.iv; k < link.iv + link.nv; ++k) {
+        const Motion<double>& S = all.columns[k].S_;
+        size[k] =
+            std::sqrt(dot(S.w, S.w)) * moments[i] + std::sqrt(dot(S.v, S.v)) * forces[i] + 2.0 * std::fabs(w_.u[k]);
+      }
+      if (link.parent < 0) continue;
+      moments[link.parent] += moments[i];
+      forces[link.parent] += forces[i];
+    }
+    for (int k = 0; k < m_.nv; ++k) w_.work[k] = (k % 2 == 0 ? eps : -eps) * size[k];
+    w_.H.solve(w_.work);
+    return measure(w_.work);
+  }
+  // H is about c^2 M and what forces add to it, which make it stiffer.
+  bool bounded(double allowed, double moved) {
+    if (moved > 0.1 * (1.0 + largest(m_.nv, v()))) return false;
+    return missing_accelerations(w_, q(), w_.r) && largest(m_.nv, w_.work) <= stage_.c * allowed;
+  }
+  bool improves(double factor) {
+    if (marked_merit_ < 0.0) marked_merit_ = merit(w_.q, w_.before);
+    merit_ = merit(q(), w_.r);
+    return merit_ < factor * factor * marked_merit_;
+  }
+  bool extrapolates() const { return w_.scene.forces == nullptr; }
+  double curvature(double size) const { return size * size / (stage_.c * stage_.c); }
+
+  void begin_path() {
+    if (!accelerate_node(w_, stage_.from, t_, last)) std::fill_n(last, m_.nv, 0.0);
+  }
+  // To where accelerations lead or, if these are null, where the step begins. A part of the step has c / part in place of c.
+  double begin(double part, const double* accelerations) {
+    stage_.c = whole_.c / part;
+    for (int k = 0; k < m_.nv; ++k) w_.xi[k] = accelerations == nullptr ? 0.0 : led_to(accelerations, k);
+    merit_ = -1.0;
+    linearisable_ = false;
+    return place_node(w_, stage_) ? correct(*this) : kInfinity;
+  }
+  void accelerations(double, double* out) const { std::copy_n(a(), m_.nv, out); }
+
+ private:
+  double* q() const { return w_.nodes.q(stage_.to); }
+  double* v() const { return w_.nodes.v(stage_.to); }
+  double* a() const { return w_.nodes.a(stage_.to); }
+  // xi of a velocity where accelerations lead.
+  double led_to(const double* accelerations, int k) const {
+    double v = stage_.w * w_.nodes.v(stage_.from)[k] + accelerations[k] / stage_.c;
+    if (stage_.other < 0) return v / stage_.c;
+    v += stage_.w_of * w_.nodes.v(stage_.other)[k];
+    return v / stage_.c + stage_.z * w_.x[k];
+  }
+  // r . M^-1 r: the square of the missing accelerations, in the measure of kinetic energy.
+  double merit(const double* q, const double* r) {
+    if (!missing_accelerations(w_, q, r)) return kInfinity;
+    double sum = 0.0;
+    for (int k = 0; k < m_.nv; ++k) sum = mul_add(r[k], w_.work[k], sum);
+    return sum;
+  }
+
+  Worker& w_;
+  const Model& m_;
+  const Stage& whole_;
+  Stage stage_;
+  double t_;
+  Evaluation evaluation_{};
+  bool linearisable_ = false;                  // whether the evaluation is that of the point, and has what factors need
+  double merit_ = -1.0, marked_merit_ = -1.0;  // where known
+};
 
 // Solves an implicit stage from the accelerations `guess`, from where it begins, or by following it.
 inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, double t, const double* guess) {
   Nodes& nodes = w.nodes;
   if (stage.other >= 0) chart(w.scene.m, nodes.q(stage.from), nodes.q(stage.other), w.x);
-  double norm = begin_stage(w, stage, t, guess), speed = 0.0, added = 0.0;
+  StageSystem system(w, stage, t);
+  double norm = system.begin(1.0, guess), speed = 0.0, added = 0.0;
   const double moved = stage.c * largest(w.scene.m.nv, w.xi);
   for (int k = 0; k < w.scene.m.nv; ++k) {
     added = std::max(added, std::fabs(guess[k] / stage.c));
@@ -519,11 +509,12 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
   // Stiff forces have solutions everywhere, and that one is meant which is near. A guess is doubtful if it adds much to the
   // velocities, or if the first correction leads half the way back; it is dropped if the step begins much nearer to a solution.
   if (moved > 0.0 && (added > 4.0 * speed || norm > 0.5 * moved)) {
-    const double other = begin_stage(w, stage, t, nullptr);
-    norm = other < 0.25 * std::max(norm, moved) ? other : begin_stage(w, stage, t, guess);
+    const double other = system.begin(1.0, nullptr);
+    norm = other < 0.25 * std::max(norm, moved) ? other : system.begin(1.0, guess);
   }
   int left = scheme.iterations;
-  return iterate(w, scheme, stage, t, norm, left) || follow(w, scheme, stage, t, left);
+  return iterate(system, scheme.tolerance, norm, left, w.shortfall) ||
+         follow(system, scheme.tolerance, left, w.shortfall);
 }
 
 // K = dtau/dq and D = dtau/dv of the forces at a node, and M - h D - h^2 K (dense) from the M that is there.
@@ -573,25 +564,76 @@ inline bool explicit_stage(Worker& w, const Scheme& scheme, const Stage& stage, 
   return retract(m, nodes.q(stage.from), w.xi, nodes.q(stage.to)) && std::isfinite(largest(m.nv, w.xi));
 }
 
-// One step from node 1 (and node 0, if `previous`) at time t. Divided into `count`, or if that is 0 into as few as Newton's method
-// needs. `settled`: whether node 1 has accelerations that the integrator made. Returns into how many it was divided, 0 if all
-// failed; the last node is that of list_stages.
-inline int take_step(Worker& w, const Scheme& scheme, int count, bool previous, bool settled, double t,
-                     const Controls& controls) {
-  const int most = scheme.is_explicit() ? 1 : scheme.substeps;
-  for (int n = count > 0 ? count : 1; n <= (count > 0 ? count : most); n *= 2) {
-    w.nodes.resize(list_stages(scheme, n, previous, w.stages) + 1);
-    bool good = true;
-    for (const Stage& stage : w.stages) {
-      const double at = t + stage.fraction * scheme.h;
-      read_control(w, controls, stage.fraction);
-      const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
-                            : stage.from > 1 || settled ? w.nodes.a(stage.from)
-                                                        : w.zero;
-      good = stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at);
-      if (!good) break;
+// Tells whether a step gains more than the part `gain` of the energy that there is, work of given forces apart, or one of its stages
+// ten times that.
+class EnergyGuard {
+ public:
+  EnergyGuard(Worker& w, const Scheme& scheme, double gain) : w_(w), h_(scheme.h), gain_(gain) {}
+  // After a stage was solved for the time t. `ends`: whether a part of the step ends with it.
+  bool objects(const Stage& stage, bool ends, double t) {
+    if (!std::isfinite(gain_)) return false;
+    w_.arena.reset();
+    const double h = h_ * (stage.fraction - stage.begin);
+    EnergyBalance before = at(stage.from, t - h);
+    const EnergyBalance after = at(stage.to, t);
+    const bool stored = before.stored != 0.0 || after.stored != 0.0;  // else no spring was there to gain from
+    if (stage.other == 0) {  // a step from two rows has the energy of both to go by
+      const EnergyBalance older = at(stage.other, t - 2.0 * h);
+      if (older.total() > before.total()) before = older;
     }
-    if (good) return n;
+    if (stage.from == 1) start_ = before;
+    const double work = most_work(w_.scene.m.nv, before, after, h, w_.nodes.v(stage.from), w_.nodes.v(stage.to), w_.xi);
+    if (ends) work_ += work;
+    return stored && (exceeds(before, after, work, 10.0 * gain_) || (ends && exceeds(start_, after, work_, gain_)));
+  }
+
+ private:
+  EnergyBalance at(int node, double t) {
+    return energy_balance(w_.scene.m, *w_.scene.forces, w_.arena, w_.nodes.q(node), w_.nodes.v(node), t, w_.p, w_.u);
+  }
+  static bool exceeds(const EnergyBalance& before, const EnergyBalance& after, double work, double gain) {
+    return !(after.total() - before.total() <= work + gain * (before.size() + after.size()));
+  }
+  Worker& w_;
+  const double h_, gain_;
+  EnergyBalance start_{};
+  double work_ = 0.0;
+};
+
+// One step from node 1 (and node 0, if `previous`) at time t, divided into n. `settled`: whether node 1 has accelerations that the
+// integrator made; `gain`: as EnergyGuard has it. The last node is that of list_stages.
+inline bool take_divided_step(Worker& w, const Scheme& scheme, int n, bool previous, bool settled, double t,
+                              const Controls& controls, double gain) {
+  w.nodes.resize(list_stages(scheme, n, previous, w.stages) + 1);
+  EnergyGuard guard(w, scheme, gain);
+  for (std::size_t k = 0; k < w.stages.size(); ++k) {
+    const Stage& stage = w.stages[k];
+    const double at = t + stage.fraction * scheme.h;
+    read_control(w, controls, stage.fraction);
+    const double* guess = stage.other > stage.from    ? w.nodes.a(stage.other)
+                          : stage.from > 1 || settled ? w.nodes.a(stage.from)
+                                                      : w.zero;
+    w.gained = false;
+    if (!(stage.implicit ? solve_stage(w, scheme, stage, at, guess) : explicit_stage(w, scheme, stage, at)))
+      return false;
+    w.gained = guard.objects(stage, k + 1 == w.stages.size() || w.stages[k + 1].from == stage.to, at);
+    if (w.gained) return false;
+  }
+  return true;
+}
+
+// A step divided into as few parts as need be. Returns into how many, 0 if all failed. Solutions that gain energy are not the ones
+// that are meant: a hundredth of it may be the error of a step, a tenth is taken where no division helps.
+inline int take_step(Worker& w, const Scheme& scheme, bool previous, bool settled, double t, const Controls& controls) {
+  const int most = scheme.is_explicit() ? 1 : scheme.substeps;
+  const bool guarded = w.scene.balanced && most > 1;
+  for (const double gain : {guarded ? 0.01 : kInfinity, 0.1}) {
+    bool gained = false;
+    for (int n = 1; n <= most; n *= 2) {
+      if (take_divided_step(w, scheme, n, previous, settled, t, controls, gain)) return n;
+      gained = gained || w.gained;
+    }
+    if (!gained) break;
   }
   return 0;
 }
@@ -616,7 +658,7 @@ struct Track {
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
 };
-enum class Outcome : int { finished, chart, failed, singular };
+enum class Outcome : int { finished, chart, failed, singular, gained };
 
 // Steps from row `first` to row `last`, or to the first at which a chart is to be changed, or to the last good one.
 struct Progress {
@@ -636,6 +678,7 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     return Controls{track.u == nullptr ? nullptr : track.u + step * track.u_rows * m.nv, track.u_rows};
   };
   for (int64_t step = first; step < last; ++step) {
+    poll();
     const int64_t number = track.start + step;
     const double t = t0 + number * scheme.h;
     load(1, step);
@@ -651,9 +694,11 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     } else if (step > 0) {
       load(0, step - 1);
     }
-    const int count = take_step(w, scheme, 0, number > 0, number > 0, t, controls(step));
-    if (count == 0)
-      return {w.arena.singular_joint >= 0 && scheme.is_explicit() ? Outcome::singular : Outcome::failed, step};
+    const int count = take_step(w, scheme, number > 0, number > 0, t, controls(step));
+    if (count == 0) {
+      const bool singular = w.arena.singular_joint >= 0 && scheme.is_explicit();
+      return {singular ? Outcome::singular : w.gained ? Outcome::gained : Outcome::failed, step};
+    }
     const int end = w.stages.back().to;
     track.divisions[step] = count;
     std::copy_n(nodes.q(end), m.nq, track.q + (step + 1) * m.nq);

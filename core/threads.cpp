@@ -90,7 +90,28 @@ Pool& instance() {
   return *pool;
 }
 
+thread_local Watch* watch = nullptr;
+
 }  // namespace
+
+Watch::Watch(void (*check)(), const std::atomic<bool>* cancelled)
+    : check_(check), cancelled_(cancelled), last_(std::chrono::steady_clock::now()), outer_(watch) {
+  watch = this;
+}
+Watch::~Watch() { watch = outer_; }
+
+void Watch::look() {
+  if (++calls_ % 8 != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < std::chrono::milliseconds(50)) return;
+  last_ = now;
+  if (cancelled_ != nullptr && *cancelled_) throw Cancelled();
+  if (check_ != nullptr) check_();
+}
+
+void poll() {
+  if (watch != nullptr) watch->look();
+}
 
 void in_parallel(int threads, const std::function<void()>& work) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

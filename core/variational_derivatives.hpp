@@ -441,6 +441,7 @@ inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, co
   const std::vector<Complex> from(step.q0.begin(), step.q0.end());
   std::vector<Complex> q0(m.nq), along(nv), xi(size), u(std::size_t(rows) * nv), gq(nv), gx(size), gu(u.size());
   for (int k = 0; k < columns; ++k) {
+    poll();
     for (int l = 0; l < nv; ++l) along[l] = Complex(0.0, k == l ? kStep : 0.0);
     plus(m, from.data(), along.data(), q0.data());
     for (int l = 0; l < size; ++l) xi[l] = Complex(step.xi[l], kStep * matrices.xi[std::size_t(l) * stride + k]);

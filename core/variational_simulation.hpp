@@ -77,6 +77,7 @@ class VariationalReverse {
     if (last == first) return true;
     add_losses(last);
     for (row = last - 1; row >= first; --row) {
+      poll();
       load_row(step_, track, row);
       if (!step_.take(t0 + (track.start + row) * step_.scene.h, controls_of(m_, track, row))) return false;
       std::fill(q0.begin(), q0.end(), 0.0);

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Control = ArrayLike | Callable[[float], ArrayLike] | None
 
 _MOST_STEPS = 1_000_000_000
-_FINISHED, _CHART, _FAILED, _SINGULAR = range(4)  # as in core/integrate.hpp
+_FINISHED, _CHART, _FAILED, _SINGULAR, _GAINED = range(5)  # as in core/integrate.hpp
 
 
 class Energies(NamedTuple):
@@ -590,8 +590,7 @@ def simulate(
         if bar is not None:
             bar.update(number - bar.n)
 
-    # Between chunks Python sees to interrupts.
-    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, 200_000 // (n * nv + 1))
+    chunk = 1 if callback is not None else max(1, count // 100) if progress else max(1, count)
     try:
         for window in range(count // every if every > 1 else 1):
             if window > 0:
@@ -722,16 +721,25 @@ def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
             f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
             "step; try a smaller h, or an implicit integrator"
         )
+    if isfinite(error[0]):
+        missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
+    else:
+        missing = "its matrix is singular, or a joint turns by half a turn"
     if isinstance(integrator, Variational):
         return (
-            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: correction of v "
-            f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h or softer forces"
+            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
+            "try a smaller h or softer forces"
         )
     _, h, _, iterations, substeps = integrator._scheme
     divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
+    if outcome == _GAINED:
+        return (
+            f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
+            "try a smaller h, more substeps, or softer forces"
+        )
     return (
-        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: correction of v "
-        f"{error[0]:.1e} > {error[1]:.1e}; try a smaller h, more substeps, or softer forces"
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: {missing}; "
+        "try a smaller h, more substeps, or softer forces"
     )
 
 
