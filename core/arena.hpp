@@ -42,6 +42,7 @@ class Arena {
   }
   int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
   int singular_lane = 0;
+  int singular_velocity = -1;  // which one, if it is known
 
  private:
   void grow(std::size_t bytes) {
