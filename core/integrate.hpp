@@ -11,6 +11,7 @@
 #include "inverse_dynamics.hpp"
 #include "mass_solve.hpp"
 #include "newton_matrix.hpp"
+#include "undetermined.hpp"
 
 namespace torsor {
 
@@ -144,6 +145,7 @@ struct Worker {
   const double* p = nullptr;          // parameters of the forces
   BlockDiagonal V1, V0, V, inverse;   // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   double error = 0.0, allowed = 0.0;  // of Newton's method, where it stopped
+  bool singular = false;              // whether the mass matrix was, where the steps began
 
  private:
   static Arena& fresh(Arena& memory) {
@@ -357,7 +359,7 @@ inline double correct(Worker& w, const Stage& stage, const Evaluation& e) {
   const Model& m = w.scene.m;
   stage_terms(w, stage, false);
   add_rates(m, e);
-  bool good = w.scene.tall && factor_over_tree(w, stage, e);
+  bool good = w.scene.tall && !w.singular && factor_over_tree(w, stage, e);
   if (!good) {
     add_to_parents(m, e);
     good = factor_along_paths(w, stage, e);
@@ -616,7 +618,14 @@ struct Track {
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
 };
-enum class Outcome : int { finished, chart, failed, singular };
+enum class Outcome : int { finished, chart, failed, singular };  // singular: `error` has the user's joint
+
+// The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves for
+// accelerations alone.
+inline int undetermined_joint(Worker& w, const Scheme& scheme, double t) {
+  if (scheme.method == Method::symplectic_euler) return -1;
+  return undetermined_joint(w.scene.m, w.scene.forces, w.arena, w.nodes.q(1), w.nodes.v(1), t, w.p, 1.0 / scheme.h);
+}
 
 // Steps from row `first` to row `last`, or to the first at which a chart is to be changed, or to the last good one.
 struct Progress {
@@ -651,9 +660,20 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     } else if (step > 0) {
       load(0, step - 1);
     }
-    const int count = take_step(w, scheme, 0, number > 0, number > 0, t, controls(step));
-    if (count == 0)
-      return {w.arena.singular_joint >= 0 && scheme.is_explicit() ? Outcome::singular : Outcome::failed, step};
+    if (step == first) {
+      w.arena.reset();
+      w.arena.singular_joint = -1;
+      if (m.has_weak) factor_mass<double>(m, w.arena, nodes.q(1), nullptr, nullptr);
+      w.singular = w.arena.singular_joint >= 0;
+    }
+    w.arena.singular_joint = w.singular ? undetermined_joint(w, scheme, t) : -1;
+    const bool determined = w.arena.singular_joint < 0;
+    const int count = determined ? take_step(w, scheme, 0, number > 0, number > 0, t, controls(step)) : 0;
+    if (count == 0 && w.arena.singular_joint >= 0 && (scheme.is_explicit() || !determined)) {
+      w.error = w.arena.singular_joint;
+      return {Outcome::singular, step};
+    }
+    if (count == 0) return {Outcome::failed, step};
     const int end = w.stages.back().to;
     track.divisions[step] = count;
     std::copy_n(nodes.q(end), m.nq, track.q + (step + 1) * m.nq);
