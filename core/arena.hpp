@@ -10,6 +10,20 @@
 
 namespace torsor {
 
+// Memory for whole vectors: none of them lies across two cache lines.
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  AlignedAllocator() = default;
+  template <class U>
+  AlignedAllocator(const AlignedAllocator<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t(64)); }
+  bool operator==(const AlignedAllocator&) const { return true; }
+  bool operator!=(const AlignedAllocator&) const { return false; }
+};
+using AlignedVector = std::vector<double, AlignedAllocator<double>>;
+
 class Arena {
  public:
   // Memory for n objects of T, uninitialised; T must not need destruction.
@@ -42,6 +56,7 @@ class Arena {
   }
   int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
   int singular_lane = 0;
+  int singular_velocity = -1;  // which one, if it is known
 
  private:
   void grow(std::size_t bytes) {

@@ -59,6 +59,18 @@ template <class C>
 bool is_zero(const Vec3<C>& v) {
   return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
 }
+// Between a third of the least principal moment about the centre of mass and that.
+template <class C>
+double least_moment(const RigidInertia<C>& I) {
+  const double m = value_of(I.m);
+  if (!(m > 0.0)) return 0.0;
+  const double x = value_of(I.h.x) / m, y = value_of(I.h.y) / m, z = value_of(I.h.z) / m;
+  const double a = value_of(I.J.xx) - m * (y * y + z * z), b = value_of(I.J.yy) - m * (x * x + z * z),
+               c = value_of(I.J.zz) - m * (x * x + y * y), d = value_of(I.J.xy) + m * x * y,
+               e = value_of(I.J.xz) + m * x * z, f = value_of(I.J.yz) + m * y * z;
+  const double minors = a * b - d * d + a * c - e * e + b * c - f * f;
+  return (a * (b * c - f * f) - d * (d * c - e * f) + e * (d * f - b * e)) / minors;
+}
 template <class C>
 bool is_zero(const RigidInertia<C>& I) {
   const Sym3<C>& J = I.J;
@@ -168,11 +180,16 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     const int above = b.parent >= 0 ? m->links[b.parent].above + m->links[b.parent].nv : 0;
     m->links.push_back({b.parent, b.iv, b.nv, above, b.nv});
     m->depth = std::max(m->depth, above + b.nv);
-    m->has_massless = m->has_massless || b.massless;
+    m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can depend on each other
   }
   std::vector<bool> seen(m->n(), false);
+  std::vector<double> carried(m->n(), 0.0);  // trace of the inertia of the subtree about the origin: an upper bound
   for (int i = m->n() - 1; i >= 0; --i) {
     auto& b = m->bodies[i];
+    const double mass = value_of(b.subtree_mass), p = std::sqrt(value_of(dot(b.M.p, b.M.p)));
+    carried[i] += value_of(b.I.J.xx + b.I.J.yy + b.I.J.zz);
+    m->has_weak = m->has_weak || !(value_of(b.I.m) > 1e-8 * mass) || !(least_moment(b.I) > 1e-8 * carried[i]);
+    if (b.parent >= 0) carried[b.parent] += std::pow(std::sqrt(carried[i]) + p * std::sqrt(2.0 * mass), 2);
     b.leaf = !seen[i];
     b.last_child = b.parent >= 0 && !seen[b.parent];
     if (b.parent >= 0) {

@@ -272,7 +272,7 @@ struct StepDerivatives {
     const Controls controls{in[2], 1};
     Tangents tangents;
     int columns = 0;
-    if (take_step(w, scheme, previous, false, *in[3], controls) == 0 ||
+    if (undetermined_joint(w, scheme, *in[3]) >= 0 || take_step(w, scheme, previous, false, *in[3], controls) == 0 ||
         !step_derivatives(w, scheme, *in[3], controls, previous, tangents, columns))
       throw std::range_error("the step could not be taken");
     const int end = w.stages.back().to;

@@ -5,6 +5,7 @@
 // their own. A step of which Newton's method fails is divided.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "batch.hpp"
 #include "energy_balance.hpp"
@@ -12,6 +13,7 @@
 #include "mass_solve.hpp"
 #include "newton.hpp"
 #include "newton_matrix.hpp"
+#include "undetermined.hpp"
 
 namespace torsor {
 
@@ -59,10 +61,12 @@ class Nodes {
     std::copy_n(data_, count_ * size(), data);
     data_ = data;
     count_ = count;
+    energies.resize(count);
   }
   double* q(int node) { return data_ + node * size(); }
   double* v(int node) { return q(node) + nq_; }
   double* a(int node) { return v(node) + nv_; }
+  std::vector<std::optional<Energies>> energies;  // where they are known
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
@@ -148,6 +152,7 @@ struct Worker {
   BlockDiagonal V1, V0, V, inverse;  // dv1/dq1, dv1/dq0, dv1/dq' of a stage; J^-1
   Shortfall shortfall;               // of the last attempt that failed
   bool gained = false;               // whether it failed because solutions gain energy
+  bool singular = false;             // whether the mass matrix was, where the steps began
 
  private:
   static Arena& fresh(Arena& memory) {
@@ -162,6 +167,7 @@ struct Evaluation {
   WorldWrench<double>* held;
   const double *q, *v;
   double t;
+  double kinetic, gravity;  // energies
 };
 inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v, const double* a, double t,
                                     const double* u, double* r) {
@@ -169,10 +175,17 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
   const Model& m = scene.m;
   w.arena.reset();
   const Motions<double> all = motions(m, w.arena, q, v, a, true, false);
+  double kinetic = 0.0, gravity = 0.0;
   for (int i = 0; i < m.n(); ++i) {
     auto& b = all.bodies[i];
-    b.I = m.bodies[i].massless ? zero_inertia<double>() : shift_back(rotate(b.R, m.bodies[i].I), b.p);
-    b.f = m.bodies[i].massless ? zero_force<double>() : b.I * b.a + cross(b.v, b.I * b.v);
+    b.I = zero_inertia<double>();
+    b.f = zero_force<double>();
+    if (m.bodies[i].massless) continue;
+    b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
+    const Force<double> momentum = b.I * b.v;
+    b.f = b.I * b.a + cross(b.v, momentum);
+    kinetic += 0.5 * dot(b.v, momentum);
+    gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
   }
   ForceSums<double> sums{nullptr, nullptr, nullptr};
   if (scene.forces != nullptr) {
@@ -188,7 +201,11 @@ inline Evaluation evaluate_residual(Worker& w, const double* q, const double* v,
     }
     if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;
   }
-  return {all, sums.held, q, v, t};
+  return {all, sums.held, q, v, t, kinetic, gravity};
+}
+
+inline Energies energies_of(Worker& w, const Evaluation& e) {
+  return {e.kinetic, e.gravity, stored_energy(w.scene.m, *w.scene.forces, w.arena, e.all, e.q, e.v, e.t, w.p)};
 }
 
 // What derivatives need of an evaluation besides: rates of the columns and 2 B of the bodies; and sums of I, 2 B and wrenches over
@@ -396,7 +413,7 @@ class StageSystem {
     linearisable_ = false;  // the sums below overwrite it
     stage_terms(w_, stage_, false);
     add_rates(m_, evaluation_);
-    if (w_.scene.tall && factor_over_tree(w_, stage_, evaluation_)) return true;
+    if (w_.scene.tall && !w_.singular && factor_over_tree(w_, stage_, evaluation_)) return true;
     add_to_parents(m_, evaluation_);
     if (factor_along_paths(w_, stage_, evaluation_)) return true;
     linearise(w_, evaluation_);
@@ -464,6 +481,7 @@ class StageSystem {
     return place_node(w_, stage_) ? correct(*this) : kInfinity;
   }
   void accelerations(double, double* out) const { std::copy_n(a(), m_.nv, out); }
+  const Evaluation& evaluation() const { return evaluation_; }  // of the point, with forces
 
  private:
   double* q() const { return w_.nodes.q(stage_.to); }
@@ -513,8 +531,10 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
     norm = other < 0.25 * std::max(norm, moved) ? other : system.begin(1.0, guess);
   }
   int left = scheme.iterations;
-  return iterate(system, scheme.tolerance, norm, left, w.shortfall) ||
-         follow(system, scheme.tolerance, left, w.shortfall);
+  const bool good =
+      iterate(system, scheme.tolerance, norm, left, w.shortfall) || follow(system, scheme.tolerance, left, w.shortfall);
+  if (good && w.scene.balanced) nodes.energies[stage.to] = energies_of(w, system.evaluation());
+  return good;
 }
 
 // K = dtau/dq and D = dtau/dv of the forces at a node, and M - h D - h^2 K (dense) from the M that is there.
@@ -572,31 +592,57 @@ class EnergyGuard {
   // After a stage was solved for the time t. `ends`: whether a part of the step ends with it.
   bool objects(const Stage& stage, bool ends, double t) {
     if (!std::isfinite(gain_)) return false;
-    w_.arena.reset();
     const double h = h_ * (stage.fraction - stage.begin);
-    EnergyBalance before = at(stage.from, t - h);
-    const EnergyBalance after = at(stage.to, t);
+    Energies before = at(stage.from, t - h);
+    const Energies after = at(stage.to, t);
     const bool stored = before.stored != 0.0 || after.stored != 0.0;  // else no spring was there to gain from
     if (stage.other == 0) {  // a step from two rows has the energy of both to go by
-      const EnergyBalance older = at(stage.other, t - 2.0 * h);
+      const Energies older = at(stage.other, t - 2.0 * h);
       if (older.total() > before.total()) before = older;
     }
     if (stage.from == 1) start_ = before;
-    const double work = most_work(w_.scene.m.nv, before, after, h, w_.nodes.v(stage.from), w_.nodes.v(stage.to), w_.xi);
+    const double work = most_work(stage, h, t);
     if (ends) work_ += work;
     return stored && (exceeds(before, after, work, 10.0 * gain_) || (ends && exceeds(start_, after, work_, gain_)));
   }
 
  private:
-  EnergyBalance at(int node, double t) {
-    return energy_balance(w_.scene.m, *w_.scene.forces, w_.arena, w_.nodes.q(node), w_.nodes.v(node), t, w_.p, w_.u);
+  const Energies& at(int node, double t) {
+    std::optional<Energies>& energies = w_.nodes.energies[node];
+    if (!energies)
+      energies =
+          energies_of(w_, evaluate_residual(w_, w_.nodes.q(node), w_.nodes.v(node), w_.zero, t, w_.u, w_.correction));
+    return *energies;
   }
-  static bool exceeds(const EnergyBalance& before, const EnergyBalance& after, double work, double gain) {
+  // At most the work that given forces and controls do in a stage: power times time, and force times displacement.
+  double most_work(const Stage& stage, double h, double t) {
+    const Model& m = w_.scene.m;
+    const ForceSet& given = *w_.scene.forces->given;
+    const bool any = !given.torques.empty() || !given.bodies.empty() || !given.points.empty();
+    double work = 0.0;
+    for (const int node : {stage.from, stage.to}) {
+      std::copy_n(w_.u, m.nv, w_.work);
+      if (any) {
+        w_.arena.reset();
+        generalized_forces(m, given, w_.arena, w_.nodes.q(node), w_.nodes.v(node), node == stage.to ? t : t - h, w_.p,
+                           w_.work);
+        add_scaled(m.nv, 1.0, w_.u, w_.work);
+      }
+      double power = 0.0, along = 0.0;
+      for (int k = 0; k < m.nv; ++k) {
+        power += w_.work[k] * w_.nodes.v(node)[k];
+        along += w_.work[k] * w_.xi[k];
+      }
+      work += h * std::max(power, 0.0) + std::fabs(along);
+    }
+    return work;
+  }
+  static bool exceeds(const Energies& before, const Energies& after, double work, double gain) {
     return !(after.total() - before.total() <= work + gain * (before.size() + after.size()));
   }
   Worker& w_;
   const double h_, gain_;
-  EnergyBalance start_{};
+  Energies start_{};
   double work_ = 0.0;
 };
 
@@ -658,7 +704,20 @@ struct Track {
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
 };
-enum class Outcome : int { finished, chart, failed, singular, gained };
+enum class Outcome : int {
+  finished,
+  chart,
+  failed,
+  singular,
+  gained
+};  // singular: `shortfall.error` is the user's joint
+
+// The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves for
+// accelerations alone.
+inline int undetermined_joint(Worker& w, const Scheme& scheme, double t) {
+  if (scheme.method == Method::symplectic_euler) return -1;
+  return undetermined_joint(w.scene.m, w.scene.forces, w.arena, w.nodes.q(1), w.nodes.v(1), t, w.p, 1.0 / scheme.h);
+}
 
 // Steps from row `first` to row `last`, or to the first at which a chart is to be changed, or to the last good one.
 struct Progress {
@@ -677,11 +736,14 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
   const auto controls = [&](int64_t step) {
     return Controls{track.u == nullptr ? nullptr : track.u + step * track.u_rows * m.nv, track.u_rows};
   };
+  std::optional<Energies> reached;  // of the row before
   for (int64_t step = first; step < last; ++step) {
     poll();
     const int64_t number = track.start + step;
     const double t = t0 + number * scheme.h;
     load(1, step);
+    nodes.energies[0] = step > first ? nodes.energies[1] : std::nullopt;
+    nodes.energies[1] = step > first ? reached : std::nullopt;
     if (number == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);
       if (!accelerate_node(w, 1, t, nodes.a(1)))
@@ -694,12 +756,22 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     } else if (step > 0) {
       load(0, step - 1);
     }
-    const int count = take_step(w, scheme, number > 0, number > 0, t, controls(step));
-    if (count == 0) {
-      const bool singular = w.arena.singular_joint >= 0 && scheme.is_explicit();
-      return {singular ? Outcome::singular : w.gained ? Outcome::gained : Outcome::failed, step};
+    if (step == first) {
+      w.arena.reset();
+      w.arena.singular_joint = -1;
+      if (m.has_weak) factor_mass<double>(m, w.arena, nodes.q(1), nullptr, nullptr);
+      w.singular = w.arena.singular_joint >= 0;
     }
+    w.arena.singular_joint = w.singular ? undetermined_joint(w, scheme, t) : -1;
+    const bool determined = w.arena.singular_joint < 0;
+    const int count = determined ? take_step(w, scheme, number > 0, number > 0, t, controls(step)) : 0;
+    if (count == 0 && w.arena.singular_joint >= 0 && (scheme.is_explicit() || !determined)) {
+      w.shortfall.error = w.arena.singular_joint;
+      return {Outcome::singular, step};
+    }
+    if (count == 0) return {w.gained ? Outcome::gained : Outcome::failed, step};
     const int end = w.stages.back().to;
+    reached = nodes.energies[end];
     track.divisions[step] = count;
     std::copy_n(nodes.q(end), m.nq, track.q + (step + 1) * m.nq);
     std::copy_n(nodes.v(end), m.nv, track.v + (step + 1) * m.nv);

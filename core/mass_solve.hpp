@@ -37,6 +37,27 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
   return shift_back(turned, X.p - bodies[frame.body].X.p);
 }
 
+// What `answers` needs of it.
+template <class S>
+struct MassAccess {
+  const Model& m;
+  const MassFactor<S>& f;
+  const RigidInertia<S>* rigid;
+  Motion<S>& motion(int j) const { return f.A[j]; }
+  const Vec3<S>& r(int j) const { return f.bodies[j].r; }
+  const Mat3<S>& axes(int j) const { return f.bodies[j].X.R; }
+  const Force<S>& U(int d) const { return f.U[d]; }
+  const S& Psi(int d) const { return f.Psi[d]; }
+  const Motion<S>& column(int j, int k) const { return f.columns[m.bodies[j].iv + k]; }
+  S rigid_pivot(int j, int k) const {
+    const Model::Body& body = m.bodies[j];
+    Motion<S> largest = column(j, k);
+    for (int l = 0; body.general >= 0 && l < body.nv; ++l) largest = longer(largest, column(j, l));
+    const Sym3<S>& J = rigid[j].J;
+    return torsor::rigid_pivot<Screw<double>>(Scale<S>{J.xx + J.yy + J.zz, S(3.0) * rigid[j].m}, largest);
+  }
+};
+
 // joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed velocities, those
 // with prescribed[k] != 0 (none if null), are held.
 template <class S>
@@ -60,24 +81,31 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   if (body_terms != nullptr)
     for (int b : m.order)
       if (m.frames[b].body >= 0) I[m.frames[b].body] += carried(m.frames[b], f.bodies, body_terms + 36 * b);
+  const MassAccess<S> access{m, f, rigid};
+  bool* doubtful = arena.get<bool>(n);
+  for (int i = 0; i < n; ++i) doubtful[i] = false;
   for (int i = n - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     ArticulatedInertia<S> Pi = I[i];
-    const Sym3<S>& J = rigid[i].J;
-    const Scale<S> scale{J.xx + J.yy + J.zz, S(3.0) * rigid[i].m};
-    Motion<S> largest = f.columns[body.iv];
-    for (int k = body.iv + 1; k < body.iv + body.nv; ++k) largest = longer(largest, f.columns[k]);
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
       f.U[k] = Pi * f.columns[k];
       if (f.held(k)) continue;
       S D = dot(f.columns[k], f.U[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
-      note_singular(arena, is_singular<Screw<double>>(D, scale, body.general >= 0 ? largest : f.columns[k]),
-                    body.joint);
+      const S N = access.rigid_pivot(i, k - body.iv);
+      note_singular(arena, is_nothing(D, N), body.joint, k);
+      if (m.has_weak && (doubtful[i] || any(less(D, S(kDoubt) * N)))) {
+        doubtful[i] = true;
+        const S size = answers(m, prescribed, i, k + 1 - body.iv, f.columns[k], N, access);
+        note_singular(arena, is_nothing(D, size), body.joint, k);
+      }
       f.Psi[k] = S(1.0) / D;
       Pi.subtract(f.Psi[k], f.U[k]);
     }
-    if (body.parent >= 0) I[body.parent] += body.offset ? shift_back(Pi, f.bodies[i].r) : Pi;
+    if (body.parent >= 0) {
+      I[body.parent] += body.offset ? shift_back(Pi, f.bodies[i].r) : Pi;
+      doubtful[body.parent] = doubtful[body.parent] || doubtful[i];
+    }
   }
   return f;
 }

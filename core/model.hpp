@@ -87,10 +87,10 @@ struct ModelT {
   std::vector<Link> links;
   std::vector<Frame> frames;
   std::vector<GeneralJointT<C>> general;
-  int depth = 0;              // velocities on the longest path from a root to a tip
-  bool has_massless = false;  // whether some body is massless
-  std::vector<int> order;     // the frames, parents first, in an order that does not depend on the user's
-  std::vector<int> angles;    // which coordinates are angles
+  int depth = 0;            // velocities on the longest path from a root to a tip
+  bool has_weak = false;    // whether the mass matrix may be singular: some body resists a motion little or not at all
+  std::vector<int> order;   // the frames, parents first, in an order that does not depend on the user's
+  std::vector<int> angles;  // which coordinates are angles
   std::vector<Rotation> quaternions;
 
   int n() const { return static_cast<int>(bodies.size()); }

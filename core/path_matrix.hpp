@@ -52,16 +52,20 @@ class PathMatrix {
     });
   }
 
-  // Factors it in place. False if a pivot is zero, or so small that digits would be lost.
+  // Factors it in place. False if a pivot is zero, or so small that digits would be lost: beside what it was before elimination,
+  // whose errors grow by as much as another pivot has shrunk.
   bool factor() {
     bool good = true;
+    double least = 1.0;
     for (int r = 0; r < m_.nv; ++r) most_[r] = 1e3 * std::fabs(row(r)[depth_[r]]);
     for_each_velocity_from_tips([&](int r) {
       const int d = depth_[r];
       double *R = row(r), *C = column(r);
       const double inverse = 1.0 / R[d];
       R[d] = inverse;
-      good = good && std::isfinite(inverse);
+      const double share = 1e3 / (std::fabs(inverse) * most_[r]);
+      good = good && std::isfinite(inverse) && share * least > 1e-12;
+      least = std::min(least, share);
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         C[t] *= inverse;
         good = good && std::fabs(C[t] * R[t]) <= most_[a];

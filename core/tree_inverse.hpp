@@ -36,8 +36,9 @@ class TreeInverse {
       for (int k = link.iv; k < link.iv + link.nv; ++k) order_[count++] = k;
     S* L = arena.get<S>(m.nv * stride_);
     pair_mass(all, arena, L);
-    factor(all, arena, L);
+    const bool doubtful = factor(all, arena, L);
     invert(L);
+    if (m.has_weak && doubtful) check(all, arena);
   }
   bool held(int k) const { return prescribed_ != nullptr && prescribed_[k] != 0; }
 
@@ -180,17 +181,13 @@ class TreeInverse {
       }
     }
   }
-  // L^T D L in place: L beside the diagonal, D on it. Prescribed velocities are left out.
-  void factor(const Motions<S>& all, Arena& arena, S* L) {
+  // L^T D L in place: L beside the diagonal, D on it. Prescribed velocities are left out. Whether some pivot is in doubt.
+  bool factor(const Motions<S>& all, Arena& arena, S* L) {
+    bool doubtful = false;
     int first = m_.nv;
     for (int i = m_.n() - 1; i >= 0; --i) {
       const Model::Link& link = m_.links[i];
       first -= link.nv;
-      const Scale<S> scale = subtree_scale(all.bodies[i]);
-      const Model::Body& body = m_.bodies[i];
-      Motion<S> largest = all.columns[link.iv].S_;
-      for (int k = link.iv + 1; body.general >= 0 && k < link.iv + link.nv; ++k)
-        largest = longer(largest, all.columns[k].S_);
       for (int j = link.nv - 1; j >= 0; --j) {
         const int k = link.iv + j, diagonal = link.above + j;
         S* own = L + k * stride_;
@@ -203,18 +200,46 @@ class TreeInverse {
           store(sum, own + c);
         }
         D_[k] = held(k) ? S(0.0) : own[diagonal];
-        if (!held(k))
-          note_singular(arena,
-                        is_singular<Screw<double>>(D_[k], scale, body.general >= 0 ? largest : all.columns[k].S_),
-                        body.joint);
+        if (!held(k)) {
+          const S N = rigid_pivot(all, i, k);
+          note_singular(arena, is_nothing(D_[k], N), m_.bodies[i].joint);
+          doubtful = doubtful || any(less(D_[k], S(kDoubt) * N));
+        }
         Dinv_[k] = held(k) ? S(0.0) : S(1.0) / D_[k];
         const V inverse(Dinv_[k]);
         for (int c = 0; c < diagonal; c += width) store(load<V>(own + c) * inverse, own + c);
       }
     }
+    return doubtful;
   }
   // What pivots are measured by: the inertia of a subtree as a whole, about the point of the tree, where they are rounded.
-  static Scale<S> subtree_scale(const DerivativeBody<S>& b) { return {b.I.J.xx + b.I.J.yy + b.I.J.zz, S(3.0) * b.I.m}; }
+  S rigid_pivot(const Motions<S>& all, int i, int k) const {
+    const RigidInertia<S>& I = all.bodies[i].I;
+    const Model::Link& link = m_.links[i];
+    Motion<S> largest = all.columns[k].S_;
+    for (int l = link.iv; m_.bodies[i].general >= 0 && l < link.iv + link.nv; ++l)
+      largest = longer(largest, all.columns[l].S_);
+    return torsor::rigid_pivot<Screw<double>>(Scale<S>{I.J.xx + I.J.yy + I.J.zz, S(3.0) * I.m}, largest);
+  }
+  // Whether pivots are nothing beside all that answers their velocities, which is what the columns of W are.
+  void check(const Motions<S>& all, Arena& arena) const {
+    S* size = arena.get<S>(m_.nv);
+    for (int k = 0; k < m_.nv; ++k) size[k] = S(0.0);
+    each_body(1, [&](const Model::Link& link, int, int) {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j;
+        if (held(k)) continue;
+        const S N = rigid_pivot(all, static_cast<int>(&link - m_.links.data()), k);
+        for (int t = 0; t <= link.above + j; ++t) {
+          const S x = weight(k, t);
+          size[path_[t]] = mul_add(x * x, N, size[path_[t]]);
+        }
+      }
+    });
+    for (int i = m_.n() - 1; i >= 0; --i)
+      for (int k = m_.links[i].iv + m_.links[i].nv - 1; k >= m_.links[i].iv; --k)
+        if (!held(k)) note_singular(arena, is_nothing(D_[k], size[k]), m_.bodies[i].joint);
+  }
   // W = L^-1, with its diagonal of ones and zeros beyond it.
   void invert(const S* L) const {
     for (int k = 0; k < m_.nv * stride_; ++k) W_[k] = S(0.0);

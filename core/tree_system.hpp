@@ -477,9 +477,9 @@ class TreeSystem {
   std::vector<std::pair<int, int>> ranges_;  // of P
   std::vector<V> sums_, states_;             // of several columns
   std::vector<int> first_, square_, pivots_;
-  std::vector<double> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
-  std::vector<double> state_, state_bar_, sum_, sum_bar_, unknown_;
-  std::vector<double> inverse_;  // of Lambda, for bodies with one unknown
+  AlignedVector A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
+  AlignedVector state_, state_bar_, sum_, sum_bar_, unknown_;
+  AlignedVector inverse_;  // of Lambda, for bodies with one unknown
 };
 
 }  // namespace torsor

@@ -38,19 +38,23 @@ inline Progress run_variational(VariationalStep& step, double t0, int64_t first,
                                 const std::vector<ChartLimit>& limits) {
   const Model& m = step.scene.m;
   const double h = step.scene.h;
+  const auto singular = [&](int64_t row) -> Progress {
+    step.shortfall.error = step.arena.singular_joint;
+    return {Outcome::singular, row};
+  };
   for (int64_t row = first; row < last; ++row) {
     const double t = t0 + (track.start + row) * h;
     const StepControls<double> controls = controls_of(m, track, row);
     load_row(step, track, row);
     if (track.start + row == 0) {
       if (!step.velocities(step.q0.data(), step.p0.data(), t, controls.at(0, m.nv), step.v1.data(), step.a0.data()))
-        return {Outcome::singular, row};
+        return singular(row);
       std::copy_n(step.a0.begin(), m.nv, track.a);
     }
     if (!step.take(t, controls)) return {Outcome::failed, row};
     const double* u = controls.at(step.scene.rule.m - 1, m.nv);
     if (!step.velocities(step.q1.data(), step.p1.data(), t + h, u, step.v1.data(), step.a1.data()))
-      return {Outcome::singular, row};
+      return singular(row);
     std::copy_n(step.q1.begin(), m.nq, track.q + (row + 1) * m.nq);
     std::copy_n(step.v1.begin(), m.nv, track.v + (row + 1) * m.nv);
     std::copy_n(step.a1.begin(), m.nv, track.a + (row + 1) * m.nv);

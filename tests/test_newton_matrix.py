@@ -7,7 +7,7 @@ from population import JOINTS
 import torsor as ts
 from torsor import _core
 from torsor.forces.force import compile_forces
-from torsor.testing import example_forces, random_tree
+from torsor.testing import example_forces, random_inertia, random_pose, random_tree
 
 
 def directions(model, q, v, xi, c, forces=()):
@@ -116,3 +116,18 @@ def test_long_chains_with_joints_of_several_freedoms(kind):
     tau = ts.inverse_dynamics(model, run.q[1:], run.v[1:], run.a[1:])
     applied = ts.generalized_forces(model, forces, run.q[1:], run.v[1:])
     np.testing.assert_allclose(tau, applied, rtol=0, atol=1e-7 * np.abs(tau).max())
+
+
+def test_matrices_that_are_singular_are_not_factored():
+    """Along a repeated translation nothing changes: H is singular wherever it is taken and for any step."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        builder, parent = ts.ModelBuilder(gravity=(0, 0, -9.81)), "world"
+        if rng.random() < 0.5:
+            builder.add_body("arm", "world", ts.Revolute(rng.standard_normal(3)), inertia=random_inertia(rng))
+            parent = "arm"
+        joint = ts.Composite(ts.Translational(), ts.Prismatic(rng.standard_normal(3)))
+        builder.add_body("x", parent, joint, random_pose(rng), random_inertia(rng))
+        model = builder.build()
+        _, paths, dense = directions(model, *state(model, rng, 10.0 ** rng.uniform(-6, 0)))
+        assert np.isnan(paths).all() and np.isnan(dense).all()

@@ -535,6 +535,83 @@ def test_a_massless_body_on_a_spring_needs_an_implicit_integrator():
         ts.simulate(model, [1.0], steps=5, integrator=ts.SymplecticEuler(0.1), forces=forces)
 
 
+def redundant_scene(rng, joint=None):
+    """A body on a joint that repeats itself, at a root or on an arm, which gravity, a spring and damping act on."""
+    u = rng.standard_normal(3)
+    joints = (
+        ts.Composite(ts.Translational(), ts.Prismatic(u)),
+        ts.Composite(ts.SphericalEuler("XYZ"), ts.Revolute(u)),
+        ts.Composite(ts.Free(), ts.Revolute(u)),
+        ts.Composite(ts.Revolute(u), ts.Spherical()),
+    )
+    joint = joints[rng.integers(4)] if joint is None else joint
+    builder, parent = ts.ModelBuilder(gravity=(0.5, 0.3, -9.81)), "world"
+    if rng.random() < 0.5:
+        builder.add_body("arm", "world", ts.Revolute(rng.standard_normal(3)), inertia=random_inertia(rng))
+        parent = "arm"
+    builder.add_body("x", parent, joint, random_pose(rng), random_inertia(rng))
+    model = builder.build()
+    forces = (
+        [],
+        [ts.PointSpring("world", (0, 0, 1.0), "x", (0.3, 0, 0), 50.0)],
+        [ts.BodyDamping("x", np.ones(6)), ts.BodyWrench("x", np.ones(6))],
+    )[rng.integers(3)]
+    return model, model.random(rng), 0.5 * rng.standard_normal(model.nv), forces
+
+
+@pytest.mark.parametrize("kind", [*INTEGRATORS, lambda h: ts.Variational(h, 4)])
+def test_motions_that_nothing_determines_are_refused(kind):
+    """Freedoms that repeat each other: BDF1, BDF2 and SDIRK2 found some point on the line of solutions."""
+    rng = np.random.default_rng(0)
+    for k in range(60):
+        model, q, v, forces = redundant_scene(rng)
+        u = rng.standard_normal(model.nv) if k % 3 == 0 else None
+        given = {"steps": 3, "integrator": kind(0.01), "forces": forces, "controls": u}
+        with pytest.raises(ts.ConvergenceError, match="at t = 0: the mass matrix is singular at joint 'x'") as caught:
+            ts.simulate(model, q, v, **given)
+        assert caught.value.trajectory.q.shape == (1, model.nq)
+        with pytest.raises(ts.ConvergenceError, match="the mass matrix is singular"):
+            ts.step_derivatives(model, kind(0.01), q, v, u, forces=forces)
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+def test_motions_that_move_no_mass_are_determined_by_springs_and_dampers(kind):
+    """What the message says that helps: rows satisfy the equations of motion, and gradients agree with differences."""
+    rng = np.random.default_rng(1)
+    for k in range(12):
+        model, q, v, forces = redundant_scene(rng, ts.Composite(ts.SphericalEuler("XYZ"), ts.Revolute((1, 2, 3))))
+        q = model.plus(model.neutral, 0.3 * rng.standard_normal(model.nv))
+        spring = ts.JointSpring("x", 20.0, model.neutral[model.joint("x").q_slice], 1.0)
+        forces = [*forces, spring if k % 2 else ts.JointDamping("x", 2.0)]
+        integrator = kind(0.01, tolerance=1e-12)
+        run = ts.simulate(model, q, v, steps=5, integrator=integrator, forces=forces)
+        applied = ts.generalized_forces(model, forces, run.q[1:], run.v[1:])
+        tau = ts.inverse_dynamics(model, run.q[1:], run.v[1:], run.a[1:])
+        np.testing.assert_allclose(tau, applied, rtol=0, atol=1e-8 * (1 + np.abs(applied).max()))
+        d = ts.step_derivatives(model, integrator, q, v, forces=forces)
+        e = 1e-4 * rng.standard_normal(model.nv)
+        ends = [
+            ts.simulate(model, model.plus(q, s * e), v, steps=1, integrator=integrator, forces=forces).q[1]
+            for s in (1, -1)
+        ]
+        # 1e-4 of differences: their truncation
+        np.testing.assert_allclose(model.minus(ends[0], ends[1]) / 2, d.dq1_dq @ e, rtol=0, atol=1e-4 * np.abs(e).max())
+
+
+def test_a_spring_on_one_of_two_redundant_motions_does_not_determine_the_other():
+    builder = ts.ModelBuilder()
+    joint = ts.Composite(ts.Revolute((0, 0, 1)), ts.Revolute((0, 0, 1)), ts.Revolute((0, 0, 1)))
+    builder.add_body("x", "world", joint, inertia=ts.Inertia.box((1, 2, 3), mass=1.0))
+    model = builder.build()
+    for stiffness, good in (((1.0, 0.0, 0.0), False), ((1.0, 2.0, 0.0), True), ((1.0, 1.0, 1.0), True)):
+        forces = [ts.JointSpring("x", stiffness, np.zeros(3))]
+        if good:
+            assert np.isfinite(ts.simulate(model, np.ones(3), steps=3, integrator=ts.BDF1(0.1), forces=forces).q).all()
+        else:
+            with pytest.raises(ts.ConvergenceError, match="no spring or damper determines"):
+                ts.simulate(model, np.ones(3), steps=3, integrator=ts.BDF1(0.1), forces=forces)
+
+
 # ---- files and pictures
 
 

@@ -388,7 +388,8 @@ def step_derivatives(
             raise
     require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
     raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: its equations have no solution near the state; try a smaller h"
+        f"a step of {integrator!r} could not be taken: its equations have no solution near the state, or the mass "
+        "matrix is singular and no spring or damper determines the motion that moves no mass; try a smaller h"
     )
 
 

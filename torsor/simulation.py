@@ -33,7 +33,7 @@ from torsor.dynamics import (
     potential_energy,
 )
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, Variational
+from torsor.integrators import BDF2, Adaptive, Integrator, SymplecticEuler, Variational
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -708,14 +708,26 @@ def _step_through(
             if len(bad):
                 k = int(bad[0])
                 run.q[chosen[k], reached[k] + 1 :] = np.nan
-                raise _Failed(_reason(integrator, int(outcome[k]), error[k]), chosen[k], int(reached[k]))
+                model = scenes.models[scenes.model_of[chosen[k]]]
+                raise _Failed(_reason(model, integrator, int(outcome[k]), error[k]), chosen[k], int(reached[k]))
         report(end)
 
 
-def _reason(integrator: Integrator, outcome: int, error: FloatArray) -> str:
+def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArray) -> str:
     name = type(integrator).__name__
     if outcome == _SINGULAR:
-        return f"{name} stopped {{where}}: the mass matrix is singular, as forward_dynamics would say; try BDF1"
+        joint = model.joints[int(error[0])].name
+        singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
+        remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
+        if isinstance(integrator, (SymplecticEuler, Variational)):
+            return (
+                f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
+                "that moves no mass, and take BDF1, BDF2 or SDIRK2, for which they determine it"
+            )
+        return (
+            f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
+            f"JointDamping, {remedy}"
+        )
     if integrator._method < 2:
         return (
             f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
