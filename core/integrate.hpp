@@ -428,8 +428,9 @@ class StageSystem {
   double allowance(double tolerance) const {
     return tolerance * (1.0 + largest(m_.nv, v())) + 4e-16 * stage_.c * std::max(1.0, largest(m_.nq, q()));
   }
-  // H^-1 times the last digits of what r is the sum of, with signs that alternate along chains, which is what these resist least.
-  double rounding() {
+  // H^-1 times the last digits of what r is the sum of, with signs that alternate along chains, which is what these resist least; a
+  // few times what is allowed at most.
+  double rounding(double allowed) {
     constexpr double eps = std::numeric_limits<double>::epsilon();
     std::vector<double> size(m_.nv), moments(m_.n(), 0.0), forces(m_.n(), 0.0);
     const Motions<double> all = motions(m_, w_.arena, q(), v(), a(), true, false);
@@ -454,7 +455,7 @@ class StageSystem {
     }
     for (int k = 0; k < m_.nv; ++k) w_.work[k] = (k % 2 == 0 ? eps : -eps) * size[k];
     w_.H.solve(w_.work);
-    return measure(w_.work);
+    return std::min(measure(w_.work), 5.0 * allowed);
   }
   // H is about c^2 M and what forces add to it, which make it stiffer.
   bool bounded(double allowed, double moved) {

@@ -13,7 +13,7 @@
 //   void solve(double* out);                           out = -H^-1 r
 //   double measure(const double* correction);          its size as a change of velocities; infinite if it is not finite
 //   double allowance(double tolerance);                the size that is allowed at x
-//   double rounding();                                 the size that rounding of r alone may have
+//   double rounding(double allowed);                   the size that rounding of r alone may have, where more than is allowed
 //   bool bounded(double allowed, double moved);        whether r is small enough, by a test that is sufficient if the point has not
 //                                                      moved far since H was found
 //   bool improves(double factor);                      whether |r| is below factor times that at the marked x, in a norm without H
@@ -104,7 +104,7 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
     if (!good) {  // no better point: the marked one may do, if what is missing there is a matter of rounding
       const bool fresh = moved == 0.0;
       if (!s.place(0.0, s.delta) || !s.evaluate()) return false;
-      if (norm > allowed && norm > s.rounding()) return false;
+      if (norm > allowed && norm > s.rounding(allowed)) return false;
       if (confirm(s, std::max(norm, allowed), norm, moved)) return true;
       if (fresh) return false;
       continue;

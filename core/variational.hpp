@@ -124,7 +124,7 @@ class VariationalStep {
   }
   // The correction that rounding of the momenta alone may ask for: J^-1 times their last digits, with signs that alternate along
   // chains, which is what these resist least.
-  double rounding() {
+  double rounding(double) {
     const int nv = scene.m.nv, s = scene.rule.s;
     for (int c = 0; c < s; ++c)
       for (int i = 0; i < scene.m.n(); ++i)
