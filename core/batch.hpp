@@ -115,6 +115,7 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
     to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
   if constexpr (has_slabs<K>::value)
     K::template run<S>(m, arena, options, from, to, [&] {
+      poll();
       for (int i = 0; i < K::outputs; ++i)
         if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
     });
@@ -150,6 +151,7 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   for (int i = 0; i < K::outputs; ++i) to[i] = out[i].data ? arena.get<S>(out[i].size / parts) : nullptr;
   int64_t part = 0;
   const auto store = [&] {
+    if constexpr (has_slabs<K>::value) poll();
     for (int i = 0; i < K::outputs; ++i) {
       if (to[i] == nullptr) continue;
       const int64_t size = out[i].size / parts;

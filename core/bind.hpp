@@ -129,11 +129,14 @@ struct has_complex<K, std::enable_if_t<!K::has_complex>> : std::false_type {};
 template <class K>
 void execute(const Model& m, const Options& options, const Call& call, const Row* in, const Row* out, int threads) {
   const auto work = [&] {
-    std::optional<Watch> watch;  // of kernels that may take long for one state
-    if constexpr (!has_lanes<K>::value) watch.emplace(check_signals, nullptr);
+    std::optional<Watch> watch;  // where one state may take long, or states are taken one by one
+    if (!has_lanes<K>::value || call.complex || m.n() > kReleaseAbove) watch.emplace(check_signals, nullptr);
     if (call.complex) {
       if constexpr (has_complex<K>::value)
-        for (int64_t s = 0; s < call.states; ++s) run_one<K, Complex>(m, options, in, out, s);
+        for (int64_t s = 0; s < call.states; ++s) {
+          poll();
+          run_one<K, Complex>(m, options, in, out, s);
+        }
     } else if (call.batch_ndim == 0) {
       run_one<K, double>(m, options, in, out, 0);
     } else {

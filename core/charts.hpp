@@ -99,6 +99,13 @@ bool retract(const Model& m, const S* q0, const S* xi, S* q1) {
   return good;
 }
 
+// Whether an angle has lost its digits from q0 to q1: beyond a million radians a step says nothing about where it leads.
+inline bool turns_too_far(const Model& m, const double* q0, const double* q1) {
+  for (int k : m.angles)
+    if (!(std::fabs(q1[k] - q0[k]) < 1e6)) return true;
+  return false;
+}
+
 // xi with retract(q0, xi) = q1, the shorter way round.
 template <class S>
 void chart(const Model& m, const S* q0, const S* q1, S* xi) {

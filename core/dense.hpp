@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "scalar.hpp"
+#include "threads.hpp"
 
 namespace torsor {
 
@@ -26,6 +27,7 @@ inline bool is_rounding(int n, const double* LU, int k) {
 // Factors A (n x n) in place; row k was swapped with row pivots[k]. False if a pivot is zero, not a number or mere rounding.
 inline bool factor(int n, double* A, int* pivots) {
   for (int k = 0; k < n; ++k) {
+    if (n > 256) poll();
     int p = k;
     for (int i = k + 1; i < n; ++i)
       if (std::fabs(A[i * n + k]) > std::fabs(A[p * n + k])) p = i;

@@ -534,8 +534,12 @@ inline bool solve_stage(Worker& w, const Scheme& scheme, const Stage& stage, dou
   int left = scheme.iterations;
   const bool good =
       iterate(system, scheme.tolerance, norm, left, w.shortfall) || follow(system, scheme.tolerance, left, w.shortfall);
-  if (good && w.scene.balanced) nodes.energies[stage.to] = energies_of(w, system.evaluation());
-  return good;
+  // Products may have overflowed on the way.
+  if (!good || !std::isfinite(largest(w.scene.m.nv, nodes.a(stage.to))) ||
+      turns_too_far(w.scene.m, nodes.q(stage.from), nodes.q(stage.to)))
+    return false;
+  if (w.scene.balanced) nodes.energies[stage.to] = energies_of(w, system.evaluation());
+  return true;
 }
 
 // K = dtau/dq and D = dtau/dv of the forces at a node, and M - h D - h^2 K (dense) from the M that is there.

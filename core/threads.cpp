@@ -30,10 +30,14 @@ struct Job {
     std::lock_guard<std::mutex> lock(mutex);
     if (--running == 0) idle.notify_all();
   }
-  void close() {
+  void close(const std::function<void()>& meanwhile) {
     std::unique_lock<std::mutex> lock(mutex);
     closed = true;
-    idle.wait(lock, [&] { return running == 0; });
+    while (!idle.wait_for(lock, std::chrono::milliseconds(50), [&] { return running == 0; })) {
+      lock.unlock();
+      meanwhile();
+      lock.lock();
+    }
   }
 };
 
@@ -113,7 +117,7 @@ void poll() {
   if (watch != nullptr) watch->look();
 }
 
-void in_parallel(int threads, const std::function<void()>& work) {
+void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int helpers = (threads == 0 ? cores : std::min(threads, cores)) - 1;
   if (helpers <= 0) return work();
@@ -121,7 +125,7 @@ void in_parallel(int threads, const std::function<void()>& work) {
   job->work = &work;
   instance().offer(job, helpers);
   work();
-  job->close();
+  job->close(idle);
 }
 
 }  // namespace torsor

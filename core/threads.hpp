@@ -13,8 +13,9 @@
 namespace torsor {
 
 // Calls `work` from this thread and from up to threads - 1 others at once; returns when all have returned. `work` shares
-// out what there is to do by itself and must not throw. threads = 0 means one for each core, which is also the most.
-void in_parallel(int threads, const std::function<void()>& work);
+// out what there is to do by itself and must not throw. threads = 0 means one for each core, which is also the most. While this
+// thread waits for others it calls `idle` every 50 ms.
+void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle);
 
 // What poll() of this thread looks at while this lives: a function that throws if the call is to end, for the thread that was
 // called, and a flag that others set.
@@ -54,17 +55,28 @@ void share_out(int threads, int64_t count, int64_t block, void (*check)(), Work&
     end = std::min(begin + block, count);
     return begin < count;
   };
-  in_parallel(count <= block ? 1 : threads, [&] {
+  const auto end_all = [&] {  // by the exception that is being handled
+    at = count;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!error) error = std::current_exception();
+    cancelled = true;
+  };
+  const auto share = [&] {
     try {
       const Watch watch(std::this_thread::get_id() == caller ? check : nullptr, &cancelled);
       work(next);
     } catch (...) {
-      at = count;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (!error) error = std::current_exception();
-      cancelled = true;
+      end_all();
     }
-  });
+  };
+  const auto idle = [&] {
+    try {
+      check();
+    } catch (...) {
+      end_all();
+    }
+  };
+  in_parallel(count <= block ? 1 : threads, share, idle);
   if (error) std::rethrow_exception(error);
 }
 

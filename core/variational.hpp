@@ -187,7 +187,8 @@ class VariationalStep {
   bool end_step() {
     const int nv = scene.m.nv;
     std::copy_n(end_.p1, nv, p1.begin());
-    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
+    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &&
+           !turns_too_far(scene.m, q0.data(), q1.data());
   }
 
   // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.

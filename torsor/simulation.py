@@ -700,7 +700,15 @@ def _step_through(
             for k, i in enumerate(chosen):
                 if outcome[k] == _CHART:
                     at = int(reached[k])
-                    switch = _charts.switch_charts(i, at, scenes.parts, group, run.q[i], run.v[i], run.a[i])
+                    try:
+                        switch = _charts.switch_charts(i, at, scenes.parts, group, run.q[i], run.v[i], run.a[i])
+                    except np.linalg.LinAlgError:
+                        run.q[i, at:] = np.nan
+                        reason = (
+                            f"{type(integrator).__name__} stopped {{where}}: a joint turns so far in one step that no "
+                            "coordinates are regular at both of its ends; try a smaller h"
+                        )
+                        raise _Failed(reason, i, at - 1) from None
                     run.switches.append(switch)
                     run.charts[i] = switch.charts
                     run.previous[i] = (switch.previous_q, switch.previous_v)
