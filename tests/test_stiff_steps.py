@@ -161,6 +161,19 @@ def test_springs_stretched_far_on_a_tree(seed, kind):
         assert (energy.total - energy.total[0]).max() <= 0.05 * energy.forces[0].sum()
 
 
+@pytest.mark.parametrize("kind", [*IMPLICIT, ts.Variational])
+@pytest.mark.parametrize("speed", [1e16, 1e40, 1e77, 1e150, 1e200, 1e300])
+def test_motions_beyond_all_digits_are_errors(speed, kind):
+    """Angles without digits, and products that overflow; a body that moves along straight lines has neither."""
+    for joint in (ts.Revolute((0, 1, 0)), ts.Universal(), ts.Spherical(), ts.Free(), ts.SphericalExp()):
+        builder = ts.ModelBuilder()
+        builder.add_body("a", "world", joint, inertia=ts.Inertia.box((0.1, 0.2, 0.3), mass=1.0, com=(0.1, 0.2, 0.3)))
+        model = builder.build()
+        v = speed * np.random.default_rng(2).standard_normal(model.nv)
+        with pytest.raises(ts.ConvergenceError):
+            ts.simulate(model, model.neutral, v, steps=1, integrator=kind(1e-3))
+
+
 def failures(**options):
     """Messages of all steps that fail in some scenes."""
     out = []
@@ -241,7 +254,10 @@ def soak(first, last):
             if not np.abs(sides[0] - sides[1]).max() <= 1e-5:
                 wrong.append((seed, np.abs(sides[0] - sides[1]).max()))
         if (seed + 1) % 500 == 0:
-            print(f"{seed + 1 - first} scenes: {rows} rows, {len(unsolved)} unsolved, {failed} ended by an error;", end=" ")
+            print(
+                f"{seed + 1 - first} scenes: {rows} rows, {len(unsolved)} unsolved, {failed} ended by an error;",
+                end=" ",
+            )
             print(f"{compared} derivatives compared, {len(wrong)} wrong", unsolved[-3:], wrong[-3:], flush=True)
 
 
