@@ -743,12 +743,14 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
   };
   std::optional<Energies> reached;  // of the row before
   for (int64_t step = first; step < last; ++step) {
-    poll();
+    if (step % 64 == 0) poll();  // and each iteration of Newton's method does
     const int64_t number = track.start + step;
     const double t = t0 + number * scheme.h;
     load(1, step);
-    nodes.energies[0] = step > first ? nodes.energies[1] : std::nullopt;
-    nodes.energies[1] = step > first ? reached : std::nullopt;
+    if (w.scene.balanced) {
+      nodes.energies[0] = step > first ? nodes.energies[1] : std::nullopt;
+      nodes.energies[1] = step > first ? reached : std::nullopt;
+    }
     if (number == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);
       if (!accelerate_node(w, 1, t, nodes.a(1)))
@@ -776,7 +778,7 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     }
     if (count == 0) return {w.gained ? Outcome::gained : Outcome::failed, step};
     const int end = w.stages.back().to;
-    reached = nodes.energies[end];
+    if (w.scene.balanced) reached = nodes.energies[end];
     track.divisions[step] = count;
     std::copy_n(nodes.q(end), m.nq, track.q + (step + 1) * m.nq);
     std::copy_n(nodes.v(end), m.nv, track.v + (step + 1) * m.nv);
