@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "inverse_dynamics_hessians.hpp"
+#include "threads.hpp"
 #include "tree_inverse.hpp"
 
 namespace torsor {
@@ -105,6 +106,7 @@ void multiply_transposed(int nv, const Related& related, const int* begin, const
 template <class S>
 void add_mass_terms(int nv, const Related& related, const int* begin, const int* end, const S* Mq, const S* aq,
                     const S* av, const Hessians<S>& H, S* Y) {
+  if (nv > 64) poll();
   if (H.qq != nullptr) {
     multiply_transposed(nv, related, begin, end, Mq, aq, Y);
     for (int j = 0; j < nv; ++j)
@@ -167,7 +169,10 @@ void forward_dynamics_hessians(const Model& m, Arena& arena, const S* q, const S
     ++i;
   });
   for (S* X : {H.qq, H.qv, H.vv, H.aq})
-    for (int j = 0; X != nullptr && j < nv; ++j) d.solve_negated(X + std::size_t(j) * nv, size);
+    for (int j = 0; X != nullptr && j < nv; ++j) {
+      poll();
+      d.solve_negated(X + std::size_t(j) * nv, size);
+    }
 }
 
 }  // namespace torsor
