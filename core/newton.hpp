@@ -1,5 +1,6 @@
 // Newton's method, and continuation where it fails, for every kind of step. What they return as solved is so: the correction of
-// velocities that is missing at the returned point, found from the residual there, is within the tolerance.
+// velocities that is missing at the returned point, found from the residual there, is within the tolerance, or where no correction
+// helps within what rounding of the residual alone may have.
 //
 // A System is a set of equations r(x) = 0 with a current point x and
 //   double *delta, *correction;                        memory for corrections

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from population import Own
 
 import torsor as ts
 from torsor.testing import random_inertia, random_pose
@@ -707,25 +708,12 @@ class Pump(ts.CustomForce):
         return [self.gain * w.sum()]
 
 
-class Wheel(ts.CustomJoint):
-    """A joint of the user's own with a number."""
-
-    dofs = 1
+class Wheel(Own):
+    """A user-defined joint with a number."""
 
     def __init__(self, lead):
-        self.inner, self.lead = ts.Screw((0, 0, 1), lead), lead
-
-    def T(self, q):
-        return self.inner.T(q)
-
-    def S(self, q):
-        return self.inner.S(q)
-
-    def dS(self, q):
-        return self.inner.dS(q)
-
-    def d2S(self, q):
-        return self.inner.d2S(q)
+        super().__init__(ts.Screw((0, 0, 1), lead))
+        self.lead = lead
 
 
 def pull(l, ldot):
