@@ -4,7 +4,7 @@
 #   make test       all tests, against the package as users install it
 #   make bench      speed against other libraries; writes a table and docs/images/benchmark.png
 #   make bench-cpp  speed of second derivatives against Pinocchio's C++ and CasADi's, compiled here first
-#   make lint       ruff, mypy --strict, clang-format
+#   make lint       ruff, mypy --strict, clang-format, and that includes and imports point downwards
 #   make docs       the manual, in docs/_build/html
 #   make sanitize   the core's tests under the address and undefined-behaviour sanitizers
 #   make clean      remove everything that these made
@@ -17,7 +17,7 @@ venv := .venv
 bin := $(venv)/bin
 wheels := $(venv)/wheels
 sources := pyproject.toml CMakeLists.txt $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
-cpp := $(wildcard core/*.hpp core/*.cpp benchmarks/cpp/*)
+cpp := $(wildcard core/*/*.hpp core/*/*.cpp benchmarks/cpp/*)
 
 .PHONY: demo test bench bench-cpp lint docs sanitize clean
 .DELETE_ON_ERROR:
@@ -41,6 +41,7 @@ lint: $(venv)/extra-lint
 	$(bin)/ruff format --check
 	$(bin)/mypy --strict torsor
 	$(bin)/clang-format --dry-run -Werror $(cpp)
+	$(bin)/python tools/layers.py
 
 docs: $(venv)/extra-docs
 	$(bin)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -10,8 +10,8 @@ from population import JOINTS, BarrelCam, models
 
 import torsor as ts
 from torsor import _core, spatial, testing
+from torsor.simulation.variational import step_options
 from torsor.testing import complex_step, random_inertia, random_pose
-from torsor.variational import _options
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "variational"
 EPS = 1e-30  # of complex steps
@@ -780,7 +780,7 @@ def test_rest_stays_rest():
 
 
 def newton_system(model, integrator, points, right, u=None, forces=()):
-    options, parameters = _options(model, integrator, forces)
+    options, parameters = step_options(model, integrator, forces)
     return _core.variational_newton_system(model, points, u, np.array(0.3), parameters, right, options, None, 1)
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from torsor import models as models
 from torsor._errors import ConvergenceError, FormatError, ModelError, SingularMassMatrixError, TorsorError
-from torsor.derivatives import (
+from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
     HybridDynamicsDerivatives,
@@ -77,7 +77,39 @@ from torsor.spatial import SE3
 
 if TYPE_CHECKING:
     from torsor import interop, testing
-    from torsor.adjoint_method import AdjointGradient, StepDerivatives, adjoint, step_derivatives
+    from torsor.derivatives.hessians import (
+        ContractedForwardDynamicsHessians,
+        ContractedInverseDynamicsHessians,
+        ForwardDynamicsHessians,
+        InverseDynamicsHessians,
+        christoffel_symbols,
+        forward_dynamics_hessians,
+        inverse_dynamics_hessians,
+    )
+    from torsor.derivatives.kinematics import (
+        BodyAccelerationsDerivatives,
+        BodyVelocitiesDerivatives,
+        CentroidalMomentumDerivatives,
+        MaximalJacobianDerivatives,
+        body_accelerations_derivatives,
+        body_velocities_derivatives,
+        centroidal_momentum_derivatives,
+        maximal_jacobian_derivatives,
+        point_hessian,
+    )
+    from torsor.derivatives.tangents import (
+        ForwardDynamicsDerivativesTangent,
+        ForwardDynamicsTangent,
+        HybridDynamicsTangent,
+        InverseDynamicsDerivativesTangent,
+        InverseDynamicsTangent,
+        ModelDirection,
+        forward_dynamics_derivatives_tangent,
+        forward_dynamics_tangent,
+        hybrid_dynamics_tangent,
+        inverse_dynamics_derivatives_tangent,
+        inverse_dynamics_tangent,
+    )
     from torsor.forces import (
         BodyDamping,
         BodyWrench,
@@ -103,15 +135,6 @@ if TYPE_CHECKING:
     )
     from torsor.formats.mjcf import load_mjcf
     from torsor.formats.urdf import load_urdf
-    from torsor.hessians import (
-        ContractedForwardDynamicsHessians,
-        ContractedInverseDynamicsHessians,
-        ForwardDynamicsHessians,
-        InverseDynamicsHessians,
-        christoffel_symbols,
-        forward_dynamics_hessians,
-        inverse_dynamics_hessians,
-    )
     from torsor.integrators import (
         BDF1,
         BDF2,
@@ -122,33 +145,10 @@ if TYPE_CHECKING:
         SymplecticEuler,
         Variational,
     )
-    from torsor.kinematics_derivatives import (
-        BodyAccelerationsDerivatives,
-        BodyVelocitiesDerivatives,
-        CentroidalMomentumDerivatives,
-        MaximalJacobianDerivatives,
-        body_accelerations_derivatives,
-        body_velocities_derivatives,
-        centroidal_momentum_derivatives,
-        maximal_jacobian_derivatives,
-        point_hessian,
-    )
-    from torsor.losses import Loss, control_effort, energy_loss, point_target, velocity_target
-    from torsor.simulation import Energies, Trajectory, simulate
-    from torsor.tangents import (
-        ForwardDynamicsDerivativesTangent,
-        ForwardDynamicsTangent,
-        HybridDynamicsTangent,
-        InverseDynamicsDerivativesTangent,
-        InverseDynamicsTangent,
-        ModelDirection,
-        forward_dynamics_derivatives_tangent,
-        forward_dynamics_tangent,
-        hybrid_dynamics_tangent,
-        inverse_dynamics_derivatives_tangent,
-        inverse_dynamics_tangent,
-    )
-    from torsor.variational import (
+    from torsor.simulation.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
+    from torsor.simulation.losses import Loss, control_effort, energy_loss, point_target, velocity_target
+    from torsor.simulation.simulate import Energies, Trajectory, simulate
+    from torsor.simulation.variational import (
         DiscreteEulerLagrange,
         MomentumStepDerivatives,
         StepHessian,
@@ -161,7 +161,7 @@ __version__ = "0.1.0"
 
 # Modules that are imported when one of their names is first used, so that `import torsor` stays short.
 _LAZY = {
-    "torsor.adjoint_method": "AdjointGradient StepDerivatives adjoint step_derivatives",
+    "torsor.simulation.adjoint": "AdjointGradient StepDerivatives adjoint step_derivatives",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
         GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
@@ -170,25 +170,25 @@ _LAZY = {
     """,
     "torsor.formats.mjcf": "load_mjcf",
     "torsor.formats.urdf": "load_urdf",
-    "torsor.hessians": """
+    "torsor.derivatives.hessians": """
         ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
         InverseDynamicsHessians christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians
     """,
     "torsor.integrators": "Adaptive BDF1 BDF2 Integrator LinearlyImplicitEuler SDIRK2 SymplecticEuler Variational",
-    "torsor.kinematics_derivatives": """
+    "torsor.derivatives.kinematics": """
         BodyAccelerationsDerivatives BodyVelocitiesDerivatives CentroidalMomentumDerivatives
         MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
         centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
     """,
-    "torsor.losses": "Loss control_effort energy_loss point_target velocity_target",
-    "torsor.simulation": "Energies Trajectory simulate",
-    "torsor.tangents": """
+    "torsor.simulation.losses": "Loss control_effort energy_loss point_target velocity_target",
+    "torsor.simulation.simulate": "Energies Trajectory simulate",
+    "torsor.derivatives.tangents": """
         ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
         InverseDynamicsDerivativesTangent InverseDynamicsTangent ModelDirection
         forward_dynamics_derivatives_tangent forward_dynamics_tangent hybrid_dynamics_tangent
         inverse_dynamics_derivatives_tangent inverse_dynamics_tangent
     """,
-    "torsor.variational": """
+    "torsor.simulation.variational": """
         DiscreteEulerLagrange MomentumStepDerivatives StepHessian discrete_euler_lagrange
         momentum_step_derivatives step_hessian
     """,

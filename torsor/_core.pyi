@@ -5,8 +5,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torsor.adjoint_method import StepDerivatives
-from torsor.derivatives import (
+from torsor.derivatives.hessians import (
+    ContractedForwardDynamicsHessians,
+    ContractedInverseDynamicsHessians,
+    ForwardDynamicsHessians,
+    InverseDynamicsHessians,
+)
+from torsor.derivatives.kinematics import (
+    BodyAccelerationsDerivatives,
+    BodyVelocitiesDerivatives,
+    CentroidalMomentumDerivatives,
+    MaximalJacobianDerivatives,
+)
+from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     ForwardDynamicsGradient,
     HybridDynamicsDerivatives,
@@ -14,27 +25,16 @@ from torsor.derivatives import (
     InverseDynamicsDerivatives,
     InverseDynamicsGradient,
 )
-from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.hessians import (
-    ContractedForwardDynamicsHessians,
-    ContractedInverseDynamicsHessians,
-    ForwardDynamicsHessians,
-    InverseDynamicsHessians,
-)
-from torsor.kinematics_derivatives import (
-    BodyAccelerationsDerivatives,
-    BodyVelocitiesDerivatives,
-    CentroidalMomentumDerivatives,
-    MaximalJacobianDerivatives,
-)
-from torsor.tangents import (
+from torsor.derivatives.tangents import (
     ForwardDynamicsDerivativesTangent,
     ForwardDynamicsTangent,
     HybridDynamicsTangent,
     InverseDynamicsDerivativesTangent,
     InverseDynamicsTangent,
 )
-from torsor.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
+from torsor.forces.evaluation import GeneralizedForcesDerivatives
+from torsor.simulation.adjoint import StepDerivatives
+from torsor.simulation.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
 
 FloatArray = NDArray[np.float64]
 lanes: int

@@ -215,7 +215,7 @@ def potential_energy(model: Model, q: ArrayLike, out: FloatArray | None = None, 
 _ABOUT = {"com": 0, "world": 1}
 
 
-def _about(about: str) -> int:
+def about_point(about: str) -> int:
     if about not in _ABOUT:
         raise ValueError(f"about is {about!r}, expected 'com' or 'world'")
     return _ABOUT[about]
@@ -233,14 +233,14 @@ def momentum(
 
     In the world's axes, in O(n); bodies fixed to the world do not count.
     """
-    return _core.momentum(model, q, v, {"axes": _about(about)}, out, threads)
+    return _core.momentum(model, q, v, {"axes": about_point(about)}, out, threads)
 
 
 def centroidal_momentum_matrix(
     model: Model, q: ArrayLike, about: str = "com", out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
-    return _core.momentum_matrix(model, q, {"axes": _about(about)}, out, threads)
+    return _core.momentum_matrix(model, q, {"axes": about_point(about)}, out, threads)
 
 
 def generalized_momenta(

@@ -16,11 +16,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from torsor import _check, _core, _errors, spatial
+from torsor._compile import IDENTITY, Chain, Factor, compile_tree, compose
 from torsor._core import Model as CoreModel
 
 if TYPE_CHECKING:
@@ -30,31 +31,9 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
     Vector = tuple[float, float, float]
 
-# Kinds of factors, numbered as in core/model.hpp.
+# Kinds of factors, numbered as in core/model/model.hpp.
 _REVOLUTE, _PRISMATIC, _SCREW, _SPHERICAL, _FREE, _EXPONENTIAL, _CURVE, _SURFACE, _CUSTOM = range(9)
 _SIZES = {_SPHERICAL: (4, 3), _FREE: (7, 6), _EXPONENTIAL: (3, 3), _SURFACE: (2, 2)}  # (nq, nv); the others (1, 1)
-
-Pose = tuple["Array", "Array"]  # (R, p), unchecked
-IDENTITY: Pose = (np.eye(3), np.zeros(3))
-
-
-def compose(a: Pose, b: Pose) -> Pose:
-    """The pose a b."""
-    return a[0] @ b[0], a[0] @ b[1] + a[1]
-
-
-class Factor(NamedTuple):
-    """One motion that the core knows: the pose `before` it, then the motion."""
-
-    kind: int
-    nq: int
-    nv: int
-    before: Pose = IDENTITY
-    pitch: complex = 0.0
-    data: Any = None
-
-
-Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
 
 
 def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
@@ -122,8 +101,6 @@ class Joint(ABC):
         return self._compile()
 
     def _compile(self) -> _Alone:
-        from torsor.model import compile_tree
-
         return _Alone(CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3))))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def body_poses(model: Model, q: ArrayLike, out: FloatArray | None = None, thread
     return _core.body_poses(model, q, out, threads)
 
 
-def _indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
+def body_indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
     """Whether one body was named, the index of the body of each point, and the points."""
     require_model(model)
     refuse_mask("points", points)
@@ -42,7 +42,7 @@ def _indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tupl
     return False, [model._find(name, "body") for name in body], points
 
 
-def _of_list(out: FloatArray | None, axis: int) -> FloatArray | None:
+def of_list(out: FloatArray | None, axis: int) -> FloatArray | None:
     """`out` for one point, as `out` for a list of one."""
     if out is not None and not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
@@ -70,10 +70,10 @@ def point_positions(
     -------
     (..., 3) for one point given as (3,), else (..., n, 3).
     """
-    named, frames, points = _indices(model, body, points)
+    named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
         return _core.point_positions(model, q, points, {"frames": frames}, out, threads)
-    result = _core.point_positions(model, q, np.asarray(points)[None], {"frames": frames}, _of_list(out, -2), threads)
+    result = _core.point_positions(model, q, np.asarray(points)[None], {"frames": frames}, of_list(out, -2), threads)
     return result[..., 0, :] if out is None else out
 
 
@@ -129,10 +129,10 @@ def point_jacobian(
 
     The world velocity of the point is J v.
     """
-    named, frames, points = _indices(model, body, points)
+    named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
         return _core.point_jacobians(model, q, points, {"frames": frames}, out, threads)
-    result = _core.point_jacobians(model, q, np.asarray(points)[None], {"frames": frames}, _of_list(out, -3), threads)
+    result = _core.point_jacobians(model, q, np.asarray(points)[None], {"frames": frames}, of_list(out, -3), threads)
     return result[..., 0, :, :] if out is None else out
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torsor.forces.force import Part
 
-_DAMPER = 3  # BodyLaw::Kind of core/force_set.hpp, after the frames of a wrench
+_DAMPER = 3  # BodyLaw::Kind of core/forces/force_set.hpp, after the frames of a wrench
 PUSH = 0  # PointLaw::Kind
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torsor.forces.force import Part
 
-_CONTACT = 5  # PointLaw::Kind of core/force_set.hpp
+_CONTACT = 5  # PointLaw::Kind of core/forces/force_set.hpp
 
 
 @final

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     FloatArray = NDArray[np.float64]
-    Part = tuple[Any, ...]  # as core/bind_forces.cpp reads it
+    Part = tuple[Any, ...]  # as core/bind/forces.cpp reads it
 
 Numbers = float | tuple[Any, ...]
 

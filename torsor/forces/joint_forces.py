@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-_SPRING, _LIMITS, _DAMPER = range(3)  # JointLaw::Kind of core/force_set.hpp
+_SPRING, _LIMITS, _DAMPER = range(3)  # JointLaw::Kind of core/forces/force_set.hpp
 _NONE = (-1, 0)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-_PULL, _STRAIN, _CABLE, _TENSION = range(1, 5)  # PointLaw::Kind of core/force_set.hpp
+_PULL, _STRAIN, _CABLE, _TENSION = range(1, 5)  # PointLaw::Kind of core/forces/force_set.hpp
 
 Law = Callable[..., Any]
 

@@ -1,0 +1,107 @@
+// Working memory of one thread: handed out in order, given back all at once, kept for the next call.
+#pragma once
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace torsor {
+
+// Memory for whole vectors: none of them lies across two cache lines.
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  AlignedAllocator() = default;
+  template <class U>
+  AlignedAllocator(const AlignedAllocator<U>&) {}
+  T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t(64)); }
+  bool operator==(const AlignedAllocator&) const { return true; }
+  bool operator!=(const AlignedAllocator&) const { return false; }
+};
+using AlignedVector = std::vector<double, AlignedAllocator<double>>;
+
+class Arena {
+ public:
+  // Memory for n objects of T, uninitialised; T must not need destruction.
+  template <class T>
+  T* get(std::size_t n) {
+    constexpr std::size_t line = 64;
+    const std::size_t bytes = (n * sizeof(T) + line - 1) / line * line;
+    if (used_ + bytes > capacity_) grow(bytes);
+    char* p = block_ + used_;
+    used_ += bytes;
+    return reinterpret_cast<T*>(p);
+  }
+  void reset() {
+    used_ = 0;
+    if (blocks_.size() > 1) {  // one block that holds it all, next time
+      const std::size_t total = total_;
+      blocks_.clear();
+      total_ = capacity_ = 0;
+      grow(total);
+      used_ = 0;
+    }
+  }
+  // Gives back memory that one large call took.
+  void trim() {
+    constexpr std::size_t keep = std::size_t(1) << 25;
+    if (total_ <= keep) return;
+    blocks_.clear();
+    block_ = nullptr;
+    capacity_ = used_ = total_ = 0;
+  }
+  int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
+  int singular_lane = 0;
+  int singular_velocity = -1;  // which one, if it is known
+
+ private:
+  void grow(std::size_t bytes) {
+    const std::size_t size = bytes > 16384 ? bytes : 16384;
+    void* p = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    if (p == nullptr) throw std::bad_alloc();
+    blocks_.emplace_back(static_cast<char*>(p));
+    block_ = static_cast<char*>(p);
+    capacity_ = size;
+    total_ += size;
+    used_ = 0;
+  }
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  std::vector<std::unique_ptr<char, Free>> blocks_;
+  char* block_ = nullptr;
+  std::size_t capacity_ = 0, used_ = 0, total_ = 0;
+};
+
+// This thread's working memory. Calls nest when a joint written in Python calls back into the library.
+class Lease {
+ public:
+  Lease() : stack_(stack()) {
+    if (stack_.depth == stack_.arenas.size()) stack_.arenas.push_back(std::make_unique<Arena>());
+    arena_ = stack_.arenas[stack_.depth++].get();
+    arena_->singular_joint = -1;
+  }
+  ~Lease() {
+    --stack_.depth;
+    arena_->trim();
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Arena& operator*() { return *arena_; }
+
+ private:
+  struct Stack {
+    std::vector<std::unique_ptr<Arena>> arenas;
+    std::size_t depth = 0;
+  };
+  static Stack& stack() {
+    thread_local Stack value;
+    return value;
+  }
+  Stack& stack_;
+  Arena* arena_;
+};
+
+}  // namespace torsor

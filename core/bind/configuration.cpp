@@ -1,0 +1,87 @@
+#include "model/configuration.hpp"
+#include "bind/bind.hpp"
+#include "model/joint_kinematics.hpp"
+
+namespace torsor {
+namespace {
+
+struct Plus {
+  static constexpr int inputs = 2, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    in[1] = {"dv", 1, {m.nv}};
+    out[0] = {"q", 1, {m.nq}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options&, const S* const* in, S* const* out) {
+    plus(m, in[0], in[1], out[0]);
+  }
+};
+
+struct Minus {
+  static constexpr int inputs = 2, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q1", 1, {m.nq}};
+    in[1] = {"q0", 1, {m.nq}};
+    out[0] = {"dv", 1, {m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options&, const S* const* in, S* const* out) {
+    minus(m, in[0], in[1], out[0]);
+  }
+};
+
+struct Normalize {
+  static constexpr int inputs = 1, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    out[0] = {"q", 1, {m.nq}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options&, const S* const* in, S* const* out) {
+    normalize(m, in[0], out[0]);
+  }
+};
+
+struct JointPose {
+  static constexpr int inputs = 1, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    out[0] = {"T", 2, {4, 4}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    joint_terms<S>(m, arena, in[0], out[0], nullptr, nullptr, nullptr);
+  }
+};
+
+struct JointJacobians {
+  static constexpr int inputs = 1, outputs = 3;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    out[0] = {"S", 2, {6, m.nv}};
+    out[1] = {"dS", 3, {6, m.nv, m.nv}};
+    out[2] = {"d2S", 4, {6, m.nv, m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    joint_terms<S>(m, arena, in[0], nullptr, out[0], out[1], out[2]);
+  }
+};
+
+}  // namespace
+
+void bind_configuration(nb::module_& module) {
+  def_kernel<Plus>(module, "plus");
+  def_kernel<Minus>(module, "minus");
+  def_kernel<Normalize>(module, "normalize");
+  def_kernel<JointPose>(module, "joint_pose");
+  def_kernel<JointJacobians>(module, "joint_jacobians");
+}
+
+}  // namespace torsor

@@ -1,0 +1,354 @@
+#define TORSOR_IMPORT_ARRAY
+#include <nanobind/stl/complex.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+
+#include "bind/bind.hpp"
+#include "dynamics/inverse_dynamics.hpp"
+
+namespace torsor {
+
+void bind_configuration(nb::module_& module);
+void bind_derivatives(nb::module_& module);
+void bind_dynamics(nb::module_& module);
+void bind_hessians(nb::module_& module);
+void bind_forces(nb::module_& module);
+void bind_inertia(nb::module_& module);
+void bind_kinematics(nb::module_& module);
+void bind_kinematics_derivatives(nb::module_& module);
+void bind_momentum(nb::module_& module);
+void bind_reverse(nb::module_& module);
+void bind_simulation(nb::module_& module);
+void bind_variational(nb::module_& module);
+void bind_tangents(nb::module_& module);
+
+namespace {
+
+// Numbers of a model: plain, or value and tangent as a complex number with the tangent times `step`.
+double tangent_step = 1.0;
+template <class C>
+C number(nb::handle value) {
+  if constexpr (std::is_same_v<C, double>) {
+    return nb::cast<double>(value);
+  } else {
+    const auto z = nb::cast<std::complex<double>>(value);
+    return {z.real(), z.imag() / tangent_step};
+  }
+}
+template <class C>
+std::vector<C> numbers(nb::handle list, std::size_t size = 0) {
+  std::vector<C> out;
+  for (nb::handle value : list) out.push_back(number<C>(value));
+  if (size != 0 && out.size() != size)
+    throw std::invalid_argument("torsor: a list of a model's numbers has the wrong length");
+  return out;
+}
+template <class C>
+SE3<C> read_pose(const C* x) {  // rotation by rows, then translation
+  return {{{x[0], x[3], x[6]}, {x[1], x[4], x[7]}, {x[2], x[5], x[8]}}, {x[9], x[10], x[11]}};
+}
+template <class C>
+RigidInertia<C> read_inertia(const C* x) {  // m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
+  return {x[0], {x[1], x[2], x[3]}, {x[4], x[6], x[9], x[5], x[7], x[8]}};
+}
+bool equals(double x, double value) { return x == value; }
+bool equals(const Dual<double>& x, double value) { return x.v == value && x.d == 0; }
+template <class C>
+bool is_zero(const Vec3<C>& v) {
+  return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
+}
+// Between a third of the least principal moment about the centre of mass and that.
+template <class C>
+double least_moment(const RigidInertia<C>& I) {
+  const double m = value_of(I.m);
+  if (!(m > 0.0)) return 0.0;
+  const double x = value_of(I.h.x) / m, y = value_of(I.h.y) / m, z = value_of(I.h.z) / m;
+  const double a = value_of(I.J.xx) - m * (y * y + z * z), b = value_of(I.J.yy) - m * (x * x + z * z),
+               c = value_of(I.J.zz) - m * (x * x + y * y), d = value_of(I.J.xy) + m * x * y,
+               e = value_of(I.J.xz) + m * x * z, f = value_of(I.J.yz) + m * y * z;
+  const double minors = a * b - d * d + a * c - e * e + b * c - f * f;
+  return (a * (b * c - f * f) - d * (d * c - e * f) + e * (d * f - b * e)) / minors;
+}
+template <class C>
+bool is_zero(const RigidInertia<C>& I) {
+  const Sym3<C>& J = I.J;
+  return equals(I.m, 0) && is_zero(I.h) && is_zero(Vec3<C>{J.xx, J.yy, J.zz}) && is_zero(Vec3<C>{J.xy, J.xz, J.yz});
+}
+template <class C>
+bool is_identity(const SE3<C>& T) {
+  const Mat3<C>& R = T.R;
+  return is_zero(T.p) && equals(R.x.x, 1) && equals(R.y.y, 1) && equals(R.z.z, 1) && equals(R.y.x, 0) &&
+         equals(R.z.x, 0) && equals(R.x.y, 0) && equals(R.z.y, 0) && equals(R.x.z, 0) && equals(R.y.z, 0);
+}
+bool translates(Kind kind) { return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential; }
+
+// A joint whose T, S, dS and d2S are computed by a Python object's _evaluate(q, level).
+class PythonJoint final : public CustomJoint {
+ public:
+  PythonJoint(nb::object joint, int n) : joint_(std::move(joint)), n_(n) {}
+  void evaluate(const double* q, int lanes, int level, double* out) const override {
+    call(q, lanes, level, out, NPY_DOUBLE);
+  }
+  void evaluate(const Complex* q, int lanes, int level, Complex* out) const override {
+    call(q, lanes, level, out, NPY_CDOUBLE);
+  }
+
+ private:
+  template <class T>
+  void call(const T* q, int lanes, int level, T* out, int type) const {
+    nb::gil_scoped_acquire acquire;
+    npy_intp dims[2] = {lanes, n_};
+    nb::object rows = nb::steal(PyArray_SimpleNew(2, dims, type));
+    if (!rows.is_valid()) throw nb::python_error();
+    std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(rows.ptr())), q, sizeof(T) * lanes * n_);
+    nb::object result = joint_.attr("_evaluate")(rows, level);
+    auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
+    const npy_intp size = lanes * (16 + 6 * n_ * (1 + n_ * (1 + n_)));
+    if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != type || !PyArray_ISCARRAY_RO(array) ||
+        PyArray_SIZE(array) != size)
+      throw std::logic_error("torsor: a custom joint's _evaluate must return one array");
+    std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * size);
+  }
+  nb::object joint_;
+  int n_;
+  friend int traverse(PyObject*, visitproc, void*);
+  friend int clear(PyObject*);
+};
+
+template <class C>
+GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
+  GeneralJointT<C> joint;
+  joint.kind = static_cast<Kind>(nb::cast<int>(spec[0]));
+  joint.nv = nb::cast<int>(spec[1]);
+  switch (joint.kind) {
+    case Kind::spline_curve: {  // (poses, steps), flat
+      nb::tuple data = nb::cast<nb::tuple>(spec[2]);
+      const auto poses = numbers<C>(data[0]), steps = numbers<C>(data[1]);
+      for (std::size_t i = 0; i + 12 <= poses.size(); i += 12) joint.frames.push_back(read_pose(&poses[i]));
+      for (std::size_t i = 0; i + 6 <= steps.size(); i += 6) joint.steps.push_back(read_motion(&steps[i]));
+      break;
+    }
+    case Kind::spline_surface: {  // (nu, nw, values), flat
+      nb::tuple data = nb::cast<nb::tuple>(spec[2]);
+      joint.nu = nb::cast<int>(data[0]);
+      joint.nw = nb::cast<int>(data[1]);
+      joint.values = numbers<C>(data[2]);
+      break;
+    }
+    case Kind::custom:
+      joint.custom = std::make_shared<PythonJoint>(nb::object(spec[2]), joint.nv);
+      break;
+    default:
+      break;
+  }
+  return joint;
+}
+
+// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
+template <class C>
+void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames,
+           const std::vector<int>& order, nb::list general) {
+  new (m) ModelT<C>();
+  m->nq = nq;
+  m->nv = nv;
+  m->order = order;
+  m->gravity = read3(numbers<C>(gravity, 3).data());
+  for (nb::handle g : general) m->general.push_back(read_general<C>(nb::cast<nb::tuple>(g)));
+  for (nb::handle item : bodies) {
+    nb::tuple t = nb::cast<nb::tuple>(item);
+    typename ModelT<C>::Body b{};
+    b.parent = nb::cast<int>(t[0]);
+    b.kind = static_cast<Kind>(nb::cast<int>(t[1]));
+    b.iq = nb::cast<int>(t[2]);
+    b.iv = nb::cast<int>(t[3]);
+    b.nv = nb::cast<int>(t[4]);
+    b.joint = nb::cast<int>(t[5]);
+    b.general = nb::cast<int>(t[6]);
+    b.pitch = number<C>(t[7]);
+    b.M = read_pose(numbers<C>(t[8], 12).data());
+    b.I = read_inertia(numbers<C>(t[9], 10).data());
+    b.Sigma = pseudo_inertia(b.I.J);
+    b.subtree_mass = b.I.m;
+    b.massless = is_zero(b.I);
+    b.offset = translates(b.kind) || !is_zero(b.M.p);
+    if (b.kind == Kind::revolute || b.kind == Kind::screw) m->angles.push_back(b.iq);
+    if (b.kind == Kind::spherical || b.kind == Kind::free)
+      m->quaternions.push_back({b.kind == Kind::free ? b.iq + 3 : b.iq, b.joint});
+    m->bodies.push_back(b);
+    const int above = b.parent >= 0 ? m->links[b.parent].above + m->links[b.parent].nv : 0;
+    m->links.push_back({b.parent, b.iv, b.nv, above, b.nv});
+    m->depth = std::max(m->depth, above + b.nv);
+    m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can depend on each other
+  }
+  std::vector<bool> seen(m->n(), false);
+  std::vector<double> carried(m->n(), 0.0);  // trace of the inertia of the subtree about the origin: an upper bound
+  for (int i = m->n() - 1; i >= 0; --i) {
+    auto& b = m->bodies[i];
+    const double mass = value_of(b.subtree_mass), p = std::sqrt(value_of(dot(b.M.p, b.M.p)));
+    carried[i] += value_of(b.I.J.xx + b.I.J.yy + b.I.J.zz);
+    m->has_weak = m->has_weak || !(value_of(b.I.m) > 1e-8 * mass) || !(least_moment(b.I) > 1e-8 * carried[i]);
+    if (b.parent >= 0) carried[b.parent] += std::pow(std::sqrt(carried[i]) + p * std::sqrt(2.0 * mass), 2);
+    b.leaf = !seen[i];
+    b.last_child = b.parent >= 0 && !seen[b.parent];
+    if (b.parent >= 0) {
+      seen[b.parent] = true;
+      m->bodies[b.parent].subtree_mass += b.subtree_mass;
+      m->links[b.parent].below += m->links[i].below;
+    }
+  }
+  for (nb::handle item : frames) {
+    nb::tuple t = nb::cast<nb::tuple>(item);
+    typename ModelT<C>::Frame f{};
+    f.body = nb::cast<int>(t[0]);
+    f.parent = nb::cast<int>(t[1]);
+    f.pose = read_pose(numbers<C>(t[2], 12).data());
+    f.same = is_identity(f.pose);
+    f.I = read_inertia(numbers<C>(t[3], 10).data());
+    f.massless = is_zero(f.I);
+    f.placement = read_pose(numbers<C>(t[4], 12).data());
+    m->frames.push_back(f);
+  }
+}
+void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies,
+                nb::list frames, const std::vector<int>& order, nb::list general) {
+  tangent_step = step;
+  build(m, nq, nv, gravity, bodies, frames, order, general);
+}
+
+// For the garbage collector: a joint written in Python may refer back to a model that it is in.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const auto& general : nb::inst_ptr<Model>(self)->general)
+    if (general.custom) Py_VISIT(static_cast<PythonJoint*>(general.custom.get())->joint_.ptr());
+  return 0;
+}
+int clear(PyObject* self) {
+  for (auto& general : nb::inst_ptr<Model>(self)->general)
+    if (general.custom) static_cast<PythonJoint*>(general.custom.get())->joint_ = nb::none();
+  return 0;
+}
+PyType_Slot model_slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+
+PyObject* core_name = nullptr;  // "_core", interned
+PyTypeObject* core_type = nullptr;
+PyObject* body_name = nullptr;  // "body", interned
+
+}  // namespace
+
+nb::object core_model(nb::handle model) {
+  // A model keeps it in its dictionary once it was used; the look-up through the type takes three times as long.
+  nb::object core;
+  if (PyObject** dict = _PyObject_GetDictPtr(model.ptr()); dict != nullptr && *dict != nullptr)
+    core = nb::borrow(PyDict_GetItemWithError(*dict, core_name));
+  if (!core.is_valid()) core = nb::steal(PyObject_GetAttr(model.ptr(), core_name));
+  if (!core.is_valid() || Py_TYPE(core.ptr()) != core_type) {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one",
+                 Py_TYPE(model.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  return core;
+}
+
+int thread_count(nb::handle threads) {
+  long n = -1;
+  if (PyIndex_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
+    n = PyLong_AsLong(threads.ptr());
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  if (n < 0) {
+    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core",
+                 threads.ptr());
+    throw nb::python_error();
+  }
+  return static_cast<int>(std::min<long>(n, 1 << 16));
+}
+
+Options read_options(nb::handle value) {
+  Options options;
+  if (value.is(body_name)) return options;
+  if (!PyDict_Check(value.ptr())) {
+    options.axes = nb::cast<int>(check_module().attr("axes")(value, "f_ext_frame"));
+    return options;
+  }
+  for (auto [key, item] : nb::cast<nb::dict>(value)) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "axes")
+      options.axes = nb::cast<int>(item);
+    else if (name == "frames")
+      options.frames = nb::cast<std::vector<int>>(item);
+    else if (name == "prescribed")
+      options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AsString(item.ptr()));
+    else if (name == "direction")
+      options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
+    else if (name == "forces")
+      options.forces = force_set(item);
+    else if (name == "variational")
+      options.variational = variational_scheme(item);
+    else if (name == "wanted")
+      options.wanted = nb::cast<unsigned>(item);
+    else
+      throw std::invalid_argument("torsor: no such option: " + name);
+  }
+  return options;
+}
+
+void check_signals() {
+  nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+std::map<std::string, PyTypeObject**>& record_types() {
+  static std::map<std::string, PyTypeObject**> types;
+  return types;
+}
+void list_record_type(const char* name, PyTypeObject*& type) { record_types()[name] = &type; }
+
+// Results of the core's function `name` come as a `type`, a kind of tuple.
+void set_record_type(const std::string& name, nb::type_object type) {
+  auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (record_types().count(name) == 0 || !PyType_IsSubtype(kind, &PyTuple_Type))
+    throw std::invalid_argument("torsor: not a kind of tuple, or no function of several results: " + name);
+  *record_types()[name] = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
+nb::object check_module() { return nb::module_::import_("torsor._check"); }
+
+}  // namespace torsor
+
+static int import_numpy() {
+  import_array1(-1);
+  return 0;
+}
+
+NB_MODULE(_core, module) {
+  using namespace torsor;
+  if (import_numpy() < 0) throw nb::python_error();
+  core_name = PyUnicode_InternFromString("_core");
+  body_name = PyUnicode_InternFromString("body");
+  module.attr("lanes") = kLanes;
+  nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
+  nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
+  model.def("__init__", build<double>);
+  nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
+  core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
+  module.def("set_record_type", set_record_type);
+  bind_configuration(module);
+  bind_derivatives(module);
+  bind_dynamics(module);
+  bind_hessians(module);
+  bind_forces(module);
+  bind_inertia(module);
+  bind_kinematics(module);
+  bind_kinematics_derivatives(module);
+  bind_momentum(module);
+  bind_reverse(module);
+  bind_simulation(module);
+  bind_variational(module);
+  bind_tangents(module);
+}

@@ -1,0 +1,590 @@
+// Second derivatives of inverse dynamics, contracted with weights on the torques and dense. docs/derivations/second_order.md.
+//
+// L = w . ID is the power of the bodies' forces on the virtual velocities u that w gives them (derivatives/inverse_dynamics_vjp.hpp). Its
+// gradient differentiated once more has, for a velocity j and a velocity k of the same joint or of one above it, with sums over the
+// subtree of j and Theta = u_p x S, 2 Bu = 2 B[u], g = 2 B^T u, h = I u,
+//   A = S x* f + 2 B Psidot + I Psiddot     V = 2 B S + I Vdot                                U = I S
+//   C = I Theta + S x* h                    B = 2 B^T Theta - 2 Bu^T Psidot + S x* g          D = -2 Bu^T S
+//   d/dq_k dL/dq_j = Theta_k.A + Psidot_k.B + Psiddot_k.C      d/dv_j dL/dq_k = Theta_k.V + Psidot_k.D
+//   d/dv_k dL/dq_j = S_k.B + Vdot_k.C                          d/dv_k dL/dv_j = S_k.D
+//   d/dq_k dL/da_j = Theta_k.U                                 d/dq_j dL/da_k = S_k.C
+// B and D are moments alone. Dense tensors are the case w = e_i, one slab for each i, with u = S_i at and beyond joint i.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+
+#include "derivatives/inverse_dynamics_derivatives.hpp"
+
+namespace torsor {
+
+// nv x nv each, row-major; any may be null. qq[j][k] = d/dq_k dL/dq_j, qv[j][k] = d/dv_k dL/dq_j, aq[j][k] = d/dq_k dL/da_j.
+template <class S>
+struct Hessians {
+  S *qq, *qv, *vv, *aq;
+};
+
+// Wrenches (n, f) that do not turn with a subtree, on virtual velocities u: the part of d/dq_k (u.lag(c)) that is bilinear in the
+// columns c and S_k is -c^T [[P, G], [G, 0]] S_k, P = n u_w^T + f u_v^T and G = f u_w^T, both less their traces, in the world's
+// frame; in the world's axes n and u_v are those at the bodies' origins, and G is 0.
+template <class S>
+struct VirtualWrench {
+  Mat3<S> P, G;
+  TORSOR_INLINE VirtualWrench& operator+=(const VirtualWrench& b) {
+    P.x += b.P.x, P.y += b.P.y, P.z += b.P.z;
+    G.x += b.G.x, G.y += b.G.y, G.z += b.G.z;
+    return *this;
+  }
+  // y with y.S_k that part
+  TORSOR_INLINE Force<S> across(const Motion<S>& c) const {
+    return {-(transposed(P, c.w) + transposed(G, c.v)), -transposed(G, c.w)};
+  }
+};
+template <class S>
+VirtualWrench<S> virtual_wrench(int axes, const WorldWrench<S>& wrench, const Motion<S>& u) {
+  const Force<S>& F = wrench.F;
+  const auto outer = [](const Vec3<S>& a, const Vec3<S>& b) -> Mat3<S> { return {b.x * a, b.y * a, b.z * a}; };
+  const auto less_trace = [](Mat3<S> m) {
+    const S trace = m.x.x + m.y.y + m.z.z;
+    m.x.x -= trace;
+    m.y.y -= trace;
+    m.z.z -= trace;
+    return m;
+  };
+  const auto sum = [](const Mat3<S>& a, const Mat3<S>& b) -> Mat3<S> { return {a.x + b.x, a.y + b.y, a.z + b.z}; };
+  if (axes == 1) return {less_trace(sum(outer(F.n, u.w), outer(F.f, u.v))), less_trace(outer(F.f, u.w))};
+  // From K and the moment about the tree's point: the moment n about the origins, and X = sum of f p^T
+  const Mat3<S>& K = wrench.K;
+  const Vec3<S> n{K.z.y - K.y.z - F.n.x, K.x.z - K.z.x - F.n.y, K.y.x - K.x.y - F.n.z};
+  const S half = S(0.5) * (K.x.x + K.y.y + K.z.z), o(0.0);
+  const Mat3<S> X{{half - K.x.x, -K.x.y - n.z, n.y - K.x.z},
+                  {n.z - K.y.x, half - K.y.y, -K.y.z - n.x},
+                  {-K.z.x - n.y, n.x - K.z.y, half - K.z.z}};
+  // of bodies at p, u_v + u_w x p
+  const Mat3<S> lever{X * Vec3<S>{o, -u.w.z, u.w.y}, X * Vec3<S>{u.w.z, o, -u.w.x}, X * Vec3<S>{-u.w.y, u.w.x, o}};
+  return {less_trace(sum(lever, sum(outer(n, u.w), outer(F.f, u.v)))), {zero3<S>(), zero3<S>(), zero3<S>()}};
+}
+
+// Derivative of column j of a joint with S(q) along velocity k, R_jk, and its first and second rate.
+template <class S>
+struct PseudoColumn {
+  Motion<S> R, Rdot, Rddot;
+};
+// Those of one joint, n x n; Rddot only if asked for: it has third derivatives of S, twice along the velocity.
+template <class S>
+void pseudo_columns(const Model& m, Arena& arena, const Model::Body& body, const DerivativeBody<S>& b,
+                    const DerivativeGeneral<S>& g, const S* q, const S* v, const S* a, bool second,
+                    PseudoColumn<S>* columns) {
+  const int n = body.nv;
+  const S *vj = v + body.iv, *aj = a + body.iv;
+  DerivativeGeneral<Dual<S>>* along = nullptr;  // and its derivative along v
+  if (second) {
+    Dual<S> x[6];
+    for (int k = 0; k < n; ++k) x[k] = {q[body.iq + k], vj[k]};
+    along = arena.get<DerivativeGeneral<Dual<S>>>(1);
+    evaluate(m.general[body.general], x, 3, GeneralTerms<Dual<S>>{along->T, along->s, along->ds, along->d2s});
+  }
+  const auto world = [&](const Motion<S>& x) { return shift(Motion<S>{b.R * x.w, b.R * x.v}, -b.p); };
+  const auto tangent = [](const Motion<Dual<S>>& x) -> Motion<S> {
+    return {{x.w.x.d, x.w.y.d, x.w.z.d}, {x.v.x.d, x.v.y.d, x.v.z.d}};
+  };
+  for (int jk = 0; jk < n * n; ++jk) {
+    Motion<S> r1 = zero_motion<S>(), r2 = zero_motion<S>();
+    for (int l = 0; l < n; ++l) {
+      r1 = mul_add(vj[l], g.d2s[n * jk + l], r1);
+      if (second) r2 = mul_add(aj[l], g.d2s[n * jk + l], mul_add(vj[l], tangent(along->d2s[n * jk + l]), r2));
+    }
+    auto& c = columns[jk];
+    const Motion<S> own = world(r1);
+    c.R = world(g.ds[jk]);
+    c.Rdot = cross(b.v, c.R) + own;
+    if (second) c.Rddot = cross(b.a, c.R) + cross(b.v, c.Rdot + own) + world(r2);
+  }
+}
+
+// What second derivatives are made of: motions, sums over subtrees, wrenches that lag behind (or null), pseudo-columns.
+template <class S>
+struct SecondOrder {
+  Motions<S> all;
+  const WorldWrench<S>* wrenches;
+  int axes;
+  PseudoColumn<S>* pseudo;  // 36 for each joint with S(q)
+  bool lags() const { return wrenches != nullptr; }
+};
+template <class S>
+SecondOrder<S> second_order(const Model& m, Arena& arena, const Motions<S>& all, const WorldWrench<S>* wrenches,
+                            int axes, const S* q, const S* v, const S* a, bool wants_qq) {
+  SecondOrder<S> s{all, wrenches, axes, arena.get<PseudoColumn<S>>(36 * m.general.size())};
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Body& body = m.bodies[i];
+    if (body.general >= 0)
+      pseudo_columns(m, arena, body, all.bodies[i], all.general[body.general], q, v, a, wants_qq,
+                     s.pseudo + 36 * body.general);
+  }
+  return s;
+}
+
+// What a velocity brings to its pairs with velocities of its own joint and of those above: with weights,
+template <class S>
+struct VirtualRow {
+  Force<S> C, W;  // W from the lag of wrenches: d/dq_k dL/dq_j gains S_k.W
+  Vec3<S> B, D;
+};
+// and without.
+template <class S>
+struct FixedRow {
+  Force<S> A, V, U;
+};
+// The same for several columns at a time.
+template <class S>
+TORSOR_INLINE decltype(auto) lifted(const FixedRow<S>& r) {
+  using V = Wide<S>;
+  if constexpr (std::is_same_v<V, S>)
+    return (r);
+  else
+    return FixedRow<V>{lift<V>(r.A), lift<V>(r.V), lift<V>(r.U)};
+}
+template <class S>
+TORSOR_INLINE decltype(auto) lifted(const VirtualRow<S>& r, bool lags) {
+  using V = Wide<S>;
+  if constexpr (std::is_same_v<V, S>)
+    return (r);
+  else
+    return VirtualRow<V>{lift<V>(r.C), lags ? lift<V>(r.W) : zero_force<V>(), lift<V>(r.B), lift<V>(r.D)};
+}
+template <class S>
+FixedRow<S> fixed_row(const SecondOrder<S>& s, int i, int j) {
+  const auto& b = s.all.bodies[i];
+  const auto& c = s.all.columns[j];
+  FixedRow<S> r{cross(c.S_, b.f) + b.B * c.Psidot + b.I * c.Psiddot, b.B * c.S_ + b.I * c.Vdot, b.I * c.S_};
+  if (s.lags()) r.A += s.wrenches[i].lag(s.axes, c.S_);
+  return r;
+}
+
+// Columns on the path to a body.
+template <class S>
+struct Above {
+  Path<DerivativeColumn, S> columns;
+  int* root;  // by body: how many columns of its path are of a spherical or free joint on the world
+  Above(const Model& m, Arena& arena, const DerivativeColumn<S>* columns)
+      : columns(m, arena, columns), root(arena.get<int>(m.n())) {
+    for (int i = 0; i < m.n(); ++i) {
+      const Model::Link& link = m.links[i];
+      root[i] = link.parent >= 0 ? root[link.parent] : m.bodies[i].general < 0 && link.nv > 1 ? link.nv : 0;
+    }
+  }
+};
+
+// How columns above a row move: on the world (Theta = Psidot = 0 and Psiddot linear), without virtual velocity below them (Theta =
+// 0), or in any way.
+enum class Moves { root, still, any };
+
+// Row j against columns `from` to `to` of the path: of its own joint, or of those above. In the joint itself each pair has two
+// orders, and d/dv_k dL/dv_j is the mean of what is written here for both. turn(t, c): what A, V and U of the row are multiplied
+// with for column c, at t on the path.
+template <bool own, Moves moves, class S, class Turn>
+TORSOR_INLINE void pair(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>>& row, const Above<S>& above,
+                        const Turn& turn, int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H,
+                        bool all) {
+  using V = Wide<S>;
+  if (from >= to) return;
+  const auto& path = above.columns;
+  const auto& [C, W, B, D] = row;
+  for (int t = from / path.width * path.width; t < to; t += path.width) {
+    const auto c = path.at(t);
+    V qq, qv(0.0), vq(0.0), aq(0.0), qa(0.0);
+    if constexpr (moves == Moves::root)
+      qq = dot(c.Psiddot.v, C.f);
+    else
+      qq = dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
+    if (lags) qq += dot(c.S_, W);
+    const V vv = dot(c.S_.w, D);
+    if constexpr (!own) {
+      qv = dot_add(c.S_.w, B, dot(c.Vdot, C));
+      qa = dot(c.S_, C);
+    }
+    if constexpr (moves == Moves::still) vq = dot(c.Psidot.w, D);
+    if constexpr (moves == Moves::any) {
+      const Motion<V> Theta = turn(t, c);
+      qq += dot(Theta, fixed.A);
+      vq = dot_add(c.Psidot.w, D, dot(Theta, fixed.V));
+      aq = dot(Theta, fixed.U);
+    }
+    // into row j and column j
+    S e[6][path.width];
+    store(qq, e[0]);
+    store(qv, e[1]);
+    store(vq, e[2]);
+    store(vv, e[3]);
+    store(aq, e[4]);
+    store(qa, e[5]);
+    const auto put = [&](int l) TORSOR_INLINE_LAMBDA {
+      const std::size_t k = path.velocity(t + l), jk = j * nv + k, kj = k * nv + j;
+      if (all || H.qq != nullptr) {
+        H.qq[jk] = e[0][l];
+        if (!own) H.qq[kj] = e[0][l];
+      }
+      if (all || H.qv != nullptr) {
+        if (!own) H.qv[jk] = e[1][l];
+        if (moves != Moves::root) H.qv[kj] = e[2][l];
+      }
+      if (all || H.vv != nullptr) {
+        H.vv[jk] = e[3][l];
+        if (!own) H.vv[kj] = e[3][l];
+      }
+      if (all || H.aq != nullptr) {
+        if (moves == Moves::any) H.aq[jk] = e[4][l];
+        if (!own) H.aq[kj] = e[5][l];
+      }
+    };
+    if (!own && path.width > 1 && t >= from && t + path.width <= to && path.consecutive(t)) {
+      const std::size_t k = path.velocity(t), jk = j * nv + k;
+      S* column = nullptr;
+      const auto put_column = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
+        column = X + k * nv + j;
+#pragma GCC unroll 8
+        for (int l = 0; l < path.width; ++l, column += nv) *column = reinterpret_cast<const S*>(&x)[l];
+      };
+      if (all || H.qq != nullptr) {
+        store(qq, H.qq + jk);
+        put_column(qq, H.qq);
+      }
+      if (all || H.qv != nullptr) {
+        store(qv, H.qv + jk);
+        if (moves != Moves::root) put_column(vq, H.qv);
+      }
+      if (all || H.vv != nullptr) {
+        store(vv, H.vv + jk);
+        put_column(vv, H.vv);
+      }
+      if (all || H.aq != nullptr) {
+        if (moves == Moves::any) store(aq, H.aq + jk);
+        put_column(qa, H.aq);
+      }
+    } else if (path.width == 1 || (t >= from && t + path.width <= to)) {
+#pragma GCC unroll 8
+      for (int l = 0; l < path.width; ++l) put(l);
+    } else {
+      for (int l = std::max(0, from - t); l < std::min(path.width, to - t); ++l) put(l);
+    }
+  }
+}
+
+// All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have Theta = 0.
+// Entries that are zero by structure are not written.
+template <class S, class Turn>
+void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows, const Above<S>& above,
+          const Turn& turn, int turning, bool lags, const Hessians<S>& H) {
+  const std::size_t nv = m.nv;
+  const Model::Link& link = m.links[i];
+  const bool all = H.qq != nullptr && H.qv != nullptr && H.vv != nullptr && H.aq != nullptr;
+  const bool on_world = link.parent < 0 && above.root[i] > 0, turns = link.above >= turning;
+  const bool single = link.nv == 1;  // the formulas for two joints hold for a pair with itself
+  const int end = link.above + link.nv, last = single ? end : link.above;
+  const int root = std::min(above.root[i], last), still = std::max(root, std::min(turning, last));
+  for (int j = 0; j < link.nv; ++j) {
+    const auto& f = lifted(fixed[j]);
+    const auto& r = lifted(rows[j], lags);
+    const int row = link.iv + j;
+    if (on_world)
+      pair<true, Moves::root>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    else if (!turns)
+      pair<true, Moves::still>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    else
+      pair<true, Moves::any>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    pair<false, Moves::root>(f, r, above, turn, 0, root, lags, nv, row, H, all);
+    pair<false, Moves::still>(f, r, above, turn, root, still, lags, nv, row, H, all);
+    pair<false, Moves::any>(f, r, above, turn, still, last, lags, nv, row, H, all);
+    if (single && !turns && H.aq != nullptr) H.aq[row * nv + row] = S(0.0);
+  }
+  if (H.vv != nullptr && link.nv > 1)
+    for (std::size_t j = link.iv; j < std::size_t(link.iv + link.nv); ++j)
+      for (std::size_t k = link.iv; k < j; ++k)
+        H.vv[j * nv + k] = H.vv[k * nv + j] = S(0.5) * (H.vv[j * nv + k] + H.vv[k * nv + j]);
+}
+
+// What a joint with S(q) adds to the pairs within it: its gradient with R_jk in the place of S_j. f, g, h, y: sums over its
+// subtree. u: virtual velocity of its body, and w: weights of its velocities, each null if zero.
+template <class S>
+void fill_general(const Model& m, int i, const SecondOrder<S>& s, const Vec3<S>& g, const Force<S>& h,
+                  const Force<S>* y, const Motion<S>* u, const S* w, const Hessians<S>& H) {
+  const Model::Body& body = m.bodies[i];
+  const int n = body.nv;
+  const std::size_t nv = m.nv;
+  const DerivativeBody<S>& b = s.all.bodies[i];
+  const PseudoColumn<S>* pseudo = s.pseudo + 36 * body.general;
+  const Motion<S>* d2s = s.all.general[body.general].d2s;
+  const Force<S> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};  // in the child's frame
+  for (int j = 0; j < n; ++j)
+    for (int k = 0; k < n; ++k) {
+      const PseudoColumn<S>& c = pseudo[n * j + k];
+      const std::size_t jk = (body.iv + j) * nv + body.iv + k, kj = (body.iv + k) * nv + body.iv + j;
+      if (H.qq != nullptr) {
+        S x = dot_add(c.Rdot.w, g, dot(c.Rddot, h));
+        if (u != nullptr) x += dot(cross(*u, c.R), b.f);
+        if (w != nullptr)
+          for (int l = 0; l < n; ++l) x = mul_add(w[l], dot(d2s[n * (n * j + k) + l], f), x);
+        if (y != nullptr) x += dot(c.R, *y);
+        H.qq[jk] += x;
+      }
+      const S Rh = dot(c.R, h);
+      if (H.qv != nullptr) H.qv[kj] += dot_add(c.R.w, g, S(2.0) * dot(c.Rdot, h));
+      if (H.vv != nullptr) H.vv[jk] += Rh + dot(pseudo[n * k + j].R, h);
+      if (H.aq != nullptr) H.aq[jk] += Rh;
+    }
+}
+
+template <class S>
+void clear(const Hessians<S>& H, std::size_t size) {
+  for (S* x : {H.qq, H.qv, H.vv, H.aq})
+    if (x != nullptr)
+      for (std::size_t k = 0; k < size; ++k) x[k] = S(0.0);
+}
+
+// Second derivatives of w . ID(q, v, a), and its gradients dq, dv, da (nv each, may be null) on the way.
+template <class S>
+void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w, const Hessians<S>& H, S* dq,
+                         S* dv, S* da) {
+  const int n = m.n(), axes = s.axes;
+  const auto* bodies = s.all.bodies;
+  const auto* columns = s.all.columns;
+  // Sums over subtrees. Those of single bodies' products with u are those of subtrees' products with what the joints add to u,
+  // and with u of the parent at the end.
+  struct Virtual {
+    CoriolisInertia<S> Bu;  // its n and f are h
+    Vec3<S> g;
+    TORSOR_INLINE Virtual& operator+=(const Virtual& b) {
+      Bu += b.Bu;
+      g += b.g;
+      return *this;
+    }
+  };
+  struct VirtualLag {
+    VirtualWrench<S> wrench;
+    Force<S> y;
+    TORSOR_INLINE VirtualLag& operator+=(const VirtualLag& b) {
+      wrench += b.wrench;
+      y += b.y;
+      return *this;
+    }
+  };
+  const auto product = [&](int i, const Motion<S>& u) TORSOR_INLINE_LAMBDA -> Virtual {
+    return {coriolis_inertia(bodies[i].I, u), transposed(bodies[i].B, u)};
+  };
+  const auto product_lag = [&](int i, const Motion<S>& u) -> VirtualLag {
+    return {virtual_wrench(axes, s.wrenches[i], u), s.wrenches[i].transposed_lag(axes, u)};
+  };
+  auto* u = arena.get<Motion<S>>(n + 1) + 1;
+  auto* virtuals = arena.get<Virtual>(n);
+  auto* virtual_lags = arena.get<VirtualLag>(s.lags() ? n : 0);
+  auto* Theta = arena.get<Motion<S>>(m.nv);
+  u[-1] = zero_motion<S>();
+  for (int i = 0; i < n; ++i) {
+    const Model::Body& body = m.bodies[i];
+    const Motion<S>& up = u[body.parent];
+    Motion<S> added = zero_motion<S>();
+    for (int k = body.iv; k < body.iv + body.nv; ++k) {
+      added = mul_add(w[k], columns[k].S_, added);
+      Theta[k] = cross(up, columns[k].S_);
+    }
+    if (body.general >= 0)
+      for (int j = 0; j < body.nv; ++j)
+        for (int k = 0; k < body.nv; ++k)
+          Theta[body.iv + k] =
+              mul_add(w[body.iv + j], s.pseudo[36 * body.general + body.nv * j + k].R, Theta[body.iv + k]);
+    u[i] = up + added;
+    virtuals[i] = product(i, added);
+    if (s.lags()) virtual_lags[i] = product_lag(i, added);
+  }
+  clear(H, std::size_t(m.nv) * m.nv);
+  Above<S> above(m, arena, columns);
+  Path<Motion, S> turns(m, arena, Theta);
+  const auto turn = [&](int t, const auto&) TORSOR_INLINE_LAMBDA { return turns.at(t); };
+  for (int i = n - 1; i >= 0; --i) {
+    const Model::Body& body = m.bodies[i];
+    const DerivativeBody<S>& b = bodies[i];
+    if (body.parent >= 0) {
+      virtuals[body.parent] += virtuals[i];
+      virtuals[i] += product(i, u[body.parent]);
+      if (s.lags()) {
+        virtual_lags[body.parent] += virtual_lags[i];
+        virtual_lags[i] += product_lag(i, u[body.parent]);
+      }
+    }
+    const Virtual& t = virtuals[i];
+    const Force<S> h{t.Bu.n, t.Bu.f};
+    FixedRow<S> fixed[6];
+    VirtualRow<S> rows[6];
+    for (int j = 0; j < body.nv; ++j) {
+      const auto& c = columns[body.iv + j];
+      const Motion<S>& theta = Theta[body.iv + j];
+      auto& r = rows[j];
+      fixed[j] = fixed_row(s, i, body.iv + j);
+      r.C = b.I * theta + cross(c.S_, h);
+      r.B = cross_add(c.S_.w, t.g, transposed(b.B, theta) - transposed(t.Bu, c.Psidot));
+      r.D = -transposed(t.Bu, c.S_);
+      if (s.lags()) r.W = s.wrenches[i].transposed_lag(axes, theta) + virtual_lags[i].wrench.across(c.S_);
+      if (dq != nullptr) {
+        S x = dot_add(c.Psidot.w, t.g, dot_add(theta.v, b.f.f, dot_add(theta.w, b.f.n, dot(c.Psiddot, h))));
+        if (s.lags()) x += dot(c.S_, virtual_lags[i].y);
+        dq[body.iv + j] = x;
+      }
+      if (dv != nullptr) dv[body.iv + j] = dot_add(c.S_.w, t.g, dot(c.Vdot, h));
+      if (da != nullptr) da[body.iv + j] = dot(c.S_, h);
+    }
+    above.columns.enter(i);
+    turns.enter(i);
+    fill(m, i, fixed, rows, above, turn, 0, s.lags(), H);
+    if (body.general >= 0)
+      fill_general(m, i, s, t.g, h, s.lags() ? &virtual_lags[i].y : nullptr, &u[i], w + body.iv, H);
+  }
+}
+
+// y with S.y = (u x S).F for all S
+template <class S>
+TORSOR_INLINE Force<S> turned_back(const Motion<S>& u, const Force<S>& F) {
+  const Force<S> x = cross(u, F);
+  return {-x.n, -x.f};
+}
+
+// Row j against the columns of one joint whose Theta are R, where this was left out.
+template <class S>
+void add_turns(std::size_t nv, std::size_t j, const Model::Link& joint, const PseudoColumn<S>* R, const FixedRow<S>& f,
+               bool below, const Hessians<S>& H) {
+  for (int c = 0; c < joint.nv; ++c) {
+    const std::size_t k = joint.iv + c, jk = j * nv + k, kj = k * nv + j;
+    if (H.qq != nullptr) H.qq[jk] += dot(R[c].R, f.A);
+    if (H.qq != nullptr && below) H.qq[kj] = H.qq[jk];
+    if (H.qv != nullptr) H.qv[kj] += dot(R[c].R, f.V);
+    if (H.aq != nullptr) H.aq[jk] += dot(R[c].R, f.U);
+  }
+}
+
+// Second derivatives of ID(q, v, a): H for each torque in turn, nv x nv, then next(H), which may move the pointers on.
+template <class S, class Next>
+void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessians<S>& H, Next&& next) {
+  const int n = m.n(), nv = m.nv, axes = s.axes;
+  const auto* bodies = s.all.bodies;
+  const auto* columns = s.all.columns;
+  const bool lags = s.lags();
+  // Of each velocity what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N, the
+  // derivative of 2 B along it.
+  struct Fixed {
+    Vec3<S> g;
+    CoriolisInertia<S> E, N;
+  };
+  auto* fixed_rows = arena.get<FixedRow<S>>(nv);
+  auto* fixed = arena.get<Fixed>(nv);
+  int* end = arena.get<int>(n);  // of the subtree
+  int* carrier = arena.get<int>(nv);
+  for (int i = n - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    const DerivativeBody<S>& b = bodies[i];
+    end[i] = i + 1;
+    while (end[i] < n && m.links[end[i]].parent >= i) end[i] = end[end[i]];
+    for (int j = link.iv; j < link.iv + link.nv; ++j) {
+      const auto& c = columns[j];
+      Fixed& d = fixed[j];
+      carrier[j] = i;
+      fixed_rows[j] = fixed_row(s, i, j);
+      d.g = transposed(b.B, c.S_);
+      d.E = coriolis_inertia(b.I, c.S_);
+      d.N = coriolis_inertia(b.I, c.Psidot);
+      d.N.T += coriolis_inertia(RigidInertia<S>{S(0.0), b.B.f, b.B.T}, c.S_).T;
+      const Force<S> turned = cross(c.S_, Force<S>{b.B.n, b.B.f});
+      d.N.n += turned.n;
+      d.N.f += turned.f;
+    }
+  }
+  S* w = arena.get<S>(nv);
+  for (int k = 0; k < nv; ++k) w[k] = S(0.0);
+  Above<S> above(m, arena, columns);
+  const auto turn = [](int, const auto& c) TORSOR_INLINE_LAMBDA { return c.S_; };
+  for (int i = 0; i < nv; ++i) {
+    const int I = carrier[i];
+    const Model::Link& link_i = m.links[I];
+    const Motion<S>& u = columns[i].S_;
+    const Fixed& e = fixed[i];
+    const Force<S>& U = fixed_rows[i].U;
+    // Theta_k = R_ik in the joint of i itself, if it has S(q), and zero above
+    const PseudoColumn<S>* R =
+        m.bodies[I].general >= 0 ? s.pseudo + 36 * m.bodies[I].general + link_i.nv * (i - link_i.iv) : nullptr;
+    const auto own_turns = [&](int J, const FixedRow<S>* rows) {
+      for (int j = m.links[J].iv; R != nullptr && j < m.links[J].iv + m.links[J].nv; ++j)
+        add_turns(nv, j, link_i, R, rows[j - m.links[J].iv], J != I, H);
+    };
+    const int turning = link_i.above + link_i.nv;
+    clear(H, std::size_t(nv) * nv);
+    VirtualRow<S> rows[6];
+    Force<S> y;
+    VirtualWrench<S> wrench;
+    if (lags) {
+      y = s.wrenches[I].transposed_lag(axes, u);
+      wrench = virtual_wrench(axes, s.wrenches[I], u);
+    }
+    // Joints at and above i
+    above.columns.enter(I);
+    for (int J = I; J >= 0; J = m.links[J].parent) {
+      const Model::Link& link = m.links[J];
+      for (int j = 0; j < link.nv; ++j) {
+        const auto& c = columns[link.iv + j];
+        auto& r = rows[j];
+        r.C = cross(c.S_, U);
+        r.B = cross(c.S_.w, e.g) - transposed(e.E, c.Psidot);
+        r.D = -transposed(e.E, c.S_);
+        if (lags) r.W = wrench.across(c.S_);
+        if (J == I && R != nullptr) {
+          r.C += bodies[I].I * R[j].R;
+          r.B += transposed(bodies[I].B, R[j].R);
+          if (lags) r.W += s.wrenches[I].transposed_lag(axes, R[j].R);
+        }
+      }
+      fill(m, J, fixed_rows + link.iv, rows, above, turn, turning, lags, H);
+      if (m.bodies[J].general >= 0) {
+        const Force<S>* lag = lags ? &y : nullptr;
+        w[i] = S(1.0);
+        if (J == I)
+          fill_general(m, J, s, e.g, U, lag, &u, w + link.iv, H);
+        else
+          fill_general<S>(m, J, s, e.g, U, lag, nullptr, nullptr, H);
+        w[i] = S(0.0);
+      }
+    }
+    own_turns(I, fixed_rows + link_i.iv);
+    // Joints beyond i: Theta = u x S, and Theta.A = S.(-u x* A)
+    for (int J = I + 1; J < end[I]; ++J) {
+      const Model::Link& link = m.links[J];
+      FixedRow<S> turned[6];
+      if (lags) wrench = virtual_wrench(axes, s.wrenches[J], u);
+      for (int j = 0; j < link.nv; ++j) {
+        const auto& c = columns[link.iv + j];
+        const Fixed& d = fixed[link.iv + j];
+        const FixedRow<S>& f = fixed_rows[link.iv + j];
+        auto& r = rows[j];
+        turned[j] = {turned_back(u, f.A), turned_back(u, f.V), turned_back(u, f.U)};
+        r.C = {cross_add(d.E.f, u.v, d.E.T * u.w), cross(u.w, d.E.f)};
+        r.B = transposed(d.N, u);
+        r.D = transposed(d.E, u);
+        if (lags) r.W = s.wrenches[J].transposed_lag(axes, cross(u, c.S_)) + wrench.across(c.S_);
+      }
+      above.columns.enter(J);
+      fill(m, J, turned, rows, above, turn, turning, lags, H);
+      own_turns(J, fixed_rows + link.iv);
+      if (m.bodies[J].general >= 0) {
+        if (lags) y = s.wrenches[J].transposed_lag(axes, u);
+        fill_general<S>(m, J, s, transposed(bodies[J].B, u), bodies[J].I * u, lags ? &y : nullptr, &u, nullptr, H);
+      }
+    }
+    next(H);
+  }
+}
+
+// What both are made of, for a state.
+template <class S>
+SecondOrder<S> second_order(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes,
+                            bool wants_qq) {
+  const Motions<S> all = motions(m, arena, q, v, a);
+  const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
+  return second_order(m, arena, all, wrenches, axes, q, v, a, wants_qq);
+}
+
+}  // namespace torsor

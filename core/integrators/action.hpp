@@ -1,0 +1,203 @@
+// The action of a step of a variational integrator, and its derivatives: the discrete Euler-Lagrange equations. Fan 2018,
+// proposition 1, for any quadrature and any joint; docs/derivations/variational.md.
+//
+// A step goes from q0 through control points q^k = q0 (+) xi^k, k = 1..s, in the chart at q0. With the polynomial through them,
+// xi^a and its rate at the quadrature points a, q^a = q0 (+) xi^a and v^a = J(xi^a) xidot^a, the action and its virtual work are
+//   sum_a h w_a L(q^a, v^a),   and its derivatives   D_0 (by q0 at fixed xi), D_k (by xi^k):
+//   D = sum_a Phi_a^T (f_a, g_a),   f = h w (dL/dq + tau),   g = h w dL/dv,   (dq^a, dv^a) = Phi_a (dq0, dxi^1, ..., dxi^s).
+// The momenta are p1 = J(xi^s)^-T D_s and p0 = Ad^T p1 - D_0, Ad being dq^s/dq0; the step solves
+//   r_0 = p0 + D_0 - Ad^T p1 = 0,   r_k = D_k = 0, k = 1..s-1.
+#pragma once
+#include "forces/body_forces.hpp"
+#include "model/retraction.hpp"
+
+namespace torsor {
+
+// A polynomial through s + 1 control points, and a quadrature of m points.
+struct Rule {
+  int s, m;
+  std::vector<double> nodes;   // s + 1: of the control points, from 0 to 1
+  std::vector<double> c, w;    // m: of the quadrature
+  std::vector<double> phi, b;  // m x (s + 1): Lagrange polynomials of the nodes and their derivatives at c
+};
+
+struct VariationalScheme {
+  Rule rule;
+  double h;
+  double tolerance;  // of Newton's method: estimated error of v that remains, relative to 1 + |v|
+  int iterations;    // evaluations of the residual in a step
+};
+
+// What moves in a variational step, and what acts.
+struct VariationalScene {
+  const Model& m;
+  const ForceSet* forces;
+  const Rule& rule;
+  double h;
+  std::vector<int> quaternions = quaternion_bodies(m);
+  bool local = forces == nullptr || on_single_bodies(*forces);  // whether forces fit into the systems over trees
+
+  double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
+  double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity
+};
+// Controls of a step: a row for all of it, or one for each point of the quadrature; null: none.
+template <class S>
+struct StepControls {
+  const S* rows;
+  int count;
+  const S* at(int a, int nv) const { return rows == nullptr ? nullptr : rows + (count == 1 ? 0 : a * nv); }
+};
+
+template <class S>
+struct ActionPoint {
+  double t, weight;  // weight: h w
+  S *xi, *xidot, *q, *v;
+  Motions<S> all;       // of bodies, I is that of each alone
+  Force<S>*mu, *Gamma;  // of subtrees: momentum; weight and, if they are local, other forces on bodies
+  ChartColumns<S>* charts;
+  S *f, *g;
+};
+template <class S>
+struct Action {
+  std::vector<ActionPoint<S>> points;
+  S* D;       // (s + 1) x nv
+  bool good;  // no joint turns by half a turn
+};
+
+// Derivatives of the action between q0 and the control coordinates xi (s x nv).
+template <class S>
+Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, double t,
+                          const StepControls<S>& controls, const S* p) {
+  const Model& m = scene.m;
+  const Rule& rule = scene.rule;
+  const int nv = m.nv, n = m.n(), s = rule.s;
+  Action<S> action;
+  action.points.resize(rule.m);
+  action.D = arena.get<S>((s + 1) * nv);
+  action.good = true;
+  for (int k = 0; k < (s + 1) * nv; ++k) action.D[k] = S(0.0);
+  S* rest = arena.get<S>(nv);
+  for (int k = 0; k < nv; ++k) rest[k] = S(0.0);
+  const Vec3<S> gravity = lift<S>(m.gravity);
+  for (int a = 0; a < rule.m; ++a) {
+    ActionPoint<S>& at = action.points[a];
+    at.t = t + rule.c[a] * scene.h;
+    at.weight = scene.h * rule.w[a];
+    for (S** vector : {&at.xi, &at.xidot, &at.v, &at.f, &at.g}) *vector = arena.get<S>(nv);
+    at.q = arena.get<S>(m.nq);
+    at.charts = arena.get<ChartColumns<S>>(scene.quaternions.size());
+    for (int k = 0; k < nv; ++k) {
+      at.xi[k] = at.xidot[k] = S(0.0);
+      for (int c = 1; c <= s; ++c) {
+        const S& x = xi[(c - 1) * nv + k];
+        at.xi[k] = mul_add(S(scene.share(a, c)), x, at.xi[k]);
+        at.xidot[k] = mul_add(S(scene.rate(a, c)), x, at.xidot[k]);
+      }
+      at.v[k] = at.xidot[k];
+    }
+    action.good = retract(m, q0, at.xi, at.q) && action.good;
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const Model::Body& body = m.bodies[scene.quaternions[j]];
+      chart_columns(body.kind, at.xi + body.iv, at.charts[j]);
+      at.charts[j].apply(at.charts[j].s, at.xidot + body.iv, at.v + body.iv);
+    }
+    at.all = motions(m, arena, at.q, at.v, rest, false);
+    at.mu = arena.get<Force<S>>(n);
+    at.Gamma = arena.get<Force<S>>(n);
+    for (int i = 0; i < n; ++i) {
+      auto& b = at.all.bodies[i];
+      if (m.bodies[i].massless) {
+        b.I = zero_inertia<S>();
+        at.mu[i] = at.Gamma[i] = zero_force<S>();
+      } else {
+        b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
+        at.mu[i] = b.I * b.v;
+        at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
+      }
+    }
+    S* tau = arena.get<S>(nv);
+    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
+    if (scene.forces != nullptr && scene.local) {
+      const ForceSums<S> sums = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p);
+      tau = sums.tau;
+      for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
+    } else if (scene.forces != nullptr) {
+      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
+    }
+    for (int i = n - 1; i >= 0; --i)
+      if (const int parent = m.links[i].parent; parent >= 0) {
+        at.mu[parent] += at.mu[i];
+        at.Gamma[parent] += at.Gamma[i];
+      }
+    if (const S* u = controls.at(a, nv))
+      for (int k = 0; k < nv; ++k) tau[k] += u[k];
+    for (int i = 0; i < n; ++i)
+      for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+        const auto& c = at.all.columns[k];
+        at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
+        at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
+      }
+    // D += Phi^T (f, g)
+    for (int k = 0; k < nv; ++k) {
+      action.D[k] += at.f[k];
+      for (int c = 1; c <= s; ++c) {
+        S& sum = action.D[c * nv + k];
+        sum = mul_add(S(scene.share(a, c)), at.f[k], mul_add(S(scene.rate(a, c)), at.g[k], sum));
+      }
+    }
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const Model::Body& body = m.bodies[scene.quaternions[j]];
+      const ChartColumns<S>& chart = at.charts[j];
+      const S *f = at.f + body.iv, *g = at.g + body.iv;
+      const int size = chart.n;
+      S by_q[6], by_v[6], first[6], plain[6];
+      chart.apply_transposed(chart.s, f, by_q);
+      chart.apply_transposed(chart.s, g, by_v);
+      chart.apply_transposed(chart.Ad, f, first);
+      const Force<S> G = chart.covector(g);
+      for (int k = 0; k < size; ++k) {  // T^T g, T = d(J xidot)/dxi
+        plain[k] = S(0.0);
+        for (int l = 0; l < size; ++l)
+          plain[k] = mul_add(at.xidot[body.iv + l], dot(chart.ds[size * l + k], G), plain[k]);
+      }
+      for (int k = 0; k < size; ++k) {
+        action.D[body.iv + k] += first[k] - f[k];
+        for (int c = 1; c <= s; ++c)
+          action.D[c * nv + body.iv + k] +=
+              S(scene.share(a, c)) * (by_q[k] + plain[k] - f[k]) + S(scene.rate(a, c)) * (by_v[k] - g[k]);
+      }
+    }
+  }
+  return action;
+}
+
+// The charts at the end of a step, and the momentum there.
+template <class S>
+struct StepEnd {
+  ChartColumns<S>* charts;
+  S* p1;
+};
+template <class S>
+StepEnd<S> end_of(const VariationalScene& scene, Arena& arena, const S* xi, const Action<S>& action) {
+  const Model& m = scene.m;
+  const int nv = m.nv, s = scene.rule.s;
+  StepEnd<S> end{arena.get<ChartColumns<S>>(scene.quaternions.size()), arena.get<S>(nv)};
+  for (int k = 0; k < nv; ++k) end.p1[k] = action.D[s * nv + k];
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const Model::Body& body = m.bodies[scene.quaternions[j]];
+    chart_columns(body.kind, xi + (s - 1) * nv + body.iv, end.charts[j]);
+    end.charts[j].solve_transposed(end.p1 + body.iv);
+  }
+  return end;
+}
+// out = Ad^T y: a covector at the end of the step, as one at its beginning.
+template <class S>
+void pull_to_start(const VariationalScene& scene, const StepEnd<S>& end, const S* y, S* out) {
+  for (int k = 0; k < scene.m.nv; ++k) out[k] = y[k];
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const int iv = scene.m.bodies[scene.quaternions[j]].iv;
+    end.charts[j].apply_transposed(end.charts[j].Ad, y + iv, out + iv);
+  }
+}
+
+}  // namespace torsor

@@ -1,0 +1,465 @@
+// Derivatives of variational steps: as matrices, in reverse, and the second ones contracted with a weight. Fan 2018,
+// propositions 3 and 4, for any joint; docs/derivations/variational.md.
+#pragma once
+#include "derivatives/inverse_dynamics_vjp.hpp"
+#include "dynamics/mass_inverse.hpp"
+#include "integrators/variational_step.hpp"
+
+namespace torsor {
+
+// Reverse -----------------------------------------------------------------------------------------------------------
+
+// Weights on what a step makes: on its equations r (s x nv), on q1 and on p1.
+struct StepWeights {
+  const double *r, *q1, *p1;
+};
+// Gradients of weight.r + weight.q1 + weight.p1 at fixed p0, added to what is there.
+template <class S>
+struct StepGradients {
+  S *q0, *xi, *u;  // nv, s x nv, rows of controls x nv
+};
+// What the weights displace at a point of the quadrature: configuration and velocity.
+template <class S>
+struct Displacement {
+  S *q, *v;
+};
+
+// Calls each(a, displacement) for each point, before what it adds to the gradients.
+template <class S, class Each>
+void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
+              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
+  const Model& m = scene.m;
+  const int nv = m.nv, n = m.n(), s = scene.rule.s;
+  // Weights of D: r_0 = p0 + D_0 - Ad^T p1 and p1 = J^-T D_s.
+  S* nu = arena.get<S>((s + 1) * nv);
+  for (int k = 0; k < s * nv; ++k) nu[k] = weights.r[k];
+  S* last = nu + s * nv;
+  S* last_xi = out.xi + (s - 1) * nv;
+  for (int k = 0; k < nv; ++k) {
+    last[k] = weights.p1[k] - weights.r[k];
+    out.q0[k] += weights.q1[k];
+    last_xi[k] += weights.q1[k];
+  }
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<S>& chart = end.charts[j];
+    const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+    const Force<S> P = chart.covector(end.p1 + iv);
+    S on_q[6], moved[6], start[6], turned[6];
+    for (int k = 0; k < size; ++k) on_q[k] = weights.q1[iv + k];
+    chart.apply(chart.Ad, nu + iv, moved);
+    for (int k = 0; k < size; ++k) last[iv + k] = weights.p1[iv + k] - moved[k];
+    chart.solve(last + iv);
+    chart.apply_transposed(chart.Ad, on_q, start);
+    chart.apply_transposed(chart.s, on_q, turned);
+    for (int k = 0; k < size; ++k) {
+      out.q0[iv + k] += start[k] - on_q[k];
+      last_xi[iv + k] += turned[k] - on_q[k];
+      for (int l = 0; l < size; ++l) {
+        last_xi[iv + k] -= last[iv + l] * dot(chart.ds[size * l + k], P);
+        last_xi[iv + k] -= nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), P);
+      }
+    }
+  }
+
+  S *dq = arena.get<S>(nv), *dv = arena.get<S>(nv), *fq = arena.get<S>(nv), *fv = arena.get<S>(nv);
+  S *share = arena.get<S>(nv), *rate = arena.get<S>(nv);  // of the weights of D_1..D_s
+  auto *Y_mu = arena.get<Motion<S>>(n + 1) + 1, *Y_Gamma = arena.get<Motion<S>>(n + 1) + 1;
+  auto* eta = arena.get<Motion<S>>(n);
+  auto *X_eta = arena.get<Force<S>>(n), *X_v = arena.get<Force<S>>(n);
+  Y_mu[-1] = Y_Gamma[-1] = zero_motion<S>();
+  const Vec3<S> gravity = lift<S>(m.gravity);
+  for (int a = 0; a < scene.rule.m; ++a) {
+    const ActionPoint<S>& at = action.points[a];
+    const S weight(at.weight);
+    for (int k = 0; k < nv; ++k) {
+      share[k] = rate[k] = S(0.0);
+      for (int c = 1; c <= s; ++c) {
+        share[k] = mul_add(S(scene.share(a, c)), nu[c * nv + k], share[k]);
+        rate[k] = mul_add(S(scene.rate(a, c)), nu[c * nv + k], rate[k]);
+      }
+      dq[k] = nu[k] + share[k];
+      dv[k] = rate[k];
+    }
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<S>& chart = at.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+      S start[6], turned[6], faster[6], bent[6];
+      chart.apply(chart.Ad, nu + iv, start);
+      chart.apply(chart.s, share + iv, turned);
+      chart.apply(chart.s, rate + iv, faster);
+      Motion<S> T[6];
+      for (int k = 0; k < size; ++k) {
+        T[k] = zero_motion<S>();
+        for (int l = 0; l < size; ++l) T[k] = mul_add(at.xidot[iv + l], chart.ds[size * l + k], T[k]);
+      }
+      chart.apply(T, share + iv, bent);
+      for (int k = 0; k < size; ++k) {
+        dq[iv + k] = start[k] + turned[k];
+        dv[iv + k] = bent[k] + faster[k];
+      }
+    }
+    each(a, Displacement<S>{dq, dv});
+    // Root to tips: what moves; tips to root: what that does to the rows.
+    for (int i = 0; i < n; ++i) {
+      const Model::Link& link = m.links[i];
+      Motion<S> faster = zero_motion<S>();
+      eta[i] = zero_motion<S>();
+      for (int k = link.iv; k < link.iv + link.nv; ++k) {
+        const auto& c = at.all.columns[k];
+        eta[i] = mul_add(dq[k], c.S_, eta[i]);
+        faster = mul_add(dq[k], c.Psidot, mul_add(dv[k], c.S_, faster));
+      }
+      Y_mu[i] = mul_add(weight, faster, Y_mu[link.parent]);
+      Y_Gamma[i] = mul_add(weight, eta[i], Y_Gamma[link.parent]);
+      const auto& I = at.all.bodies[i].I;
+      X_v[i] = I * Y_mu[i];
+      X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
+    }
+    if (scene.forces != nullptr && scene.local)
+      for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
+        S weights[6], back[12];
+        write(Y_Gamma[i], weights);
+        for (int k = 0; k < 12; ++k) {
+          back[k] = S(0.0);
+          for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
+        }
+        X_eta[i] += read_force(back);
+        X_v[i] += read_force(back + 6);
+      });
+    for (int i = n - 1; i >= 0; --i) {
+      const Model::Link& link = m.links[i];
+      const Model::Body& body = m.bodies[i];
+      const auto& b = at.all.bodies[i];
+      const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
+      const Motion<S>& v_parent = at.all.bodies[link.parent].v;
+      for (int k = link.iv; k < link.iv + link.nv; ++k) {
+        const auto& c = at.all.columns[k];
+        fq[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
+                dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
+        fv[k] = dot(c.S_, X_v[i]);
+      }
+      if (body.general >= 0) {
+        const auto& general = at.all.general[body.general];
+        const int size = body.nv;
+        const auto world = [&](const Motion<S>& x) { return shift(Motion<S>{b.R * x.w, b.R * x.v}, -b.p); };
+        for (int k = 0; k < size; ++k)
+          for (int r = 0; r < size; ++r) {
+            const Motion<S> ds = world(general.ds[size * r + k]);
+            Motion<S> bent = zero_motion<S>();
+            for (int l = 0; l < size; ++l)
+              bent = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], bent);
+            const S direct = dot(cross(v_parent, ds) + world(bent), mu) + dot(ds, Gamma);
+            fq[body.iv + k] += weight * (dq[body.iv + r] * direct + dv[body.iv + r] * dot(ds, mu));
+            fv[body.iv + r] += weight * dq[body.iv + k] * dot(ds, mu);
+          }
+      }
+      if (link.parent >= 0) {
+        X_eta[link.parent] += X_eta[i];
+        X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
+      }
+    }
+    if (scene.forces != nullptr && scene.local) {
+      for (const JointLaw& law : scene.forces->joints) {
+        const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
+        S K[36], D[36];
+        for (int k = 0; k < size * size; ++k) K[k] = D[k] = S(0.0);
+        linearise_joint(JointForce<S>(m, law, at.q, at.v, p), K, D, size);
+        for (int r = 0; r < size; ++r)
+          for (int k = 0; k < size; ++k) {
+            fq[iv + k] -= weight * dq[iv + r] * K[size * r + k];
+            fv[iv + k] -= weight * dq[iv + r] * D[size * r + k];
+          }
+      }
+    } else if (scene.forces != nullptr) {
+      S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
+      generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);
+      for (int r = 0; r < nv; ++r)
+        for (int k = 0; k < nv; ++k) {
+          fq[k] += weight * dq[r] * K[nv * r + k];
+          fv[k] += weight * dq[r] * D[nv * r + k];
+        }
+    }
+    if (out.u != nullptr)
+      for (int k = 0; k < nv; ++k) out.u[(control_rows == 1 ? 0 : a * nv) + k] += weight * dq[k];
+    // Phi^T
+    for (int k = 0; k < nv; ++k) {
+      out.q0[k] += fq[k];
+      for (int c = 1; c <= s; ++c) {
+        S& sum = out.xi[(c - 1) * nv + k];
+        sum = mul_add(S(scene.share(a, c)), fq[k], mul_add(S(scene.rate(a, c)), fv[k], sum));
+      }
+    }
+    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+      const ChartColumns<S>& chart = at.charts[j];
+      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
+      const Force<S> F = chart.covector(at.f + iv), G = chart.covector(at.g + iv), V = chart.covector(fv + iv);
+      S start[6], turned[6], faster[6];
+      chart.apply_transposed(chart.Ad, fq + iv, start);
+      chart.apply_transposed(chart.s, fq + iv, turned);
+      chart.apply_transposed(chart.s, fv + iv, faster);
+      for (int k = 0; k < size; ++k) {
+        S by_share = turned[k] - fq[iv + k], by_rate = faster[k] - fv[iv + k];
+        for (int l = 0; l < size; ++l) {
+          const Motion<S>&own = chart.ds[size * l + k], &other = chart.ds[size * k + l];
+          S curved = dot(own, F);
+          for (int o = 0; o < size; ++o)
+            curved = mul_add(at.xidot[iv + o], dot(chart.d2s[size * (size * o + l) + k], G), curved);
+          by_share += at.xidot[iv + l] * dot(own, V) + share[iv + l] * curved + rate[iv + l] * dot(own, G) +
+                      nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), F);
+          by_rate += share[iv + l] * dot(other, G);
+        }
+        out.q0[iv + k] += start[k] - fq[iv + k];
+        for (int c = 1; c <= s; ++c)
+          out.xi[(c - 1) * nv + iv + k] += S(scene.share(a, c)) * by_share + S(scene.rate(a, c)) * by_rate;
+      }
+    }
+  }
+}
+
+// Matrices ----------------------------------------------------------------------------------------------------------
+
+// The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if asked for, the parameters of the
+// forces, with `stride` from row to row.
+struct StepMatrices {
+  bool parameters = false;  // whether they are asked for
+  const double *mass = nullptr,
+               *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
+  int columns, stride;
+  std::vector<double> xi;      // s nv rows: of the control coordinates
+  std::vector<double> q1, p1;  // nv rows
+};
+class StepLinearisation {
+ public:
+  explicit StepLinearisation(VariationalStep& step)
+      : step_(step), scene_(step.scene), nv_(scene_.m.nv), s_(scene_.rule.s), blocks_(scene_, true) {}
+
+  // False if the matrix of Newton's method is singular.
+  bool run(StepMatrices& out) {
+    const int rows = step_.controls().count, whole = (s_ + 1) * nv_, size = s_ * nv_;
+    const int parameters = out.parameters && scene_.forces != nullptr ? scene_.forces->parameters : 0;
+    const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<double>(columns);
+    if (!step_.factor(true)) return false;
+    blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
+    if (step_.solved_densely()) {
+      H_.resize(std::size_t(whole) * whole);
+      blocks_.assemble(step_.action(), step_.end(), step_.arena, step_.p, H_.data());
+    }
+    // Rows of D at fixed xi, then those of p1 and of the equations r; J dxi = -r.
+    std::vector<double> D(std::size_t(whole) * stride, 0.0), first;
+    by_start(D.data(), stride);
+    by_torques(D.data(), stride, rows, parameters);
+    first.assign(D.end() - std::size_t(nv_) * stride, D.end());
+    out.xi.assign(std::size_t(size) * stride, 0.0);
+    combine(D, out.xi, stride);
+    for (std::size_t k = 0; k < out.xi.size(); ++k) out.xi[k] = -D[k];
+    for (int k = 0; k < nv_; ++k) {
+      double* row = &out.xi[std::size_t(k) * stride];
+      if (out.mass == nullptr) {
+        row[nv_ + k] -= 1.0;
+        continue;
+      }
+      add_scaled(nv_, -1.0, out.turned + std::size_t(k) * nv_, row);
+      add_scaled(nv_, -1.0, out.mass + std::size_t(k) * nv_, row + nv_);
+    }
+    step_.solve_columns(out.xi.data(), stride);
+    // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
+    by_coordinates(out.xi, first.data(), stride);
+    out.p1 = std::move(first);
+    momentum_rows(out.p1.data(), out.xi, stride);
+    out.q1.assign(out.xi.end() - std::size_t(nv_) * stride, out.xi.end());
+    for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += 1.0;
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      for (int k = 0; k < columns; ++k) {
+        double x[6] = {}, y[6], start[6] = {};
+        for (int r = 0; r < chart.n; ++r) x[r] = out.xi[std::size_t((s_ - 1) * nv_ + iv + r) * stride + k];
+        chart.apply(chart.s, x, y);
+        if (k >= iv && k < iv + chart.n) {
+          double unit[6] = {};
+          unit[k - iv] = 1.0;
+          chart.apply(chart.Ad, unit, start);
+        }
+        for (int r = 0; r < chart.n; ++r) out.q1[std::size_t(iv + r) * stride + k] = y[r] + start[r];
+      }
+    });
+    return true;
+  }
+
+ private:
+  template <class F>
+  void each_chart(F&& f) const {
+    for (std::size_t j = 0; j < scene_.quaternions.size(); ++j)
+      f(step_.end().charts[j], scene_.m.bodies[scene_.quaternions[j]].iv);
+  }
+  // All rows of D by q0.
+  void by_start(double* D, int stride) {
+    const int whole = (s_ + 1) * nv_;
+    if (step_.solved_densely()) {
+      for (int r = 0; r < whole; ++r) std::copy_n(&H_[std::size_t(r) * whole], nv_, D + std::size_t(r) * stride);
+      return;
+    }
+    const int width = padded<double>(nv_);
+    std::vector<double> unit(std::size_t(whole) * width, 0.0), result(unit.size());
+    for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = 1.0;
+    blocks_.system.multiply_columns(unit.data(), result.data(), width);
+    for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
+  }
+  // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
+  void by_torques(double* D, int stride, int rows, int parameters) {
+    std::vector<double> torques(std::size_t(nv_) * std::max(nv_, parameters)), unit(nv_);
+    for (int a = 0; a < scene_.rule.m; ++a) {
+      const ActionPoint<double>& at = step_.action().points[a];
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) torques[std::size_t(k) * nv_ + k] = 1.0;
+      add_torques(D, stride, a, torques, nv_, 2 * nv_ + (rows == 1 ? 0 : a * nv_));
+      if (parameters == 0) continue;
+      std::fill(torques.begin(), torques.end(), 0.0);
+      for (int k = 0; k < nv_; ++k) {
+        std::fill(unit.begin(), unit.end(), 0.0);
+        unit[k] = 1.0;
+        force_parameter_gradient(scene_.m, *scene_.forces, step_.arena, at.all, at.q, at.v, at.t, step_.p, unit.data(),
+                                 &torques[std::size_t(k) * parameters]);
+      }
+      add_torques(D, stride, a, torques, parameters, (2 + rows) * nv_);
+    }
+  }
+  // torques: nv x count, for the columns from `first` on.
+  void add_torques(double* D, int stride, int a, const std::vector<double>& torques, int count, int first) const {
+    const ActionPoint<double>& at = step_.action().points[a];
+    const auto row = [&](int c, int k) { return D + std::size_t(c * nv_ + k) * stride + first; };
+    for (int k = 0; k < nv_; ++k)
+      for (int c = 0; c <= s_; ++c)
+        add_scaled(count, at.weight * (c == 0 ? 1.0 : scene_.share(a, c)), &torques[std::size_t(k) * count], row(c, k));
+    for (std::size_t j = 0; j < scene_.quaternions.size(); ++j) {
+      const ChartColumns<double>& chart = at.charts[j];
+      const int iv = scene_.m.bodies[scene_.quaternions[j]].iv;
+      for (int l = 0; l < chart.n; ++l) {
+        double unit[6] = {}, start[6], turned[6];
+        unit[l] = 1.0;
+        chart.apply_transposed(chart.Ad, unit, start);
+        chart.apply_transposed(chart.s, unit, turned);
+        for (int k = 0; k < chart.n; ++k)
+          for (int c = 0; c <= s_; ++c)
+            add_scaled(count, at.weight * (c == 0 ? start[k] - unit[k] : scene_.share(a, c) * (turned[k] - unit[k])),
+                       &torques[std::size_t(iv + l) * count], row(c, iv + k));
+      }
+    }
+  }
+  // Adds to `last`, the rows of D_s, what the control coordinates change.
+  void by_coordinates(const std::vector<double>& xi, double* last, int stride) {
+    const int whole = (s_ + 1) * nv_, size = s_ * nv_;
+    if (step_.solved_densely()) {
+      for (int r = 0; r < nv_; ++r)
+        for (int k = 0; k < size; ++k)
+          add_scaled(stride, H_[std::size_t(size + r) * whole + nv_ + k], &xi[std::size_t(k) * stride],
+                     last + std::size_t(r) * stride);
+      return;
+    }
+    std::vector<double> result(std::size_t(nv_) * stride);
+    blocks_.system.multiply_columns(xi.data(), result.data(), stride, 1, s_);
+    add_scaled(nv_ * stride, 1.0, result.data(), last);
+  }
+  // Rows of D_s become rows of p1 = J^-T D_s.
+  void momentum_rows(double* last, const std::vector<double>& xi, int stride) const {
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      const Force<double> P = chart.covector(step_.end().p1 + iv);
+      for (int k = 0; k < stride; ++k) {
+        double y[6] = {};
+        for (int r = 0; r < chart.n; ++r) {
+          y[r] = last[std::size_t(iv + r) * stride + k];
+          for (int l = 0; l < chart.n; ++l)
+            y[r] -= dot(chart.ds[chart.n * r + l], P) * xi[std::size_t((s_ - 1) * nv_ + iv + l) * stride + k];
+        }
+        chart.solve_transposed(y);
+        for (int r = 0; r < chart.n; ++r) last[std::size_t(iv + r) * stride + k] = y[r];
+      }
+    });
+  }
+  // Rows of D_0 become those of r_0 = p0 + D_0 - Ad^T p1 at fixed xi and p0.
+  void combine(std::vector<double>& D, const std::vector<double>& xi, int stride) const {
+    double* last = D.data() + std::size_t(s_) * nv_ * stride;
+    momentum_rows(last, xi, stride);
+    add_scaled(nv_ * stride, -1.0, last, D.data());
+    each_chart([&](const ChartColumns<double>& chart, int iv) {
+      for (int k = 0; k < stride; ++k) {
+        double y[6] = {}, pulled[6];
+        for (int r = 0; r < chart.n; ++r) y[r] = last[std::size_t(iv + r) * stride + k];
+        chart.apply_transposed(chart.Ad, y, pulled);
+        for (int r = 0; r < chart.n; ++r) D[std::size_t(iv + r) * stride + k] -= pulled[r] - y[r];
+      }
+    });
+  }
+
+  VariationalStep& step_;
+  const VariationalScene& scene_;
+  int nv_, s_;
+  ActionBlocks blocks_;
+  std::vector<double> H_;
+};
+
+// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and the
+// multiplier of r. A pivot that is small within a subtree costs digits, which are won back by going round again.
+inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
+                         double* by_u, std::vector<double>& multiplier) {
+  const VariationalScene& scene = step.scene;
+  const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
+  multiplier.assign(size, 0.0);
+  std::vector<double> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
+  if (!step.factor()) return false;
+  double first = 0.0, before = 0.0;
+  for (int round = 0;; ++round) {
+    for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), 0.0);
+    step_vjp<double>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
+                     {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()},
+                     [](int, const Displacement<double>&) {});
+    double left = 0.0;
+    for (double x : by_xi) left = std::max(left, std::fabs(x));
+    if (round == 0) first = left;
+    if (round == 3 || (round > 0 && (left <= 1e-12 * first || left > 0.1 * before))) break;
+    before = left;
+    step.solve_transposed(by_xi.data());
+    add_scaled(size, -1.0, by_xi.data(), multiplier.data());
+  }
+  add_scaled(nv, 1.0, start.data(), by_q0);
+  add_scaled(nv, 1.0, multiplier.data(), by_p0);
+  if (by_u != nullptr) add_scaled(rows * nv, 1.0, controls.data(), by_u);
+  return true;
+}
+
+// Second derivatives of weights.(q1, p1) by (q0, p0, controls), columns x columns of `step`'s matrices: row j, column k is the
+// derivative along k of the first one along j. Both directions by complex step of what is linear in them.
+inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, const double* on_q1, const double* on_p1,
+                         double* H) {
+  constexpr double kStep = 1e-30;
+  const VariationalScene& scene = step.scene;
+  const Model& m = scene.m;
+  const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count;
+  const int columns = matrices.columns, stride = matrices.stride;
+  std::vector<double> multiplier, by_q0(nv, 0.0), by_p0(nv, 0.0);
+  reverse_step(step, on_q1, on_p1, by_q0.data(), by_p0.data(), nullptr, multiplier);
+  const int parameters = scene.forces == nullptr ? 0 : scene.forces->parameters;
+  const std::vector<Complex> p(step.p, step.p + parameters);
+  const std::vector<Complex> from(step.q0.begin(), step.q0.end());
+  std::vector<Complex> q0(m.nq), along(nv), xi(size), u(std::size_t(rows) * nv), gq(nv), gx(size), gu(u.size());
+  for (int k = 0; k < columns; ++k) {
+    poll();
+    for (int l = 0; l < nv; ++l) along[l] = Complex(0.0, k == l ? kStep : 0.0);
+    plus(m, from.data(), along.data(), q0.data());
+    for (int l = 0; l < size; ++l) xi[l] = Complex(step.xi[l], kStep * matrices.xi[std::size_t(l) * stride + k]);
+    for (int l = 0; l < rows * nv; ++l)
+      u[l] = Complex(step.controls().rows == nullptr ? 0.0 : step.controls().rows[l], k == 2 * nv + l ? kStep : 0.0);
+    step.arena.reset();
+    const Action<Complex> action =
+        evaluate_action<Complex>(scene, step.arena, q0.data(), xi.data(), step.start(), {u.data(), rows}, p.data());
+    const StepEnd<Complex> end = end_of<Complex>(scene, step.arena, xi.data(), action);
+    for (auto* gradient : {&gq, &gx, &gu}) std::fill(gradient->begin(), gradient->end(), 0.0);
+    step_vjp<Complex>(scene, step.arena, action, end, rows, p.data(), {multiplier.data(), on_q1, on_p1},
+                      {gq.data(), gx.data(), gu.data()}, [](int, const Displacement<Complex>&) {});
+    for (int j = 0; j < columns; ++j) {
+      double sum = j < nv ? gq[j].imag() : j < 2 * nv ? 0.0 : gu[j - 2 * nv].imag();
+      for (int l = 0; l < size; ++l) sum = mul_add(matrices.xi[std::size_t(l) * stride + j], gx[l].imag(), sum);
+      H[std::size_t(j) * columns + k] = sum / kStep;
+    }
+  }
+}
+
+}  // namespace torsor

@@ -1,0 +1,312 @@
+"""Derivatives of dynamics along one direction, in states, wrenches and the model itself. Kim 2012, Tables 5-7.
+
+The core's recursions run over dual numbers: one value and one tangent, at less than three times the cost of the
+function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torsor import _core, spatial
+from torsor._check import axes, listed, record_of
+from torsor._compile import Chain, compile_tree
+from torsor.derivatives.matrices import output_bits
+from torsor.dynamics import prescribed_mask
+from torsor.joints import Composite, CustomJoint, Joint, SplineCurve
+from torsor.model import Model, require_model
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Array = NDArray[Any]
+    FloatArray = NDArray[np.float64]
+
+_STEP = 1e-30  # complex step through the building of a model: exact to rounding
+
+
+@dataclass(frozen=True)
+class ModelDirection:
+    """A direction in which a model changes. What is left out stays.
+
+    Parameters
+    ----------
+    inertia : mapping from body to (10,)
+        Rates of `Inertia.parameters`.
+    placement : mapping from body to (6,)
+        Twists x: the placement moves as placement @ SE3.exp(t x).
+    gravity : (3,), optional
+        Rate of the gravity vector.
+    joint : mapping from joint to mapping
+        Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
+        6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
+        a Composite). Axes stay of unit length: only the part of their rate across them counts.
+    """
+
+    inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
+    placement: Mapping[str, ArrayLike] = field(default_factory=dict)
+    gravity: ArrayLike | None = None
+    joint: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("inertia", "placement", "joint"):
+            _require_mapping(getattr(self, name), name, "names")
+
+
+def _require_mapping(value: object, name: str, keys: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"direction of {name} must be a mapping from {keys} to rates, got {type(value).__name__}")
+
+
+_UNIT = ("axis", "directions", "axes")
+_CONSTANTS = (*_UNIT, "pitch", "frames", "values", "joints")
+
+
+def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
+    """The joint's chain with its constants moved by a complex step."""
+    _require_mapping(rates, f"the joint {name!r}", "constants")
+    constants: dict[str, Any] = {}
+    for key, rate in rates.items():
+        known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
+        if key not in known:
+            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+        if isinstance(joint, Composite):
+            if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
+                raise ValueError(
+                    f"direction of joints of {name!r} must be a sequence of {len(joint.joints)} mappings or None"
+                )
+            constants[key] = [_varied(j, {} if r is None else r, name) for j, r in zip(joint.joints, rate, strict=True)]
+            continue
+        if isinstance(joint, SplineCurve):
+            T = np.stack([f.matrix for f in joint.frames])
+            twists = _rate(rate, (len(T), 6), f"{key} of {name!r}")
+            constants[key] = T + 1j * _STEP * (T @ spatial.hat6(twists))
+            continue
+        value = np.array(getattr(joint, key), dtype=np.float64)
+        d = _rate(rate, value.shape, f"{key} of {name!r}")
+        if key in _UNIT:
+            d = d - (d * value).sum(-1, keepdims=True) * value
+        moved = value + 1j * _STEP * d
+        constants[key] = moved if moved.ndim else complex(moved)
+    return joint._chain(**constants)
+
+
+def _rate(value: Any, shape: tuple[int, ...], name: str) -> FloatArray:
+    return spatial.frozen_array(value, shape, f"direction of {name}")
+
+
+def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualModel | None:
+    """The core's model with tangents along the direction."""
+    if direction is None:
+        return None
+    if not isinstance(direction, ModelDirection):
+        raise TypeError(f"model_direction must be a ModelDirection, got {type(direction).__name__}")
+    tree: list[Any] = list(require_model(model)._tree())
+    for name, rate in direction.inertia.items():
+        i = model._find(name, "body")
+        n, p, chain, placement, pi = tree[i]
+        tree[i] = (n, p, chain, placement, pi + 1j * _STEP * _rate(rate, (10,), f"inertia of {name!r}"))
+    for name, rate in direction.placement.items():
+        i = model._find(name, "body")
+        n, p, chain, (R, x), pi = tree[i]
+        twist = _rate(rate, (6,), f"placement of {name!r}")
+        tree[i] = (n, p, chain, (R + 1j * _STEP * R @ spatial.hat(twist[:3]), x + 1j * _STEP * R @ twist[3:]), pi)
+    for name, rates in direction.joint.items():
+        i = model._find(name, "joint")
+        n, p, _, placement, pi = tree[i]
+        tree[i] = (n, p, _varied(model.bodies[i].joint, rates, name), placement, pi)
+    gravity = np.array(model.gravity) + 0j
+    if direction.gravity is not None:
+        gravity = gravity + 1j * _STEP * _rate(direction.gravity, (3,), "gravity")
+    return _core.DualModel(_STEP, *compile_tree(tree, gravity))
+
+
+@record_of("inverse_dynamics_tangent")
+class InverseDynamicsTangent(NamedTuple):
+    """tau and its derivative along the direction, each (..., nv)."""
+
+    tau: FloatArray
+    dtau: FloatArray
+
+
+@record_of("forward_dynamics_tangent")
+class ForwardDynamicsTangent(NamedTuple):
+    """a and its derivative along the direction, each (..., nv)."""
+
+    a: FloatArray
+    da: FloatArray
+
+
+@record_of("hybrid_dynamics_tangent")
+class HybridDynamicsTangent(NamedTuple):
+    """a, tau and their derivatives along the direction, each (..., nv)."""
+
+    a: FloatArray
+    tau: FloatArray
+    da: FloatArray
+    dtau: FloatArray
+
+
+@record_of("inverse_dynamics_derivatives_tangent")
+class InverseDynamicsDerivativesTangent(NamedTuple):
+    """The first derivatives of tau and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+
+    dtau_dq: FloatArray
+    dtau_dv: FloatArray
+    dtau_da: FloatArray
+    ddtau_dq: FloatArray
+    ddtau_dv: FloatArray
+    ddtau_da: FloatArray
+
+
+@record_of("forward_dynamics_derivatives_tangent")
+class ForwardDynamicsDerivativesTangent(NamedTuple):
+    """The first derivatives of a and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+
+    da_dq: FloatArray
+    da_dv: FloatArray
+    da_dtau: FloatArray
+    dda_dq: FloatArray
+    dda_dv: FloatArray
+    dda_dtau: FloatArray
+
+
+def inverse_dynamics_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    da: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: InverseDynamicsTangent | None = None,
+    threads: int = 1,
+) -> InverseDynamicsTangent:
+    """tau and its derivative along (dq, dv, da, df_ext, model_direction); what is left out is zero. Kim 2012, Table 5.
+
+    dq (..., nv) is in the tangent space at q, as everywhere.
+    """
+    options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
+    return _core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
+
+
+def forward_dynamics_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    dtau: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: ForwardDynamicsTangent | None = None,
+    threads: int = 1,
+) -> ForwardDynamicsTangent:
+    """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
+    6."""
+    options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
+    return _core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
+
+
+def hybrid_dynamics_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    a: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    prescribed: Sequence[str] | ArrayLike,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    da: ArrayLike | None = None,
+    dtau: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: HybridDynamicsTangent | None = None,
+    threads: int = 1,
+) -> HybridDynamicsTangent:
+    """(a, tau) of hybrid dynamics and their derivatives along a direction; what is left out is zero. Kim 2012, Table
+    7."""
+    options = {
+        "prescribed": prescribed_mask(model, prescribed),
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "direction": _dual_model(model, model_direction),
+    }
+    rest = np.zeros(model.nv)
+    a = rest if a is None else a
+    tau = rest if tau is None else tau
+    return _core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
+
+
+def inverse_dynamics_derivatives_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    da: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: InverseDynamicsDerivativesTangent | None = None,
+    threads: int = 1,
+    outputs: Sequence[str] | None = None,
+) -> InverseDynamicsDerivativesTangent:
+    """The matrices of `inverse_dynamics_derivatives` and their derivatives along (dq, dv, da, df_ext,
+    model_direction); what is left out is zero.
+
+    `ddtau_dq` along dq is `inverse_dynamics_hessians(...).d2tau_dqdq @ dq`. `outputs` names the ones to compute.
+    """
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "direction": _dual_model(model, model_direction),
+        "wanted": output_bits(InverseDynamicsDerivativesTangent._fields, outputs),
+    }
+    return _core.inverse_dynamics_derivatives_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
+
+
+def forward_dynamics_derivatives_tangent(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    tau: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    dtau: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext_frame: str = "body",
+    out: ForwardDynamicsDerivativesTangent | None = None,
+    threads: int = 1,
+    outputs: Sequence[str] | None = None,
+) -> ForwardDynamicsDerivativesTangent:
+    """The matrices of `forward_dynamics_derivatives` and their derivatives along (dq, dv, dtau, df_ext,
+    model_direction); what is left out is zero. `outputs` names the ones to compute."""
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "direction": _dual_model(model, model_direction),
+        "wanted": output_bits(ForwardDynamicsDerivativesTangent._fields, outputs),
+    }
+    return _core.forward_dynamics_derivatives_tangent(
+        model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads
+    )

@@ -1,0 +1,1 @@
+"""Simulation and its derivatives: `simulate`, `adjoint` and losses, steps of variational integrators."""

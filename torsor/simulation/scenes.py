@@ -1,0 +1,231 @@
+"""What the trajectories of a batch move in: models of one structure, and forces, with parameters of each one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import _core
+from torsor._check import as_array, listed
+from torsor.forces.custom import CustomForce
+from torsor.forces.force import Force, Scene, compile_forces
+from torsor.model import Model, require_model
+from torsor.simulation import charts as _charts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+    Parameters = tuple[dict[str, FloatArray], ...]  # for each force those that replace its own
+    Charts = tuple[str, ...]
+
+_STRUCTURE = "models of a batch must have the same bodies and the same kinds of joints, in the same order"
+
+
+def read_models(model: Any) -> tuple[Model, ...]:
+    """One model, or the several of a batch."""
+    if not isinstance(model, (list, tuple)):
+        return (require_model(model),)
+    if not model:
+        raise ValueError("model is an empty sequence, expected one model, or several of the same structure")
+    for k, one in enumerate(model):
+        if not isinstance(one, Model):
+            raise TypeError(f"model[{k}] must be a torsor.Model, got {type(one).__name__}")
+        if one.nbodies != model[0].nbodies:
+            raise ValueError(f"model[{k}] has {one.nbodies} bodies, model[0] has {model[0].nbodies}; {_STRUCTURE}")
+        for a, b in zip(model[0].bodies, one.bodies, strict=True):
+            if (a.name, a.parent) != (b.name, b.parent):
+                raise ValueError(
+                    f"model[{k}] has {b.name!r} on {b.parent!r} where model[0] has {a.name!r} on {a.parent!r}; "
+                    f"{_STRUCTURE}"
+                )
+            if _kinds(a.joint) != _kinds(b.joint):
+                raise ValueError(
+                    f"the joint of {a.name!r} is {b.joint!r} in model[{k}] and {a.joint!r} in model[0]; {_STRUCTURE}"
+                )
+    return tuple(model)
+
+
+def _kinds(joint: Any) -> Any:
+    """What may not differ between the joints of one body."""
+    parts = [_kinds(part) for part in getattr(joint, "joints", ())]
+    return type(joint), joint.nq, joint.nv, getattr(joint, "chart", None), parts
+
+
+def read_parameters(model: Model, forces: Sequence[Force], given: Any) -> Parameters:
+    """Parameters that replace those of the forces, checked for all but what each force asks of its own."""
+    if given is None:
+        return tuple({} for _ in forces)
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or len(given) != len(forces):
+        got = f"{len(given)} of them" if isinstance(given, (list, tuple)) else type(given).__name__
+        raise TypeError(f"parameters must be a list with a dict, or None, for each of {len(forces)} forces, got {got}")
+    out: list[dict[str, FloatArray]] = []
+    for k, (force, values) in enumerate(zip(forces, given, strict=True)):
+        label = f"force {k} ({type(force).__name__})"
+        if values is not None and not isinstance(values, Mapping):
+            raise TypeError(f"parameters of {label} must be a dict or None, got {type(values).__name__}")
+        # What the force has none of as yet, a length at rest, is a number.
+        known = {**dict.fromkeys(force._numbers, np.zeros(())), **force._for_model(model).parameters}
+        out.append({})
+        for name, value in (values or {}).items():
+            if name not in known:
+                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
+            array, shape = as_array(f"{name} of {label}", value), known[name].shape
+            if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
+                expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
+                raise ValueError(f"{name} of {label} has shape {array.shape}, expected {expected}, as the force's own")
+            out[-1][name] = array.copy()
+            out[-1][name].flags.writeable = False
+    return tuple(out)
+
+
+def batch_shapes(model: Model, forces: Sequence[Force], parameters: Parameters) -> list[tuple[int, ...]]:
+    """Of each parameter."""
+    return [lead for force, values in zip(forces, parameters, strict=True) for lead in _leads(model, force, values)]
+
+
+def _leads(model: Model, force: Force, values: Mapping[str, FloatArray]) -> list[tuple[int, ...]]:
+    own = force._for_model(model).parameters if values else {}
+    return [value.shape[: value.ndim - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows of some trajectories with one model and one set of coordinates."""
+
+    tracks: slice
+    rows: slice
+    model: Model
+    forces: _core.ForceSet
+    parameters: FloatArray  # of the forces, to go with states (tracks, rows, nq)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a function of the core."""
+        return {"forces": self.forces}
+
+
+class Scenes:
+    """The models of a batch of trajectories, and the forces compiled for each in the charts that it comes to be in.
+
+    `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well.
+    """
+
+    def __init__(
+        self, models: tuple[Model, ...], forces: Sequence[Force], parameters: Parameters, shape: tuple[int, ...]
+    ) -> None:
+        self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
+        self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
+        self.batch = prod(shape)
+        self.model_of = np.zeros(self.batch, np.int64)
+        if len(models) > 1:
+            self.model_of[:] = np.broadcast_to(np.arange(len(models)), shape).ravel()
+        self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet]] = {}
+        self.parts = switching_parts(models[0], self.forces)
+        self.charts: Charts = tuple(p.chart for p in self.parts)
+
+    @cached_property
+    def _first(self) -> list[Force]:
+        """The forces with their first parameters: what they are compiled from."""
+        out = []
+        for force, values in zip(self.forces, self.parameters, strict=True):
+            own = force._for_model(self.models[0]).parameters if values else {}
+            rows = {name: value.reshape(-1, *np.shape(own.get(name, 0.0))) for name, value in values.items()}
+            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if rows else force)
+        return out
+
+    @cached_property
+    def scene(self) -> Scene:
+        """The forces compiled for the first model."""
+        return compile_forces(self.models[0], self._first)
+
+    @cached_property
+    def flat(self) -> FloatArray:
+        """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
+        if self.batch == 0 or (len(self.models) == 1 and not any(self.parameters)):
+            return self.scene.parameters[None]
+        columns = [np.zeros((1, 0))]
+        for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
+            leads = _leads(self.models[0], force, values)
+            lead = np.broadcast_shapes(*leads)
+            rows = {
+                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(-1, *value.shape[len(given) :])
+                for (name, value), given in zip(values.items(), leads, strict=True)
+            }
+            # Every pair of a model and values once.
+            which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.batch)
+            pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
+            numbers = []
+            for m, j in pairs.T.tolist():
+                try:
+                    one = force.with_parameters({name: x[j] for name, x in rows.items()}) if rows else force
+                    own = one._for_model(self.models[m]).parameters
+                except ValueError as error:
+                    i = int(np.argmax((self.model_of == m) & (which == j)))
+                    where = f" in trajectory {i} of the batch" if self.shape else ""
+                    raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
+                numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
+            size = sum(x.size for x in self.scene.forces[k].parameters.values())
+            table = np.array(numbers).reshape(len(numbers), size)
+            columns.append(table if len(table) == 1 else table[inverse.ravel()])
+        rows_of = max(len(c) for c in columns)
+        return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
+
+    def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
+        """A model in these charts, and the forces compiled for it."""
+        if (charts, m) not in self._ready:
+            model = self.models[m]
+            if charts == self.charts and m == 0:
+                self._ready[charts, m] = (model, self.scene.core)
+            else:
+                model = model if charts == self.charts else _charts.with_charts(model, self.parts, charts)
+                self._ready[charts, m] = (model, compile_forces(model, self._first).core)
+        return self._ready[charts, m]
+
+    def arguments(
+        self, charts: Charts, chosen: Sequence[int]
+    ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
+        """What the core takes for some trajectories that are in the same charts."""
+        used, of = [0], np.zeros(len(chosen), np.int64)
+        if len(self.models) > 1 and chosen:
+            unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
+            used, of = unique.tolist(), inverse.ravel().astype(np.int64)
+        both = [self.ready(charts, m) for m in used]
+        flat = self.flat if len(self.flat) == 1 else self.flat[chosen]
+        sets = [core if self.forces else None for _, core in both]
+        return [model for model, _ in both], sets, of, flat
+
+    def spans(self, switches: Sequence[_charts.ChartSwitch], rows: int) -> list[Span]:
+        """All rows of all trajectories."""
+        if len(self.models) == 1 and not switches:
+            flat = self.flat[0] if len(self.flat) == 1 else self.flat[:, None]
+            return [Span(slice(None), slice(0, rows), *self.ready(self.charts, 0), flat)]
+        out = []
+        for i, first, last, charts in _charts.segments([self.charts] * self.batch, switches, rows):
+            flat = self.flat[0 if len(self.flat) == 1 else i]
+            out.append(Span(slice(i, i + 1), slice(first, last), *self.ready(charts, int(self.model_of[i])), flat))
+        return out
+
+    def select(self, chosen: Sequence[int]) -> Scenes:
+        """The same with some of the forces alone, the charts being those of all."""
+        parameters = tuple(self.parameters[k] for k in chosen)
+        out = Scenes(self.models, [self.forces[k] for k in chosen], parameters, self.shape)
+        out.parts, out.charts, out.places = self.parts, self.charts, chosen
+        return out
+
+
+def switching_parts(model: Model, forces: Sequence[Force]) -> list[_charts.ChartPart]:
+    """The joints that change their charts: all with charts but those in whose coordinates a force is given."""
+    kept: set[str | None] = set()
+    for force in forces:
+        if isinstance(force, CustomForce):
+            kept.add(None)
+        elif hasattr(force, "joint"):
+            kept.add(None if force.joint is None else model.joint(force.joint).name)
+    parts = _charts.chart_parts(model)
+    return [p for p in parts if None not in kept and model.joints[p.body].name not in kept]
