@@ -145,9 +145,11 @@ if TYPE_CHECKING:
         SymplecticEuler,
         Variational,
     )
-    from torsor.simulation.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
+    from torsor.simulation.adjoint import AdjointGradient, adjoint
     from torsor.simulation.losses import Loss, control_effort, energy_loss, point_target, velocity_target
-    from torsor.simulation.simulate import Energies, Trajectory, simulate
+    from torsor.simulation.simulate import simulate
+    from torsor.simulation.steps import StepDerivatives, step_derivatives
+    from torsor.simulation.trajectory import Energies, Trajectory
     from torsor.simulation.variational import (
         DiscreteEulerLagrange,
         MomentumStepDerivatives,
@@ -161,7 +163,7 @@ __version__ = "0.1.0"
 
 # Modules that are imported when one of their names is first used, so that `import torsor` stays short.
 _LAZY = {
-    "torsor.simulation.adjoint": "AdjointGradient StepDerivatives adjoint step_derivatives",
+    "torsor.simulation.adjoint": "AdjointGradient adjoint",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
         GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
@@ -181,7 +183,9 @@ _LAZY = {
         centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
     """,
     "torsor.simulation.losses": "Loss control_effort energy_loss point_target velocity_target",
-    "torsor.simulation.simulate": "Energies Trajectory simulate",
+    "torsor.simulation.simulate": "simulate",
+    "torsor.simulation.steps": "StepDerivatives step_derivatives",
+    "torsor.simulation.trajectory": "Energies Trajectory",
     "torsor.derivatives.tangents": """
         ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
         InverseDynamicsDerivativesTangent InverseDynamicsTangent ModelDirection

@@ -33,7 +33,7 @@ from torsor.derivatives.tangents import (
     InverseDynamicsTangent,
 )
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.simulation.adjoint import StepDerivatives
+from torsor.simulation.steps import StepDerivatives
 from torsor.simulation.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
 
 FloatArray = NDArray[np.float64]

@@ -57,7 +57,7 @@ class Force(ABC):
 
 
 @dataclass(frozen=True)
-class Scene:
+class CompiledForces:
     """Forces compiled for one model."""
 
     forces: tuple[Force, ...]
@@ -89,7 +89,7 @@ def require_forces(forces: Iterable[Force]) -> tuple[Force, ...]:
     return listed_forces
 
 
-def compile_forces(model: Model, forces: Iterable[Force]) -> Scene:
+def compile_forces(model: Model, forces: Iterable[Force]) -> CompiledForces:
     """The forces as the core takes them, with their parameters in one flat array."""
     require_model(model)
     ready: list[Force] = []
@@ -105,7 +105,7 @@ def compile_forces(model: Model, forces: Iterable[Force]) -> Scene:
             count += value.size
         parts.extend((i, part) for part in force._parts(model, at))
         ready.append(force)
-    return Scene(tuple(ready), _core.ForceSet(model._core, len(ready), count, parts), np.concatenate(flat))
+    return CompiledForces(tuple(ready), _core.ForceSet(model._core, len(ready), count, parts), np.concatenate(flat))
 
 
 # ---- checks

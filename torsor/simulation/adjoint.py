@@ -1,4 +1,4 @@
-"""Gradients of whole simulations by the adjoint method, and exact Jacobians of single steps. Sueda 2021, 3.5.
+"""Gradients of whole simulations by the adjoint method. Sueda 2021, 3.5.
 
 All at the cost of about one simulation, whatever the number of parameters. The gradient is that of the discrete steps,
 exact to rounding and to what Newton's method left.
@@ -6,22 +6,21 @@ exact to rounding and to what Newton's method left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, record_of, require_finite
+from torsor._check import as_array
 from torsor._errors import ConvergenceError
-from torsor.forces import CustomForce
-from torsor.forces.force import Force, compile_forces, require_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
-from torsor.model import Model
+from torsor.integrators import Adaptive, Variational
 from torsor.simulation import charts as _charts
+from torsor.simulation.controls import controls_of
 from torsor.simulation.losses import Loss, same_trajectory
-from torsor.simulation.simulate import Run, Trajectory, repeat
+from torsor.simulation.run import Run, repeat, whole
+from torsor.simulation.steps import require_second_derivatives
+from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -77,17 +76,6 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
     return out.reshape(prod(shape), rows, nv)
 
 
-def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:
-    if isinstance(integrator, LinearlyImplicitEuler):
-        for force in forces:
-            if isinstance(force, CustomForce) and not force.complex_derivatives:
-                raise TypeError(
-                    "LinearlyImplicitEuler has stiffness and damping in its steps, so its derivatives need second ones "
-                    f"of {type(force).__name__}; write its methods for complex arrays and say so by "
-                    "complex_derivatives = True in the class, or use BDF1"
-                )
-
-
 def adjoint(
     trajectory: Trajectory,
     loss: Loss | None = None,
@@ -120,7 +108,7 @@ def adjoint(
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
     if isinstance(trajectory.integrator, Adaptive):
         raise TypeError("a trajectory of Adaptive has no adjoint; simulate with one of the other integrators")
-    _check_second_derivatives(trajectory.integrator, trajectory.forces)
+    require_second_derivatives(trajectory.integrator, trajectory.forces)
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
@@ -131,51 +119,66 @@ def adjoint(
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
     elif dloss_dq is None and dloss_dv is None and dloss_du is None:
         raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
-    model, steps, shape = trajectory.model, trajectory.steps, trajectory.batch_shape
     if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
         raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
-    batch, nv, nbodies = prod(shape), model.nv, model.nbodies
-    _, rows = trajectory._flat_controls()
-    gq, gv = _cotangents(trajectory, "dloss_dq", dloss_dq), _cotangents(trajectory, "dloss_dv", dloss_dv)
-    gu = np.zeros((batch, steps, rows, nv))
-    if dloss_du is not None:
-        given = as_array("dloss_du", dloss_du)
-        expected = (*shape, steps, nv) if rows == 1 else (*shape, steps, rows, nv)
-        if given.shape != expected:
-            raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
-        if not np.isfinite(given).all():
-            raise ValueError("dloss_du is not finite")
-        gu[:] = given.reshape(gu.shape)
-    scenes = trajectory._scenes
-    sums: dict[str, FloatArray | None] = {"inertia": None, "placement": None, "gravity": None, "forces": None}
-    if parameters:
-        sums["inertia"], sums["placement"] = np.zeros((batch, nbodies, 10)), np.zeros((batch, nbodies, 6))
-        sums["gravity"], sums["forces"] = np.zeros((batch, 3)), np.zeros((batch, scenes.flat.shape[1]))
+    shape, stages = trajectory.batch_shape, controls_of(trajectory).stages
+    gradients = _gradients(trajectory, dloss_dq, dloss_dv, dloss_du, parameters)
     if trajectory.every == 1:
-        _Window(trajectory, _whole(trajectory), gq, gv, gu, sums, threads).sweep(None)
+        _Window(trajectory, whole(trajectory), gradients, threads).sweep(None)
     else:
-        # Window by window from the end, the steps of each taken once more.
-        k, before = trajectory.every, None
-        for w in reversed(range(len(trajectory.t) - 1)):
-            run = repeat(trajectory, w, threads)
-            part_q, part_v = np.zeros((batch, k + 1, nv)), np.zeros((batch, k + 1, nv))
-            part_q[:, ::k], part_v[:, ::k] = gq[:, w : w + 2], gv[:, w : w + 2]
-            part_u = gu[:, run.start : run.start + k].copy()
-            before = _Window(trajectory, run, part_q, part_v, part_u, sums, threads).sweep(before)
-            gq[:, w], gv[:, w], gu[:, run.start : run.start + k] = part_q[:, 0], part_v[:, 0], part_u
+        _sweep_windows(trajectory, gradients, threads)
 
     def shaped(x: FloatArray | None) -> Any:
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
-    of_forces = sums["forces"]
+    q, v, u, forces = (gradients[name] for name in ("q", "v", "u", "forces"))
     gradient = AdjointGradient(
-        shaped(gq[:, 0]), shaped(gv[:, 0]), shaped(gu[:, :, 0] if rows == 1 else gu),
-        shaped(sums["inertia"]), shaped(sums["placement"]), shaped(sums["gravity"]),
-        None if of_forces is None else scenes.scene.unflatten(shaped(of_forces)),
+        shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if stages == 1 else u),
+        shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
+        None if forces is None else trajectory._batch.compiled.unflatten(shaped(forces)),
     )  # fmt: skip
     if loss is not None and parameters:
         _add_direct(gradient, loss)
     return gradient
+
+
+def _gradients(
+    trajectory: Trajectory, dq: ArrayLike | None, dv: ArrayLike | None, du: ArrayLike | None, parameters: bool
+) -> dict[str, Any]:
+    """Where the core puts gradients, with those of the loss itself: of rows (batch, rows, nv), of controls (batch,
+    steps, stages, nv); and of parameters, None if they are not asked for."""
+    model, steps, shape, n = trajectory.model, trajectory.steps, trajectory.batch_shape, prod(trajectory.batch_shape)
+    stages = controls_of(trajectory).stages
+    u = np.zeros((n, steps, stages, model.nv))
+    if du is not None:
+        given = as_array("dloss_du", du)
+        expected = (*shape, steps, model.nv) if stages == 1 else (*shape, steps, stages, model.nv)
+        if given.shape != expected:
+            raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
+        if not np.isfinite(given).all():
+            raise ValueError("dloss_du is not finite")
+        u[:] = given.reshape(u.shape)
+    sizes = {"inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,)}
+    sizes["forces"] = trajectory._batch.flat.shape[1:]
+    return {
+        "q": _cotangents(trajectory, "dloss_dq", dq), "v": _cotangents(trajectory, "dloss_dv", dv), "u": u,
+        **{name: np.zeros((n, *size)) if parameters else None for name, size in sizes.items()},
+    }  # fmt: skip
+
+
+def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: int) -> None:
+    """Window by window from the end, the steps of each taken once more."""
+    k, after = trajectory.every, None
+    q, v, u = gradients["q"], gradients["v"], gradients["u"]
+    for w in reversed(range(len(trajectory.t) - 1)):
+        run = repeat(trajectory, w, threads)
+        steps = slice(run.start, run.start + k)
+        part = {**gradients, "u": u[:, steps].copy()}
+        for name, rows in (("q", q), ("v", v)):
+            part[name] = np.zeros((run.size, k + 1, trajectory.model.nv))
+            part[name][:, ::k] = rows[:, w : w + 2]
+        after = _Window(trajectory, run, part, threads).sweep(after)
+        q[:, w], v[:, w], u[:, steps] = part["q"][:, 0], part["v"][:, 0], part["u"]
 
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
@@ -189,30 +192,13 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
             totals[name] += value
 
 
-def _whole(trajectory: Trajectory) -> Run:
-    """All steps of a trajectory that has all rows."""
-    run = Run(trajectory._scenes, trajectory.steps, *trajectory._flat_controls())
-    for name in ("q", "v", "a", "substeps"):
-        getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)
-    run.switches = list(trajectory.switches)
-    return run
-
-
 class _Window:
     """Some steps on the way back: gradients (batch, steps + 1, nv) at their rows, to which each step adds its own."""
 
-    def __init__(
-        self,
-        trajectory: Trajectory,
-        run: Run,
-        gq: FloatArray,
-        gv: FloatArray,
-        gu: FloatArray,
-        sums: dict[str, FloatArray | None],
-        threads: int,
-    ) -> None:
-        self.trajectory, self.run, self.gq, self.gv, self.threads = trajectory, run, gq, gv, threads
-        self.out = {**sums, "q": gq, "v": gv, "u": gu}
+    def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: int) -> None:
+        self.trajectory, self.run, self.gradients, self.threads = trajectory, run, gradients, threads
+        self.gq: FloatArray = gradients["q"]
+        self.gv: FloatArray = gradients["v"]
 
     def sweep(self, after: Node | None) -> Node | None:
         """Goes back over all steps. `after`: gradients of what stood for the row before the last one for the steps
@@ -224,7 +210,7 @@ class _Window:
         for s in run.switches:
             mine.setdefault(s.track, {})[s.row] = s
         if after is not None:
-            for i in range(run.batch):
+            for i in range(run.size):
                 if steps not in mine.get(i, {}):
                     self.gq[i, steps - 1] += after[0][i]
                     self.gv[i, steps - 1] += after[1][i]
@@ -261,7 +247,7 @@ class _Window:
         if switch is None:
             self._go_back(charts, [i], first, last, run.initial, before)
         else:
-            previous = (np.zeros((run.batch, run.q.shape[2])), np.zeros((run.batch, run.v.shape[2])))
+            previous = (np.zeros((run.size, run.q.shape[2])), np.zeros((run.size, run.v.shape[2])))
             previous[0][i], previous[1][i] = switch.previous_q, switch.previous_v
             node = (np.zeros_like(gq[:, 0]), np.zeros_like(gv[:, 0]))
             if first == run.steps and after is not None:
@@ -270,7 +256,7 @@ class _Window:
         for name, row in kept.items():
             getattr(run, name)[i, last] = row
         if switch is not None:
-            parts = run.scenes.parts
+            parts = run.batch.parts
             _charts.pull_back(parts, switch, switch.q, switch.v, run.q[i, first], gq[i, first], gv[i, first])
             old_q, old_v = run.q[i, first - 1], run.v[i, first - 1]
             _charts.pull_back(parts, switch, old_q, old_v, switch.previous_q, node[0][i], node[1][i])
@@ -288,15 +274,14 @@ class _Window:
     ) -> None:
         """From row `last` to row `first`, of trajectories with the same charts. `previous` is what stands for the row
         before the first, `node` has its gradients."""
-        run, trajectory = self.run, self.trajectory
-        n = len(chosen)
-        run.previous = {} if previous is None else {i: (previous[0][i], previous[1][i]) for i in chosen}
-        given = (None, None) if node is None else (node[0][chosen], node[1][chosen])
+        run, trajectory, n, tracks = self.run, self.trajectory, len(chosen), np.array(chosen, np.int64)
+        state = None if previous is None else (previous[0][tracks], previous[1][tracks])
+        given = (None, None) if node is None else (node[0][tracks], node[1][tracks])
         adjoint = _core.adjoint_variational if isinstance(trajectory.integrator, Variational) else _core.adjoint
         track, row = adjoint(
-            run.scenes.arguments(charts, chosen), trajectory.integrator._scheme, float(trajectory.t[0]),
-            run.tracks(chosen), np.full(n, first, np.int64), np.full(n, last, np.int64),
-            {**self.out, "previous_q": given[0], "previous_v": given[1]}, self.threads,
+            run.batch.arguments(charts, tracks), trajectory.integrator._scheme, float(trajectory.t[0]),
+            run.tracks(tracks, state), np.full(n, first, np.int64), np.full(n, last, np.int64),
+            {**self.gradients, "previous_q": given[0], "previous_v": given[1]}, self.threads,
         )  # fmt: skip
         if track >= 0:
             step, shape = run.start + row, trajectory.batch_shape
@@ -307,108 +292,4 @@ class _Window:
                 trajectory, step, t, track if shape else None,
             )  # fmt: skip
         if node is not None:
-            node[0][chosen], node[1][chosen] = given
-
-
-@record_of("step_derivatives")
-class StepDerivatives(NamedTuple):
-    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both by q, v and u.
-
-    Those of and by configurations are in the tangent space. For a step of `BDF2` from two states those by the state
-    before come too, else None.
-    """
-
-    q1: FloatArray
-    v1: FloatArray
-    dq1_dq: FloatArray
-    dq1_dv: FloatArray
-    dq1_du: FloatArray
-    dv1_dq: FloatArray
-    dv1_dv: FloatArray
-    dv1_du: FloatArray
-    dq1_dprevious_q: FloatArray | None = None
-    dq1_dprevious_v: FloatArray | None = None
-    dv1_dprevious_q: FloatArray | None = None
-    dv1_dprevious_v: FloatArray | None = None
-
-
-_NOW = 0.0  # the time if none is given
-_START = np.array(_NOW)
-_ALL, _ALL_BUT_PREVIOUS = {"wanted": 0xFFF}, {"wanted": 0xFF}
-
-
-def step_derivatives(
-    model: Model,
-    integrator: Integrator,
-    q: ArrayLike,
-    v: ArrayLike,
-    u: ArrayLike | None = None,
-    *,
-    forces: Sequence[Force] = (),
-    t: float = _NOW,
-    previous: tuple[ArrayLike, ArrayLike] | None = None,
-    threads: int = 1,
-) -> StepDerivatives:
-    """One step from q (..., nq), v (..., nv) under torques u (..., nv), with its derivatives.
-
-    `previous` is the state (q, v) one step before, for `BDF2`. Without it BDF2 takes its first step, by SDIRK2.
-
-    Raises
-    ------
-    ConvergenceError
-        If the step cannot be taken, in any state of the batch.
-    """
-    if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
-        raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
-    if isinstance(integrator, Variational):
-        if previous is not None:
-            raise TypeError("previous is for BDF2, which has two steps; Variational has one")
-        return _variational_step(model, integrator, q, v, u, forces, t, threads)
-    before: tuple[Any, Any] = (None, None)
-    if previous is not None:
-        if not isinstance(integrator, BDF2):
-            raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-        if not isinstance(previous, (tuple, list)) or len(previous) != 2:
-            raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
-        before = (previous[0], previous[1])
-        require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
-    options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
-    parameters = None
-    if forces:
-        forces = require_forces(forces)
-        _check_second_derivatives(integrator, forces)
-        scene = compile_forces(model, forces)
-        options, parameters = {**options, "forces": scene.core}, scene.parameters
-    time = _START if t is _NOW else as_array("t", t)
-    try:
-        return _core.step_derivatives(
-            model, q, v, u, time, integrator._numbers, parameters, *before, options, None, threads
-        )
-    except RuntimeError as error:
-        if str(error) != "the step could not be taken":
-            raise
-    require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
-    raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: its equations have no solution near the state, or the mass "
-        "matrix is singular and no spring or damper determines the motion that moves no mass; try a smaller h"
-    )
-
-
-def _variational_step(
-    model: Model,
-    integrator: Variational,
-    q: ArrayLike,
-    v: ArrayLike,
-    u: ArrayLike | None,
-    forces: Sequence[Force],
-    t: float,
-    threads: int,
-) -> StepDerivatives:
-    from torsor.simulation.variational import step_options, taking_step
-
-    options, parameters = step_options(model, integrator, forces)
-    time = as_array("t", t)
-    with taking_step(integrator, q=q, v=v, u=u, t=t):
-        return StepDerivatives(
-            *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
-        )
+            node[0][tracks], node[1][tracks] = given

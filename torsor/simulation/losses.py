@@ -27,12 +27,12 @@ from torsor.inertia import Inertia
 from torsor.joints import Free
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 from torsor.model import Model, ModelBuilder
-from torsor.simulation.simulate import Trajectory
+from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from torsor.simulation.scenes import Scenes, Span
+    from torsor.simulation.batch import Batch, Span
 
     FloatArray = NDArray[np.float64]
     Rows = int | slice | Sequence[int]
@@ -147,14 +147,14 @@ def _over_rows(
     trajectory: Trajectory,
     chosen: NDArray[np.int64],
     f: Callable[[Span, FloatArray, FloatArray, NDArray[np.int64]], _Terms],
-    scenes: Scenes | None = None,
+    batch: Batch | None = None,
 ) -> Loss:
     """The sum of a loss over rows. f(span, q, v, rows) gives its terms at states (tracks, rows, nq)."""
     n, count, model = prod(trajectory.batch_shape), len(trajectory.t), trajectory.model
     q, v = trajectory.q.reshape(n, count, model.nq), trajectory.v.reshape(n, count, model.nv)
     value, dq, dv = np.zeros(n), np.zeros((n, count, model.nv)), np.zeros((n, count, model.nv))
     direct: dict[str, FloatArray] = {}
-    for span in trajectory._spans(scenes):
+    for span in trajectory._spans(batch):
         part, at = chosen[(span.rows.start <= chosen) & (chosen < span.rows.stop)], span.tracks
         if len(part):
             terms = f(span, q[at, part], v[at, part], part)
@@ -169,9 +169,9 @@ def _over_rows(
         return None if x is None else x.reshape((*trajectory.batch_shape, *x.shape[1:]))
 
     of_forces = None
-    if scenes is not None and "forces" in direct:
-        # Those of the forces in `scenes`, each at its place among all of them.
-        given = dict(zip(scenes.places, scenes.scene.unflatten(shaped(direct["forces"])), strict=True))
+    if batch is not None and "forces" in direct:
+        # Those of the forces in `batch`, each at its place among all of them.
+        given = dict(zip(batch.places, batch.compiled.unflatten(shaped(direct["forces"])), strict=True))
         of_forces = tuple(given.get(k, {}) for k in range(len(trajectory.forces)))
     return Loss(
         shaped(value), shaped(dq), shaped(dv), None, shaped(direct.get("inertia")), shaped(direct.get("placement")),
@@ -397,7 +397,7 @@ def energy_loss(
     if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts or any(p not in known for p in parts):
         raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
     springs = [k for k, force in enumerate(trajectory.forces) if force.has_energy and "forces" in parts]
-    scenes = trajectory._scenes.select(springs)
+    batch = trajectory._batch.select(springs)
 
     def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> _Terms:
         model, shape = span.model, q.shape[:-1]
@@ -422,12 +422,12 @@ def energy_loss(
             value += _core.force_energies(*given).sum(-1)
             dq = dq - _core.generalized_forces(*given)
             of_forces = weight * _by_parameters(span, q, t)
-            placement = placement + _energies_by_placement(span, scenes.scene.forces, q, t)
+            placement = placement + _energies_by_placement(span, batch.compiled.forces, q, t)
         return _Terms(
             weight * value, weight * dq, weight * dv, weight * inertia, weight * placement, weight * gravity, of_forces
         )
 
-    return _over_rows(trajectory, _chosen(trajectory, rows), f, scenes)
+    return _over_rows(trajectory, _chosen(trajectory, rows), f, batch)
 
 
 def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:

@@ -1,4 +1,4 @@
-"""What the trajectories of a batch move in: models of one structure, and forces, with parameters of each one's own."""
+"""What the trajectories of a batch move in: models of one structure, and forces with parameters of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import as_array, listed
 from torsor.forces.custom import CustomForce
-from torsor.forces.force import Force, Scene, compile_forces
+from torsor.forces.force import CompiledForces, Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
 
@@ -110,7 +110,7 @@ class Span:
         return {"forces": self.forces}
 
 
-class Scenes:
+class Batch:
     """The models of a batch of trajectories, and the forces compiled for each in the charts that it comes to be in.
 
     `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well.
@@ -121,8 +121,8 @@ class Scenes:
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
         self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
-        self.batch = prod(shape)
-        self.model_of = np.zeros(self.batch, np.int64)
+        self.size = prod(shape)
+        self.model_of = np.zeros(self.size, np.int64)
         if len(models) > 1:
             self.model_of[:] = np.broadcast_to(np.arange(len(models)), shape).ravel()
         self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet]] = {}
@@ -140,15 +140,15 @@ class Scenes:
         return out
 
     @cached_property
-    def scene(self) -> Scene:
+    def compiled(self) -> CompiledForces:
         """The forces compiled for the first model."""
         return compile_forces(self.models[0], self._first)
 
     @cached_property
     def flat(self) -> FloatArray:
         """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
-        if self.batch == 0 or (len(self.models) == 1 and not any(self.parameters)):
-            return self.scene.parameters[None]
+        if self.size == 0 or (len(self.models) == 1 and not any(self.parameters)):
+            return self.compiled.parameters[None]
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
             leads = _leads(self.models[0], force, values)
@@ -158,7 +158,7 @@ class Scenes:
                 for (name, value), given in zip(values.items(), leads, strict=True)
             }
             # Every pair of a model and values once.
-            which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.batch)
+            which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
             pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
             numbers = []
             for m, j in pairs.T.tolist():
@@ -170,7 +170,7 @@ class Scenes:
                     where = f" in trajectory {i} of the batch" if self.shape else ""
                     raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
                 numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
-            size = sum(x.size for x in self.scene.forces[k].parameters.values())
+            size = sum(x.size for x in self.compiled.forces[k].parameters.values())
             table = np.array(numbers).reshape(len(numbers), size)
             columns.append(table if len(table) == 1 else table[inverse.ravel()])
         rows_of = max(len(c) for c in columns)
@@ -181,18 +181,18 @@ class Scenes:
         if (charts, m) not in self._ready:
             model = self.models[m]
             if charts == self.charts and m == 0:
-                self._ready[charts, m] = (model, self.scene.core)
+                self._ready[charts, m] = (model, self.compiled.core)
             else:
                 model = model if charts == self.charts else _charts.with_charts(model, self.parts, charts)
                 self._ready[charts, m] = (model, compile_forces(model, self._first).core)
         return self._ready[charts, m]
 
     def arguments(
-        self, charts: Charts, chosen: Sequence[int]
+        self, charts: Charts, chosen: NDArray[np.int64]
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
         """What the core takes for some trajectories that are in the same charts."""
         used, of = [0], np.zeros(len(chosen), np.int64)
-        if len(self.models) > 1 and chosen:
+        if len(self.models) > 1 and len(chosen):
             unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)
         both = [self.ready(charts, m) for m in used]
@@ -206,15 +206,15 @@ class Scenes:
             flat = self.flat[0] if len(self.flat) == 1 else self.flat[:, None]
             return [Span(slice(None), slice(0, rows), *self.ready(self.charts, 0), flat)]
         out = []
-        for i, first, last, charts in _charts.segments([self.charts] * self.batch, switches, rows):
+        for i, first, last, charts in _charts.segments([self.charts] * self.size, switches, rows):
             flat = self.flat[0 if len(self.flat) == 1 else i]
             out.append(Span(slice(i, i + 1), slice(first, last), *self.ready(charts, int(self.model_of[i])), flat))
         return out
 
-    def select(self, chosen: Sequence[int]) -> Scenes:
+    def select(self, chosen: Sequence[int]) -> Batch:
         """The same with some of the forces alone, the charts being those of all."""
         parameters = tuple(self.parameters[k] for k in chosen)
-        out = Scenes(self.models, [self.forces[k] for k in chosen], parameters, self.shape)
+        out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape)
         out.parts, out.charts, out.places = self.parts, self.charts, chosen
         return out
 

@@ -1,0 +1,123 @@
+"""Trajectories by SciPy's integrators with error control, for reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import _core
+from torsor._check import as_array
+from torsor.dynamics import forward_dynamics
+from torsor.integrators import Adaptive
+from torsor.simulation import charts as _charts
+from torsor.simulation.run import Run, StepFailed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+
+
+class _NoEnd(Exception):
+    """SciPy would go on for ever, or nearly."""
+
+
+class _Rates:
+    """The function f(t, y) that SciPy integrates from t0 to t1, and whether that comes to an end.
+
+    Rates that are not finite make SciPy try a shorter step, which may help; but from some states it would never stop.
+    Nor would it with motions that are too fast for any step.
+    """
+
+    def __init__(self, f: Callable[[float, FloatArray], FloatArray], t0: float, t1: float) -> None:
+        self.f, self.t0, self.t1 = f, t0, t1
+        self.count = self.not_finite = 0  # all calls, and those on end whose rates are not finite
+        self.running = False
+
+    def __call__(self, time: float, y: FloatArray) -> FloatArray:
+        self.running = True
+        rates = self.f(time, y)
+        self.running = False
+        self.count += 1
+        self.not_finite = 0 if np.isfinite(rates).all() else self.not_finite + 1
+        if self.not_finite > 1000:  # after which a step is shorter by far more than all digits
+            raise _NoEnd(_NOT_FINITE)
+        if self.count % 10_000 == 0 and not (time - self.t0) * 1e9 > (self.t1 - self.t0) * self.count:
+            raise _NoEnd("its steps are so short that it would take 1e9 evaluations of the dynamics to the next row")
+        return rates
+
+
+_NOT_FINITE = "the acceleration is not finite there or soon after it; look at the forces, controls and velocities"
+
+
+def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report: Callable[[int], None]) -> None:
+    """Fills the rows by `scipy.integrate.solve_ivp` over each step, in coordinates and velocities.
+
+    All trajectories come to the end of `chunk` steps, which `report` is told, before any goes on.
+    """
+    try:
+        from scipy.integrate import solve_ivp
+    except ImportError:
+        raise ImportError("Adaptive needs SciPy: pip install scipy") from None
+    tracks = [_Track(run, i) for i in range(run.size)]
+    for first in range(0, run.steps, chunk):
+        end = min(first + chunk, run.steps)
+        for track in tracks:
+            for k in range(first, end):
+                track.step(integrator, k, t, solve_ivp)
+        report(end)
+    for track in tracks:
+        run.a[track.index, -1] = track.acceleration(t[-1], run.q[track.index, -1], run.v[track.index, -1], run.steps)
+
+
+class _Track:
+    """One trajectory of a run."""
+
+    def __init__(self, run: Run, index: int) -> None:
+        self.run, self.index = run, index
+        (self.model,), (self.forces,), _, (self.parameters,) = run.batch.arguments(
+            run.batch.charts, np.array([index], np.int64)
+        )
+
+    def acceleration(self, time: float, q: FloatArray, v: FloatArray, step: int) -> FloatArray:
+        """Under forces and the controls of a step, or after the last step those of it."""
+        run, model = self.run, self.model
+        tau = np.zeros(model.nv)
+        if self.forces is not None:
+            tau = _core.generalized_forces(model, q, v, time, self.parameters, {"forces": self.forces}, None, 1)
+        if run.controls.function is not None:
+            u = as_array("controls(t)", run.controls.function(time))
+            tau = tau + np.broadcast_to(u, (*run.batch.shape, model.nv)).reshape(-1, model.nv)[self.index]
+        elif run.u is not None:
+            tau = tau + run.u[self.index if len(run.u) > 1 else 0, min(step, run.steps - 1), 0]
+        return forward_dynamics(model, q, v, tau)
+
+    def step(self, integrator: Adaptive, k: int, t: FloatArray, solve_ivp: Callable[..., Any]) -> None:
+        """From row k to row k + 1."""
+        run, model, i, nq = self.run, self.model, self.index, self.model.nq
+
+        def rate(time: float, y: FloatArray) -> FloatArray:
+            q, v = np.ascontiguousarray(y[:nq]), np.ascontiguousarray(y[nq:])
+            return np.concatenate([_charts.coordinate_rates(model, q, v), self.acceleration(time, q, v, k)])
+
+        y0 = np.concatenate([run.q[i, k], run.v[i, k]])
+        run.a[i, k] = self.acceleration(t[k], run.q[i, k], run.v[i, k], k)
+        rates = _Rates(rate, t[k], t[k + 1])
+        try:
+            if not np.isfinite(run.a[i, k]).all():
+                raise _NoEnd(_NOT_FINITE)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                result = solve_ivp(
+                    rates, (t[k], t[k + 1]), y0, method=integrator.method, rtol=integrator.rtol, atol=integrator.atol
+                )
+            if not result.success or not np.isfinite(result.y[:, -1]).all():
+                raise _NoEnd(_NOT_FINITE if rates.not_finite else result.message)
+        except (_NoEnd, ValueError, ArithmeticError) as error:
+            if rates.running:  # that of a force or of controls; SciPy's own are of numbers that are not finite
+                raise
+            reason = _NOT_FINITE if rates.not_finite else error
+            raise StepFailed(f"SciPy's {integrator.method} stopped {{where}}: {reason}", i, k) from None
+        run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(model.nv))
+        run.v[i, k + 1] = result.y[nq:, -1]

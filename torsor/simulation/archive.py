@@ -1,0 +1,135 @@
+"""Trajectories in .npz files: all arrays without loss, and a description of the models and the forces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from torsor import integrators
+from torsor.forces.force import Force, require_forces
+from torsor.integrators import Integrator
+from torsor.model import Model
+from torsor.simulation import charts as _charts
+from torsor.simulation import fingerprint as _fingerprint
+from torsor.simulation.batch import read_models, read_parameters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torsor.simulation.trajectory import Trajectory
+
+    FloatArray = NDArray[np.float64]
+
+_NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
+
+
+def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
+    """Writes a trajectory, without its models and forces, but with what tells them from others."""
+    scheme = {f.name: getattr(trajectory.integrator, f.name) for f in fields(trajectory.integrator)}
+    arrays: dict[str, Any] = {name: getattr(trajectory, name) for name in ("t", "q", "v", "a", "substeps", "every")}
+    arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(trajectory._description), np.uint8)
+    if trajectory.controls is not None:
+        arrays["controls"] = trajectory.controls
+    if trajectory.previous is not None:
+        arrays["previous_q"], arrays["previous_v"] = trajectory.previous
+    for k, values in enumerate(trajectory.parameters):
+        for name, value in values.items():
+            arrays[f"parameter_{k}_{name}"] = value
+    for name, value in _charts.to_arrays(trajectory.switches).items():
+        arrays[f"switch_{name}"] = value
+    for name, value in scheme.items():
+        arrays[f"integrator_{name}"] = np.array(value)
+    with open(path, "wb") as file:
+        np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
+
+
+def read(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force]) -> dict[str, Any]:
+    """The fields of a saved trajectory, of these models and forces."""
+    models, forces = read_models(model), require_forces(forces)
+    with _open_arrays(path) as data:
+        label = repr(os.fspath(path))
+        _check_shapes(label, data, models)
+        values = _numbered(label, data, "parameter", len(forces))
+        _check_scene(label, data, models, forces, values)
+        return {
+            "model": models[0],
+            "models": () if isinstance(model, Model) else models,
+            "forces": forces,
+            "integrator": _read_integrator(label, data),
+            **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
+            "controls": data["controls"] if "controls" in data.files else None,
+            "switches": _charts.from_arrays({n[7:]: data[n] for n in data.files if n.startswith("switch_")}),
+            "parameters": read_parameters(models[0], forces, values),
+            "every": int(data["every"]) if "every" in data.files else 1,
+            "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
+        }
+
+
+@contextmanager
+def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
+    """The arrays of a .npz file."""
+    with open(path, "rb") as file:
+        try:
+            data = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, BadZipFile):
+            data = None
+        if not isinstance(data, NpzFile):
+            raise ValueError(f"{os.fspath(path)!r} is no trajectory: expected a .npz file as Trajectory.save writes it")
+        yield data
+
+
+def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
+    missing = [n for n in _NEEDED if n not in data.files]
+    if missing:
+        raise ValueError(f"{label} is no trajectory: it has no {', '.join(missing)}")
+    nq, nv = data["q"].shape[-1], data["v"].shape[-1]
+    if (nq, nv) != (models[0].nq, models[0].nv):
+        raise ValueError(
+            f"{label} is a trajectory of a model with nq {nq} and nv {nv}, got one with nq {models[0].nq} and nv "
+            f"{models[0].nv}; load it with the model that it was simulated with"
+        )
+    shape = data["q"].shape[:-2]
+    if len(models) > 1 and (not shape or shape[-1] != len(models)):
+        raise ValueError(f"{label} has trajectories {shape}, which {len(models)} models do not fit")
+
+
+def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[str, FloatArray]]:
+    """The arrays "kind_k_name", for each force k by name."""
+    out: list[dict[str, FloatArray]] = [{} for _ in range(forces)]
+    for file_name in data.files:
+        if file_name.startswith(f"{kind}_"):
+            k, name = file_name[len(kind) + 1 :].split("_", 1)
+            if int(k) >= forces:
+                raise ValueError(f"{label} has {kind}s of force {k}, got {forces} forces")
+            out[int(k)][name] = data[file_name]
+    return out
+
+
+def _check_scene(
+    label: str, data: NpzFile, models: Sequence[Model], forces: Sequence[Force], replaced: list[dict[str, FloatArray]]
+) -> None:
+    """Refuses models and forces other than those of the file."""
+    try:
+        saved = _fingerprint.from_bytes(data["scene"].tobytes())
+    except ValueError:
+        raise ValueError(f"{label} is no trajectory: it does not say of what") from None
+    different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced))
+    if different:
+        raise ValueError(
+            f"{label} is a trajectory of another model or other forces: {different}; load it with those that it was "
+            "simulated with"
+        )
+
+
+def _read_integrator(label: str, data: NpzFile) -> Integrator:
+    kind = getattr(integrators, str(data["integrator"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, Integrator)):
+        raise ValueError(f"{label} is of an integrator {str(data['integrator'])!r} not known here")
+    return kind(**{f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)})

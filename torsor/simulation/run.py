@@ -1,0 +1,223 @@
+"""Steps of a batch of trajectories in the core, between the switches of their charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torsor import _core
+from torsor.integrators import Integrator, SymplecticEuler, Variational
+from torsor.model import Model
+from torsor.simulation import charts as _charts
+from torsor.simulation.controls import Controls, controls_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from torsor.simulation.batch import Batch, Charts
+    from torsor.simulation.trajectory import Trajectory
+
+    FloatArray = NDArray[np.float64]
+    Indices = NDArray[np.int64]
+    State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
+
+_FINISHED, _CHART, _FAILED, _SINGULAR, _GAINED = range(5)  # as in core/integrators/integrate.hpp
+_NO_CONTROLS = Controls(None)
+
+
+class StepFailed(Exception):
+    """A step of a trajectory that could not be taken; `reason` has a place {where} for its time."""
+
+    def __init__(self, reason: str, track: int, step: int) -> None:
+        self.reason, self.track, self.step = reason, track, step
+
+
+class Run:
+    """Steps of all trajectories from the row `start` on: arrays (batch, steps + 1, ...), filled by the core."""
+
+    def __init__(self, batch: Batch, steps: int, controls: Controls = _NO_CONTROLS) -> None:
+        nq, nv = batch.models[0].nq, batch.models[0].nv
+        self.batch, self.size, self.steps, self.start, self.controls = batch, batch.size, steps, 0, controls
+        self.q, self.v, self.a = (_unknown((self.size, steps + 1, n)) for n in (nq, nv, nv))
+        self.u: FloatArray | None = None  # torques of these steps
+        self.substeps = np.ones((self.size, steps), np.int32)
+        self.charts = [batch.charts] * self.size
+        self.first_charts = list(self.charts)
+        self.switches: list[_charts.ChartSwitch] = []
+        self.initial: State | None = None  # one step before the first row, in the coordinates of that
+
+    def begin(self, start: int, q: FloatArray, v: FloatArray, a: FloatArray, previous: State | None) -> None:
+        """Restarts from row `start` with the given state and, if needed, that one step before it."""
+        self.start, self.switches, self.first_charts = start, [], list(self.charts)
+        self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
+        self.u = self.controls.torques(start, self.steps)
+        self.initial = previous
+
+    def before_last(self) -> State:
+        """The row before the last one, in the coordinates of that."""
+        q, v = self.q[:, -2].copy(), self.v[:, -2].copy()
+        for s in self.switches:
+            if s.row == self.steps:
+                q[s.track], v[s.track] = s.previous_q, s.previous_v
+        return q, v
+
+    def tracks(self, chosen: Indices, previous: State | None) -> dict[str, Any]:
+        """The arguments of the core for some of the trajectories; `previous` is what stands for the row before their
+        first one, if anything does."""
+        q, v = previous or (None, None)
+        return {
+            "steps": self.steps, "start": self.start, "batch": self.size, "count": len(chosen), "index": chosen,
+            "q": self.q, "v": self.v, "a": self.a, "u": self.u, "u_rows": self.controls.stages,
+            "u_shared": self.u is not None and len(self.u) != self.size, "divisions": self.substeps,
+            "previous_q": q, "previous_v": v,
+        }  # fmt: skip
+
+
+def _unknown(shape: tuple[int, ...]) -> FloatArray:
+    out = np.empty(shape)
+    out.fill(np.nan)
+    return out
+
+
+def step_through(
+    integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
+) -> None:
+    """Runs the core over all steps, in groups of trajectories with the same charts between the switches of these.
+
+    All come to the end of `chunk` steps, which `report` is told, before any goes on.
+    """
+    batch = run.batch
+    row = np.zeros(run.size, np.int64)
+    # What stands for the row before the one that a trajectory goes on from.
+    previous = {} if run.initial is None else dict(enumerate(zip(*run.initial, strict=True)))
+    steps = _core.simulate_variational if isinstance(integrator, Variational) else _core.simulate
+    for end in [*range(chunk, run.steps, chunk), run.steps]:
+        while len(waiting := np.flatnonzero(row < end)):
+            charts, chosen = _alike(run, waiting, previous)
+            before = [previous.pop(i) for i in chosen.tolist() if i in previous] if previous else []
+            outcome, reached = np.zeros(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
+            error = np.zeros((len(chosen), 2))
+            limits = [(p.iq, p.limit(chart)) for p, chart in zip(batch.parts, charts, strict=True)]
+            state = (np.stack([q for q, _ in before]), np.stack([v for _, v in before])) if before else None
+            steps(
+                batch.arguments(charts, chosen), integrator._scheme, t0, run.tracks(chosen, state), row[chosen], end,
+                limits, outcome, reached, error, threads,
+            )  # fmt: skip
+            row[chosen] = reached
+            if not outcome.any():
+                continue
+            for k in np.flatnonzero(outcome == _CHART).tolist():
+                i = int(chosen[k])
+                switch = _switch(integrator, run, i, int(reached[k]), charts)
+                run.switches.append(switch)
+                run.charts[i] = switch.charts
+                previous[i] = (switch.previous_q, switch.previous_v)
+            bad = np.flatnonzero(outcome >= _FAILED)
+            if len(bad):
+                k = int(bad[0])
+                run.q[chosen[k], reached[k] + 1 :] = np.nan
+                model = batch.models[batch.model_of[chosen[k]]]
+                raise StepFailed(_reason(model, integrator, int(outcome[k]), error[k]), int(chosen[k]), int(reached[k]))
+        report(end)
+
+
+def _alike(run: Run, waiting: Indices, previous: dict[int, Any]) -> tuple[Charts, Indices]:
+    """Some of the trajectories that wait, which the core can take together: in the same charts, and all with something
+    that stands for the row before or all without."""
+    charts = run.charts[int(waiting[0])]
+    if not run.batch.parts:
+        return charts, waiting  # then all of them have it, or none
+    given = int(waiting[0]) in previous
+    chosen = [i for i in waiting.tolist() if run.charts[i] == charts and (i in previous) == given]
+    return charts, np.array(chosen, np.int64)
+
+
+def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Charts) -> _charts.ChartSwitch:
+    try:
+        return _charts.switch_charts(track, row, run.batch.parts, charts, run.q[track], run.v[track], run.a[track])
+    except np.linalg.LinAlgError:
+        run.q[track, row:] = np.nan
+        reason = (
+            f"{type(integrator).__name__} stopped {{where}}: a joint turns so far in one step that no coordinates are "
+            "regular at both of its ends; try a smaller h"
+        )
+        raise StepFailed(reason, track, row - 1) from None
+
+
+def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArray) -> str:
+    name = type(integrator).__name__
+    if outcome == _SINGULAR:
+        joint = model.joints[int(error[0])].name
+        singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
+        remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
+        if isinstance(integrator, (SymplecticEuler, Variational)):
+            return (
+                f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
+                "that moves no mass, and take BDF1, BDF2 or SDIRK2, for which they determine it"
+            )
+        return (
+            f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
+            f"JointDamping, {remedy}"
+        )
+    if integrator._method < 2:
+        return (
+            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
+            "step; try a smaller h, or an implicit integrator"
+        )
+    if isfinite(error[0]):
+        missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
+    else:
+        missing = "its matrix is singular, or a joint turns by half a turn"
+    if isinstance(integrator, Variational):
+        return (
+            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
+            "try a smaller h or softer forces"
+        )
+    _, h, _, iterations, substeps = integrator._scheme
+    divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
+    if outcome == _GAINED:
+        return (
+            f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
+            "try a smaller h, more substeps, or softer forces"
+        )
+    return (
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: {missing}; "
+        "try a smaller h, more substeps, or softer forces"
+    )
+
+
+def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
+    """The steps after a row of a trajectory with `every`, once more: to the last bit as they were."""
+    batch, k = trajectory._batch, trajectory.every
+    run = Run(batch, k, controls_of(trajectory))
+
+    def row(x: FloatArray, at: int) -> Any:
+        return x.reshape(batch.size, *x.shape[len(trajectory.batch_shape) :])[:, at]
+
+    previous = None
+    if window > 0 and trajectory.previous is not None:
+        previous = row(trajectory.previous[0], window), row(trajectory.previous[1], window)
+    for s in trajectory.switches:
+        if s.row <= k * window:
+            run.charts[s.track] = s.charts
+    q, v, a = (row(x, window) for x in (trajectory.q, trajectory.v, trajectory.a))
+    run.begin(k * window, q, v, a, previous)
+    step_through(trajectory.integrator, run, float(trajectory.t[0]), k, threads, lambda row: None)
+    if not np.array_equal(run.q[:, -1], row(trajectory.q, window + 1)):
+        raise ValueError(
+            f"the steps between t = {trajectory.t[window]:.6g} and {trajectory.t[window + 1]:.6g} cannot be repeated: "
+            "they end elsewhere, as with another model, other forces, or one that is no function of its arguments"
+        )
+    return run
+
+
+def whole(trajectory: Trajectory) -> Run:
+    """All steps of a trajectory that has all rows."""
+    run = Run(trajectory._batch, trajectory.steps, controls_of(trajectory))
+    for name in ("q", "v", "a", "substeps"):
+        getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)
+    run.u, run.switches = run.controls.torques(0, run.steps), list(trajectory.switches)
+    return run

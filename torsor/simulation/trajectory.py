@@ -1,0 +1,213 @@
+"""What `simulate` returns: the rows of a motion, its energies, files and pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field, fields, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torsor import _core
+from torsor.dynamics import generalized_momenta, kinetic_energy, potential_energy
+from torsor.forces.force import Force
+from torsor.integrators import Integrator
+from torsor.model import Model
+from torsor.simulation import archive as _archive
+from torsor.simulation import charts as _charts
+from torsor.simulation import fingerprint as _fingerprint
+from torsor.simulation.batch import Batch, Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+
+
+class Energies(NamedTuple):
+    """Energies of a trajectory, each (..., steps + 1), but those of the forces one by one (..., steps + 1, forces)."""
+
+    kinetic: FloatArray
+    potential: FloatArray
+    forces: FloatArray
+    total: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A simulated motion; `simulate` makes it.
+
+    Attributes
+    ----------
+    t : (rows,)
+        Times of the rows: steps + 1 of them, or with `every` one for each so many steps.
+    q : (..., rows, nq)
+    v, a : (..., rows, nv)
+        a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
+        that of forward dynamics (not a number without steps).
+    controls : (..., steps, nv), (..., steps, stages, nv) or None
+        Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
+        (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
+    substeps : (..., steps)
+        Into how many parts each step was divided.
+    switches : tuple of ChartSwitch
+        Where the coordinates of joints were changed. From the step of a switch on, q, v and a are in the new ones.
+    models : tuple of Model
+        Those of a batch with several, `model` being the first of them; else empty.
+    parameters : tuple of dicts
+        For each force the parameters that replaced its own, each (..., *shape of the parameter).
+    every : int
+        How many steps lie between rows.
+    previous : (..., rows, nq) and (..., rows, nv), or None
+        With `every`, the states one step before the rows, in their coordinates, where the integrator needs them.
+    """
+
+    model: Model
+    integrator: Integrator
+    forces: tuple[Force, ...]
+    t: FloatArray
+    q: FloatArray
+    v: FloatArray
+    a: FloatArray
+    controls: FloatArray | None
+    substeps: NDArray[np.int32]
+    switches: tuple[_charts.ChartSwitch, ...] = field(default=())
+    models: tuple[Model, ...] = ()
+    parameters: tuple[dict[str, FloatArray], ...] = ()
+    every: int = 1
+    previous: tuple[FloatArray, FloatArray] | None = None
+    compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
+
+    def __post_init__(self, compiled: Batch | None) -> None:
+        if compiled is not None:
+            self.__dict__["_batch"] = compiled  # else made when it is asked for
+        for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, *(self.previous or ())):
+            if array is not None:
+                array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trajectory, tuple(getattr(self, f.name) for f in fields(self))  # without what was compiled for the core
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return (len(self.t) - 1) * self.every
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the batch, () for one trajectory."""
+        return self.q.shape[:-2]
+
+    @cached_property
+    def _batch(self) -> Batch:
+        parameters = self.parameters or tuple({} for _ in self.forces)
+        return Batch(self.models or (self.model,), self.forces, parameters, self.batch_shape)
+
+    @cached_property
+    def _row_switches(self) -> list[_charts.ChartSwitch]:
+        """The switches with the rows, not the steps, from which on they hold."""
+        return [replace(s, row=-(-s.row // self.every)) for s in self.switches]
+
+    def _spans(self, batch: Batch | None = None) -> list[Span]:
+        return (self._batch if batch is None else batch).spans(self._row_switches, len(self.t))
+
+    @cached_property
+    def charts(self) -> dict[str, NDArray[np.str_]]:
+        """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., steps + 1)."""
+        parts = self._batch.parts
+        return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """Momenta M(q) v, (..., rows, nv): what a `Variational` integrator goes by."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        p = np.empty_like(v)
+        for s in self._spans():
+            at = (s.tracks, s.rows)
+            p[at] = generalized_momenta(s.model, q[at], v[at])
+        return p.reshape(self.v.shape)
+
+    def segments(self) -> list[tuple[int, int, int, Model]]:
+        """Parts with one set of coordinates: (trajectory, first row, last row, model in these coordinates)."""
+        batch = self._batch
+        parts = _charts.segments([batch.charts] * batch.size, self._row_switches, len(self.t))
+        return [(i, first, last, batch.ready(c, int(batch.model_of[i]))[0]) for i, first, last, c in parts]
+
+    @cached_property
+    def energies(self) -> Energies:
+        """Kinetic energy, potential energy of gravity, energies of the forces, and their sum, row by row."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        kinetic, potential = np.empty((n, rows)), np.empty((n, rows))
+        of_forces = np.zeros((n, rows, len(self.forces)))
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        for s in self._spans():
+            at, rest = (s.tracks, s.rows), np.zeros(s.model.nv)
+            kinetic[at], potential[at] = kinetic_energy(s.model, q[at], v[at]), potential_energy(s.model, q[at])
+            of_forces[at] = _core.force_energies(s.model, q[at], rest, self.t[s.rows], s.parameters, s.options, None, 1)
+        shape = (*self.batch_shape, rows)
+        parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
+        return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
+
+    @property
+    def _description(self) -> _fingerprint.Description:
+        """Models and forces, in words and numbers."""
+        return _fingerprint.describe(self.models or (self.model,), self.forces, self.parameters)
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of all that a loss is made from: copies of a trajectory have the same."""
+        digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
+        digest.update(repr((self.integrator, self.q.shape, self.every)).encode())
+        arrays = [self.t, self.q, self.v, self.controls, *(x for values in self.parameters for x in values.values())]
+        for array in arrays:
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it, but what `load`
+        needs to tell others from them."""
+        _archive.save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
+        """What `save` wrote, for the model or the models and the forces that it was simulated with.
+
+        Others are refused, with what differs: gravity, a body's inertia, a parameter of a force. Joints, forces and
+        functions of the user's own are told by their names and by their public attributes.
+        """
+        return Trajectory(**_archive.read(path, model, forces))
+
+    def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
+        """Draws coordinates, velocities and energies over time with Matplotlib; returns the figure.
+
+        `joints` are those to draw, all by default; `index` is the trajectory of a batch (flat).
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
+        chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
+        n, rows = prod(self.batch_shape), len(self.t)
+        q, v = self.q.reshape(n, rows, -1)[index], self.v.reshape(n, rows, -1)[index]
+        figure = Figure(figsize=(8, 8), layout="constrained")
+        axes = figure.subplots(3, 1, sharex=True)
+        for joint in chosen:
+            for k in range(joint.nq):
+                label = f"{joint.name}[{k}]" if joint.nq > 1 else joint.name
+                axes[0].plot(self.t, q[:, joint.q_slice][:, k], label=label)
+            for k in range(joint.nv):
+                axes[1].plot(self.t, v[:, joint.v_slice][:, k])
+        for name, energy in self.energies._asdict().items():
+            energy = energy.reshape(n, rows, -1)[index].sum(axis=-1)
+            axes[2].plot(self.t, energy, label=name)
+        for axis, label in zip(axes, ("q", "v", "energy"), strict=True):
+            axis.set_ylabel(label)
+        axes[0].legend(fontsize="small")
+        axes[2].legend(fontsize="small")
+        axes[2].set_xlabel("t")
+        return figure
