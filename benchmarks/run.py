@@ -399,7 +399,7 @@ def variational(plan: Plan) -> Iterator[Line]:
     lengths = (4, 8, 12, 16, 32, 64, 128)
     seconds: dict[str, list[float]] = {"tree": [], "dense": []}
     for n in lengths:
-        model, q, scheme = ts.models.chain(n), bent(n)["q"], names["order2"]._scheme
+        model, q, scheme = ts.models.chain(n), bent(n)["q"], names["order2"]._numbers
         xi = ts.simulate(model, q, steps=1, integrator=names["order2"]).q[1] - q
         best = dict.fromkeys(seconds, float("inf"))
         for _ in range(plan.effort.fewest):  # taking turns

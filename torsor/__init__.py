@@ -139,7 +139,9 @@ if TYPE_CHECKING:
         BDF1,
         BDF2,
         SDIRK2,
+        SDIRK3,
         Adaptive,
+        Implicit,
         Integrator,
         LinearlyImplicitEuler,
         SymplecticEuler,
@@ -176,7 +178,9 @@ _LAZY = {
         ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
         InverseDynamicsHessians christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians
     """,
-    "torsor.integrators": "Adaptive BDF1 BDF2 Integrator LinearlyImplicitEuler SDIRK2 SymplecticEuler Variational",
+    "torsor.integrators": """
+        Adaptive BDF1 BDF2 Implicit Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler Variational
+    """,
     "torsor.derivatives.kinematics": """
         BodyAccelerationsDerivatives BodyVelocitiesDerivatives CentroidalMomentumDerivatives
         MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
@@ -255,6 +259,7 @@ __all__ = [
     "HybridDynamicsDerivatives",
     "HybridDynamicsGradient",
     "HybridDynamicsTangent",
+    "Implicit",
     "Inertia",
     "Integrator",
     "InverseDynamicsDerivatives",
@@ -283,6 +288,7 @@ __all__ = [
     "Prismatic",
     "Revolute",
     "SDIRK2",
+    "SDIRK3",
     "SE3",
     "Screw",
     "SingularMassMatrixError",

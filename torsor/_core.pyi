@@ -255,9 +255,23 @@ def forward_dynamics_hessians(
 def forward_dynamics_hessians_contracted(
     model: Any, q: Any, v: Any, tau: Any, contract: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> ContractedForwardDynamicsHessians: ...
+
+class IntegratorTable:
+    def __init__(
+        self,
+        kind: int,
+        rows: list[tuple[float, float, float, list[float]]],
+        multistep: tuple[float, float, float, list[float]] | None,
+        fractions: list[float],
+        h: float,
+        tolerance: float,
+        iterations: int,
+        substeps: int,
+    ) -> None: ...
+
 def simulate(
     scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
-    scheme: tuple[int, float, float, int, int],
+    integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],
     first: NDArray[np.int64],
@@ -270,7 +284,7 @@ def simulate(
 ) -> None: ...
 def adjoint(
     scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
-    scheme: tuple[int, float, float, int, int],
+    integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],
     first: NDArray[np.int64],
@@ -285,7 +299,6 @@ def step_derivatives(
     v: Any,
     u: Any,
     t: Any,
-    scheme: Any,
     parameters: Any,
     previous_q: Any,
     previous_v: Any,
@@ -308,29 +321,6 @@ class VariationalScheme:
         b: list[float],
     ) -> None: ...
 
-def simulate_variational(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
-    scheme: Any,  # VariationalScheme
-    t0: float,
-    tracks: dict[str, Any],
-    first: NDArray[np.int64],
-    last: int,
-    limits: list[tuple[int, int]],
-    outcome: NDArray[np.int32],
-    row: NDArray[np.int64],
-    error: FloatArray,
-    threads: Any,
-) -> None: ...
-def adjoint_variational(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
-    scheme: Any,  # VariationalScheme
-    t0: float,
-    tracks: dict[str, Any],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    out: dict[str, Any],
-    threads: Any,
-) -> tuple[int, int]: ...
 def discrete_euler_lagrange(
     model: Any, q: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
 ) -> DiscreteEulerLagrange: ...

@@ -28,6 +28,16 @@ from torsor.forces import (
 )
 from torsor.forces.force import compile_forces
 from torsor.inertia import Inertia
+from torsor.integrators import (
+    BDF1,
+    BDF2,
+    SDIRK2,
+    SDIRK3,
+    Integrator,
+    LinearlyImplicitEuler,
+    SymplecticEuler,
+    Variational,
+)
 from torsor.joints import (
     Composite,
     Cylindrical,
@@ -257,6 +267,12 @@ def example_joints() -> tuple[Joint, ...]:
         SplineSurface(grid),
         *(SphericalEuler(chart) for chart in SphericalEuler.CHARTS),
     )
+
+
+def example_integrators(h: float) -> tuple[Integrator, ...]:
+    """One of each kind of integrator that has steps, with the step h: what tests of integrators run over."""
+    kinds = (SymplecticEuler, LinearlyImplicitEuler, BDF1, BDF2, SDIRK2, SDIRK3, Variational)
+    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"))
 
 
 def random_inertia(rng: np.random.Generator) -> Inertia:

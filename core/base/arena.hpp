@@ -20,7 +20,9 @@ struct AlignedAllocator {
   bool operator==(const AlignedAllocator&) const { return true; }
   bool operator!=(const AlignedAllocator&) const { return false; }
 };
-using AlignedVector = std::vector<double, AlignedAllocator<double>>;
+template <class T>
+using AlignedVectorOf = std::vector<T, AlignedAllocator<T>>;
+using AlignedVector = AlignedVectorOf<double>;
 
 class Arena {
  public:

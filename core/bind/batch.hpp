@@ -19,6 +19,7 @@
 namespace torsor {
 
 struct ForceSet;
+struct IntegratorTable;
 struct VariationalScheme;
 
 struct Options {
@@ -28,7 +29,8 @@ struct Options {
   const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
   std::vector<int> frames;                          // the user's bodies that are asked for
   const ForceSet* forces = nullptr;                 // of the scene
-  const VariationalScheme* variational = nullptr;   // of the step
+  const IntegratorTable* table = nullptr;           // of the integrator of a step
+  const VariationalScheme* variational = nullptr;   // or its rule
 };
 
 struct Row {

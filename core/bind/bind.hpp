@@ -116,6 +116,7 @@ constexpr int64_t kReleaseAbove = 64;
 nb::object core_model(nb::handle model);  // of a torsor.Model
 const ForceSet* force_set(nb::handle set);
 const VariationalScheme* variational_scheme(nb::handle scheme);
+void read_integrator(nb::handle integrator, Options& options);  // its table, or its rule
 int thread_count(nb::handle threads);
 nb::object check_module();
 void check_signals();  // throws what a signal's handler raises

@@ -288,8 +288,8 @@ Options read_options(nb::handle value) {
       options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
     else if (name == "forces")
       options.forces = force_set(item);
-    else if (name == "variational")
-      options.variational = variational_scheme(item);
+    else if (name == "integrator")
+      read_integrator(item, options);
     else if (name == "wanted")
       options.wanted = nb::cast<unsigned>(item);
     else

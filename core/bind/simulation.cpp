@@ -1,11 +1,13 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
 #include "bind/bind.hpp"
-#include "integrators/adjoint.hpp"
-#include "integrators/variational_simulation.hpp"
+#include "integrators/stage_adjoint.hpp"
+#include "integrators/step_derivatives.hpp"
+#include "integrators/variational_rollout.hpp"
 
 namespace torsor {
 namespace {
@@ -24,12 +26,7 @@ T* data(nb::handle object, int64_t size) {
   return static_cast<T*>(PyArray_DATA(array));
 }
 
-Scheme read_scheme(nb::tuple t) {  // (method, h, tolerance, iterations, substeps)
-  return {static_cast<Method>(nb::cast<int>(t[0])), nb::cast<double>(t[1]), nb::cast<double>(t[2]), nb::cast<int>(t[3]),
-          nb::cast<int>(t[4])};
-}
-
-// Arrays of all trajectories of a batch, and those of them that are meant.
+// Arrays of all trajectories of a batch, and which of them are selected.
 struct Tracks {
   int64_t steps, start, count;
   const int64_t* index;
@@ -38,7 +35,7 @@ struct Tracks {
   int u_rows;
   bool u_shared;
   int* divisions;
-  const double *previous_q, *previous_v;  // for each of those that are meant, or null
+  const double *previous_q, *previous_v;  // for each of the selected ones, or null
 
   Tracks(const Model& m, nb::dict d)
       : steps(nb::cast<int64_t>(d["steps"])),
@@ -106,30 +103,49 @@ struct Scenes {
   int64_t parameters_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
 
-// Calls work(worker, i) for all i below count, over threads; make(std::optional<W>&, scene) makes the worker of a scene.
-template <class W, class Make, class F>
-void for_each_track(const Scenes& scenes, int64_t count, int threads, Make&& make, F&& work) {
+// The kinds of integrators: their numbers, what goes forward with them and what goes back.
+struct StageKinds {
+  using Numbers = IntegratorTable;
+  using Rollout = StageRollout;
+  using Adjoint = StageAdjoint;
+};
+struct VariationalKinds {
+  using Numbers = VariationalScheme;
+  using Rollout = VariationalRollout;
+  using Adjoint = VariationalAdjoint;
+};
+// Calls f(kinds, numbers) for an integrator from Python.
+template <class F>
+void with_integrator(nb::handle integrator, F&& f) {
+  if (nb::isinstance<IntegratorTable>(integrator))
+    f(StageKinds{}, *nb::cast<const IntegratorTable*>(integrator));
+  else
+    f(VariationalKinds{}, *nb::cast<const VariationalScheme*>(integrator));
+}
+
+// Calls work(rollout, i) for all i below count, over threads.
+template <class Rollout, class Numbers, class F>
+void for_each_track(const Scenes& scenes, const Numbers& integrator, int64_t count, int threads, F&& work) {
   nb::gil_scoped_release release;
   share_out(threads, count, 1, check_signals, [&](const auto& next) {
-    std::optional<W> worker;
+    std::optional<Rollout> rollout;
     const Scene* made = nullptr;
     int64_t i, end;
     while (next(i, end)) {
       const Scene& scene = scenes.list[scenes.of[i]];
-      if (made != &scene) make(worker, scene);
+      if (made != &scene) rollout.emplace(scene, integrator);
       made = &scene;
-      worker->p = scenes.p + i * scenes.stride;
-      work(*worker, i);
+      rollout->set_parameters(scenes.p + i * scenes.stride);
+      work(*rollout, i);
     }
   });
 }
 
-// Runs the trajectories that are meant from rows first[i] to `last` by go(worker, i, first, track, limits); says in outcome[i] and
-// row[i] how and where each ended, and in error[i] what Newton's method had reached and should have.
-template <class W, class Make, class F>
-void run_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, int64_t last,
-             const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
-             nb::handle threads, Make&& make, F&& go) {
+// Runs the selected trajectories from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended, and in error[i]
+// what Newton's method had reached and should have.
+void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
+              const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
+              nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
   const Tracks tracks(m, tracks_);
@@ -138,118 +154,97 @@ void run_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, int64_t las
   auto* row = data<int64_t>(row_, tracks.count);
   auto* error = data<double>(error_, 2 * tracks.count);
   std::vector<ChartLimit> limits;
-  for (const auto& [iq, kind] : limits_) limits.push_back({iq, kind});
+  for (const auto& [iq, kind] : limits_) limits.push_back({iq, static_cast<ChartLimit::Kind>(kind)});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  for_each_track<W>(scenes, tracks.count, thread_count(threads), make, [&](W& worker, int64_t i) {
-    const Progress end = go(worker, first[i], tracks.at(m, i), limits);
-    outcome[i] = static_cast<int>(end.outcome);
-    row[i] = end.row;
-    error[2 * i] = worker.shortfall.error;
-    error[2 * i + 1] = worker.shortfall.allowed;
+  with_integrator(integrator, [&](auto kinds, const auto& numbers) {
+    using Rollout = typename decltype(kinds)::Rollout;
+    for_each_track<Rollout>(scenes, numbers, tracks.count, thread_count(threads), [&](Rollout& rollout, int64_t i) {
+      const Progress end = run(rollout, m.nq, t0, first[i], last, tracks.at(m, i), limits);
+      outcome[i] = static_cast<int>(end.outcome);
+      row[i] = end.row;
+      error[2 * i] = rollout.shortfall.error;
+      error[2 * i + 1] = rollout.shortfall.allowed;
+    });
   });
 }
-// Takes the trajectories that are meant back from rows last[i] to first[i] by back(worker, first, last, track, out, row). Returns
-// the first one that cannot be, and its step; or (-1, -1).
-template <class W, class Make, class F>
-std::tuple<int64_t, int64_t> reverse_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, nb::handle last_,
-                                         nb::dict out_, nb::handle threads, Make&& make, F&& back) {
+
+// Where the gradients of a batch go.
+struct Gradients {
+  int nv, bodies;
+  int64_t rows, controls, parameters;
+  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *previous_q, *previous_v;
+
+  Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, nb::dict out)
+      : nv(m.nv),
+        bodies(m.nframes()),
+        rows((tracks.steps + 1) * m.nv),
+        controls(tracks.steps * tracks.u_rows * m.nv),
+        parameters(parameters),
+        q(data<double>(out["q"], batch * rows)),
+        v(data<double>(out["v"], batch * rows)),
+        u(data<double>(out["u"], batch * controls)),
+        inertia(data<double>(out["inertia"], batch * 10 * bodies)),
+        placement(data<double>(out["placement"], batch * 6 * bodies)),
+        gravity(data<double>(out["gravity"], batch * 3)),
+        forces(data<double>(out["forces"], batch * parameters)),
+        previous_q(data<double>(out["previous_q"], tracks.count * m.nv)),
+        previous_v(data<double>(out["previous_v"], tracks.count * m.nv)) {}
+  // Of the selected trajectory i, which is number b of the batch.
+  Sensitivities at(int64_t i, int64_t b) const {
+    const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
+    return {q + b * rows,
+            v + b * rows,
+            part(u, b * controls),
+            part(inertia, b * 10 * bodies),
+            part(placement, b * 6 * bodies),
+            part(gravity, b * 3),
+            part(forces, b * parameters),
+            part(previous_q, i * nv),
+            part(previous_v, i * nv)};
+  }
+};
+
+// Takes the selected trajectories back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or (-1, -1).
+std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_,
+                                     nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
   const Tracks tracks(m, tracks_);
-  const auto batch = nb::cast<int64_t>(tracks_["batch"]);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
-  const int bodies = m.nframes();
-  const int64_t rows = (tracks.steps + 1) * m.nv, controls = tracks.steps * tracks.u_rows * m.nv;
-  auto *q = data<double>(out_["q"], batch * rows), *v = data<double>(out_["v"], batch * rows);
-  auto* u = data<double>(out_["u"], batch * controls);
-  auto *inertia = data<double>(out_["inertia"], batch * 10 * bodies),
-       *placement = data<double>(out_["placement"], batch * 6 * bodies),
-       *gravity = data<double>(out_["gravity"], batch * 3);
-  const int64_t parameters = scenes.parameters;
-  auto* force_gradient = data<double>(out_["forces"], batch * parameters);
-  auto *previous_q = data<double>(out_["previous_q"], tracks.count * m.nv),
-       *previous_v = data<double>(out_["previous_v"], tracks.count * m.nv);
+  const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters, out_);
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  for_each_track<W>(scenes, tracks.count, thread_count(threads), make, [&](W& worker, int64_t i) {
-    const int64_t b = tracks.index[i];
-    const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
-    const Sensitivities out{q + b * rows,
-                            v + b * rows,
-                            part(u, b * controls),
-                            part(inertia, b * 10 * bodies),
-                            part(placement, b * 6 * bodies),
-                            part(gravity, b * 3),
-                            part(force_gradient, b * parameters),
-                            part(previous_q, i * m.nv),
-                            part(previous_v, i * m.nv)};
-    int64_t row = 0;
-    if (back(worker, first[i], last[i], tracks.at(m, i), out, row)) return;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
+  with_integrator(integrator, [&](auto kinds, const auto& numbers) {
+    using Rollout = typename decltype(kinds)::Rollout;
+    for_each_track<Rollout>(scenes, numbers, tracks.count, thread_count(threads), [&](Rollout& rollout, int64_t i) {
+      const int64_t b = tracks.index[i];
+      const Track track = tracks.at(m, i);
+      const Sensitivities out = gradients.at(i, b);
+      typename decltype(kinds)::Adjoint reverse(rollout, track, out, first[i]);
+      int64_t row = 0;
+      if (run_back(reverse, rollout.h(), t0, first[i], last[i], track, row)) return;
+      std::lock_guard<std::mutex> lock(mutex);
+      if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
+    });
   });
   return failed;
 }
 
-const auto make_worker = [](std::optional<Worker>& worker, const Scene& scene) { worker.emplace(scene); };
-void simulate(nb::tuple scenes, nb::tuple scheme_, double t0, nb::dict tracks, nb::handle first, int64_t last,
-              const std::vector<std::tuple<int, int>>& limits, nb::handle outcome, nb::handle row, nb::handle error,
-              nb::handle threads) {
-  const Scheme scheme = read_scheme(scheme_);
-  run_all<Worker>(scenes, tracks, first, last, limits, outcome, row, error, threads, make_worker,
-                  [&](Worker& worker, int64_t from, const Track& track, const std::vector<ChartLimit>& charts) {
-                    return run(worker, scheme, t0, from, last, track, charts);
-                  });
-}
-std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes, nb::tuple scheme_, double t0, nb::dict tracks, nb::handle first,
-                                     nb::handle last, nb::dict out, nb::handle threads) {
-  const Scheme scheme = read_scheme(scheme_);
-  return reverse_all<Worker>(
-      scenes, tracks, first, last, out, threads, make_worker,
-      [&](Worker& worker, int64_t from, int64_t to, const Track& track, const Sensitivities& gradient, int64_t& row) {
-        return reverse(worker, scheme, t0, from, to, track, gradient, row);
-      });
-}
-
-// The same two for variational steps.
-auto make_step(const VariationalScheme& scheme) {
-  return [&](std::optional<VariationalStep>& step, const Scene& scene) { step.emplace(scene.m, scene.forces, scheme); };
-}
-void simulate_variational(nb::tuple scenes, nb::handle scheme_, double t0, nb::dict tracks, nb::handle first,
-                          int64_t last, const std::vector<std::tuple<int, int>>& limits, nb::handle outcome,
-                          nb::handle row, nb::handle error, nb::handle threads) {
-  const VariationalScheme& scheme = *variational_scheme(scheme_);
-  run_all<VariationalStep>(
-      scenes, tracks, first, last, limits, outcome, row, error, threads, make_step(scheme),
-      [&](VariationalStep& step, int64_t from, const Track& track, const std::vector<ChartLimit>& charts) {
-        return run_variational(step, t0, from, last, track, charts);
-      });
-}
-std::tuple<int64_t, int64_t> adjoint_variational(nb::tuple scenes, nb::handle scheme_, double t0, nb::dict tracks,
-                                                 nb::handle first, nb::handle last, nb::dict out, nb::handle threads) {
-  const VariationalScheme& scheme = *variational_scheme(scheme_);
-  return reverse_all<VariationalStep>(
-      scenes, tracks, first, last, out, threads, make_step(scheme),
-      [&](VariationalStep& step, int64_t from, int64_t to, const Track& track, const Sensitivities& gradient,
-          int64_t& row) { return VariationalReverse(step).run(t0, from, to, track, gradient, row); });
-}
-
 // One step and its derivatives; with the state before, if given, for BDF2.
 struct StepDerivatives {
-  static constexpr int inputs = 8, outputs = 12;
+  static constexpr int inputs = 7, outputs = 12;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
     in[2] = {"u", 1, {m.nv}, true};
     in[3] = {"t", 0, {}};
-    in[4] = {"scheme", 1, {5}};
-    in[5] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
-    in[6] = {"previous q", 1, {m.nq}, true};
-    in[7] = {"previous v", 1, {m.nv}, true};
+    in[4] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
+    in[5] = {"previous q", 1, {m.nq}, true};
+    in[6] = {"previous v", 1, {m.nv}, true};
     out[0] = {"q1", 1, {m.nq}};
     out[1] = {"v1", 1, {m.nv}};
     for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
@@ -258,32 +253,30 @@ struct StepDerivatives {
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
     const Scene scene{m, options.forces};
-    const Scheme scheme{static_cast<Method>(static_cast<int>(in[4][0])), in[4][1], in[4][2], static_cast<int>(in[4][3]),
-                        static_cast<int>(in[4][4])};
-    const bool previous = in[6] != nullptr;
-    Worker w(scene);
-    w.p = in[5];
-    plus(m, in[0], w.zero, w.nodes.q(1));  // quaternions of unit length
-    std::copy_n(in[1], nv, w.nodes.v(1));
+    const bool previous = in[5] != nullptr;
+    Stepper stepper(scene, *options.table);
+    Nodes& nodes = stepper.at.nodes;
+    stepper.at.p = in[4];
+    plus(m, in[0], stepper.at.zero, nodes.q(1));  // quaternions of unit length
+    std::copy_n(in[1], nv, nodes.v(1));
     if (previous) {
-      plus(m, in[6], w.zero, w.nodes.q(0));
-      std::copy_n(in[7], nv, w.nodes.v(0));
+      plus(m, in[5], stepper.at.zero, nodes.q(0));
+      std::copy_n(in[6], nv, nodes.v(0));
     }
-    const Controls controls{in[2], 1};
-    Tangents tangents;
-    int columns = 0;
-    if (undetermined_joint(w, scheme, *in[3]) >= 0 || take_step(w, scheme, previous, false, *in[3], controls) == 0 ||
-        !step_derivatives(w, scheme, *in[3], controls, previous, tangents, columns))
+    const StageControls controls{in[2], 1, options.table->fractions};
+    if (stepper.undetermined_joint(*in[3]) >= 0 || stepper.take(previous, false, *in[3], controls) == 0)
       throw std::range_error("the step could not be taken");
-    const int end = w.stages.back().to;
-    std::copy_n(w.nodes.q(end), m.nq, out[0]);
-    std::copy_n(w.nodes.v(end), nv, out[1]);
+    StepTangents tangents(stepper, controls, previous);
+    if (!tangents.run(*in[3])) throw std::range_error("the step could not be taken");
+    const int end = stepper.last_node(), columns = tangents.columns();
+    std::copy_n(nodes.q(end), m.nq, out[0]);
+    std::copy_n(nodes.v(end), nv, out[1]);
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // dq1 and dv1 by q, v, u, then both by the state before
       const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
       for (int r = 0; r < nv; ++r) {
-        std::copy_n(tangents.q + r * columns + block * nv, nv, out[at] + r * nv);
-        std::copy_n(tangents.v + r * columns + block * nv, nv, out[other] + r * nv);
+        std::copy_n(tangents.q() + r * columns + block * nv, nv, out[at] + r * nv);
+        std::copy_n(tangents.v() + r * columns + block * nv, nv, out[other] + r * nv);
       }
     }
   }
@@ -298,43 +291,64 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
   const Model& m = scene.m;
   auto* out = data<double>(out_, 3 * m.nv);
   std::fill_n(out, 3 * m.nv, std::numeric_limits<double>::quiet_NaN());
-  Worker w(scene);
-  if (scene.forces != nullptr) w.p = data<const double>(p, scene.forces->parameters);
-  std::copy_n(data<const double>(q, m.nq), m.nq, w.nodes.q(1));
-  std::copy_n(data<const double>(v, m.nv), m.nv, w.nodes.v(1));
-  std::copy_n(data<const double>(xi, m.nv), m.nv, w.xi);
-  const Stage stage{true, 2, 1, -1, c, 0.0, 1.0, 0.0, 1.0, 0.0};
-  place_node(w, stage);
-  const Evaluation e = evaluate_residual(w, w.nodes.q(2), w.nodes.v(2), w.nodes.a(2), 0.0, w.u, w.r);
-  const auto put = [&](int row) {
-    for (int k = 0; k < m.nv; ++k) out[row * m.nv + k] = -w.r[k];
-    w.H.solve(out + row * m.nv);
-  };
-  stage_terms(w, stage, false);
-  add_rates(m, e);
-  if (factor_over_tree(w, stage, e)) put(0);
-  add_to_parents(m, e);
-  if (factor_along_paths(w, stage, e)) put(1);
-  linearise(w, e);
-  add_scaled(m.nv * m.nv, c, w.M, w.Av);
-  std::copy_n(w.Aq, m.nv * m.nv, w.dense);
-  add_product(m, scene.quaternions, w.Av, w.V1, w.dense);
-  if (w.H.factor_dense(w.dense)) put(2);
+  StepContext at(scene);
+  if (scene.forces != nullptr) at.p = data<const double>(p, scene.forces->parameters);
+  std::copy_n(data<const double>(q, m.nq), m.nq, at.nodes.q(1));
+  std::copy_n(data<const double>(v, m.nv), m.nv, at.nodes.v(1));
+  const Stage stage{2, 1, {}, c, 1.0, 1.0, 0.0};
+  ImplicitStage system(at);
+  const Evaluation<double>& e = system.evaluate_at(stage, 0.0, data<const double>(xi, m.nv));
+  const auto put = [&](int row) { system.solve(out + row * m.nv); };
+  const BlockDiagonal<double>& V1 = system.terms().V1;
+  if (scene.local && system.matrix().factor_tree(at, e, V1, c)) put(0);
+  sum_inertias(m, e);
+  if (scene.branched && system.matrix().factor_branches(at, e, V1, c)) put(1);
+  if (system.matrix().factor_dense(at, e, V1, c)) put(2);
 }
 
 }  // namespace
 
+void read_integrator(nb::handle integrator, Options& options) {
+  if (nb::isinstance<IntegratorTable>(integrator))
+    options.table = nb::cast<const IntegratorTable*>(integrator);
+  else
+    options.variational = variational_scheme(integrator);
+}
+
 void bind_simulation(nb::module_& module) {
-  module.def("simulate", simulate, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+  using Row = std::tuple<double, double, double, std::vector<double>>;  // alpha, beta, fraction, z
+  nb::class_<IntegratorTable>(module, "IntegratorTable")
+      .def(
+          "__init__",
+          [](IntegratorTable* table, int kind, const std::vector<Row>& rows, const std::optional<Row>& multistep,
+             std::vector<double> fractions, double h, double tolerance, int iterations, int substeps) {
+            const auto read = [](const Row& row) {
+              return TableRow{std::get<0>(row), std::get<1>(row), std::get<2>(row), std::get<3>(row)};
+            };
+            new (table) IntegratorTable{static_cast<StageKind>(kind),
+                                        {},
+                                        std::nullopt,
+                                        std::move(fractions),
+                                        h,
+                                        tolerance,
+                                        iterations,
+                                        substeps};
+            for (const Row& row : rows) {
+              if (std::get<3>(row).size() != table->rows.size())
+                throw std::invalid_argument("torsor: a row of an integrator's table has the wrong length");
+              table->rows.push_back(read(row));
+            }
+            if (multistep) table->multistep = read(*multistep);
+            if (rows.empty() || table->fractions.empty() || (multistep && table->multistep->z.size() != 1))
+              throw std::invalid_argument("torsor: an integrator's table is incomplete");
+          },
+          nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),
+          nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"));
+  module.def("simulate", simulate, nb::arg("scenes"), nb::arg("integrator"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
              nb::arg("threads").none());
-  module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"), nb::arg("tracks"),
+  module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("integrator"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
-  module.def("simulate_variational", simulate_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
-             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"),
-             nb::arg("row"), nb::arg("error"), nb::arg("threads").none());
-  module.def("adjoint_variational", adjoint_variational, nb::arg("scenes"), nb::arg("scheme"), nb::arg("t0"),
-             nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
   def_kernel<StepDerivatives>(module, "step_derivatives");

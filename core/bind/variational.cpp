@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "bind/bind.hpp"
-#include "integrators/variational_simulation.hpp"
+#include "integrators/variational_rollout.hpp"
 
 namespace torsor {
 namespace {
@@ -53,7 +53,8 @@ struct VariationalDerivatives {
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
-    VariationalStep step(m, options.forces, *options.variational);
+    const Scene scene{m, options.forces};
+    VariationalStep step(scene, *options.variational);
     take_step(step, in, by_momentum);
     StepMatrices matrices;
     matrices.parameters = by_momentum && options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
@@ -109,7 +110,8 @@ struct VariationalHessian {
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    VariationalStep step(m, options.forces, *options.variational);
+    const Scene scene{m, options.forces};
+    VariationalStep step(scene, *options.variational);
     take_step(step, in, true);
     StepMatrices matrices;
     if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
@@ -140,7 +142,7 @@ struct DiscreteEulerLagrange {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
+    const VariationalScene scene({m, options.forces}, options.variational->rule, options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
@@ -188,13 +190,15 @@ struct NewtonSystem {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene{m, options.forces, options.variational->rule, options.variational->h};
+    const VariationalScene scene({m, options.forces}, options.variational->rule, options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
     const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, *in[2], {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
-    ActionBlocks blocks(scene, false);
+    TreeSystem system(m, ActionBlocks::length(scene.rule), ActionBlocks::length(scene.rule),
+                      ActionBlocks::copies(scene.rule, false));
+    ActionBlocks blocks(scene, false, system);
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);
     const bool good = blocks.system.factor();
@@ -210,7 +214,7 @@ double variational_newton(nb::handle model, nb::handle scheme, std::vector<doubl
                           int repeats, bool dense) {
   const nb::object core = core_model(model);
   const Model& m = *nb::inst_ptr<Model>(core);
-  VariationalStep step(m, nullptr, *variational_scheme(scheme));
+  VariationalStep step({m, nullptr}, *variational_scheme(scheme));
   if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
     throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
   step.q0 = q0;

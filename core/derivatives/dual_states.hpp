@@ -2,6 +2,7 @@
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
+#include "model/groups.hpp"
 
 namespace torsor {
 
@@ -19,24 +20,13 @@ Dual<S>* moving(const Model& m, Arena& arena, const S* q, const S* dq) {
   auto* x = with_tangent<S>(arena, q, nullptr, m.nq);
   if (dq == nullptr) return x;
   for (const Model::Body& body : m.bodies) {
-    const bool free = body.kind == Kind::free;
-    if (free || body.kind == Kind::spherical) {
-      const Quaternion<S> at = read_quaternion(q + body.iq + (free ? 3 : 0));
-      const Quaternion<S> rate = at * Quaternion<S>{S(0.5) * read3(dq + body.iv), S(0.0)};
-      Dual<S>* y = x + body.iq + (free ? 3 : 0);
-      y[0].d = rate.v.x;
-      y[1].d = rate.v.y;
-      y[2].d = rate.v.z;
-      y[3].d = rate.w;
-      if (free) {
-        const Vec3<S> p = matrix(at) * read3(dq + body.iv + 3);
-        x[body.iq].d = p.x;
-        x[body.iq + 1].d = p.y;
-        x[body.iq + 2].d = p.z;
-      }
-    } else {
+    S rate[7];
+    const bool on_group = visit_group(body.kind, [&](auto group) {
+      group.rate(q + body.iq, dq + body.iv, rate);
+      for (int k = 0; k < group.nq; ++k) x[body.iq + k].d = rate[k];
+    });
+    if (!on_group)
       for (int k = 0; k < body.nv; ++k) x[body.iq + k].d = dq[body.iv + k];
-    }
   }
   return x;
 }

@@ -8,8 +8,7 @@
 // The momenta are p1 = J(xi^s)^-T D_s and p0 = Ad^T p1 - D_0, Ad being dq^s/dq0; the step solves
 //   r_0 = p0 + D_0 - Ad^T p1 = 0,   r_k = D_k = 0, k = 1..s-1.
 #pragma once
-#include "forces/body_forces.hpp"
-#include "model/retraction.hpp"
+#include "integrators/scene.hpp"
 
 namespace torsor {
 
@@ -28,14 +27,11 @@ struct VariationalScheme {
   int iterations;    // evaluations of the residual in a step
 };
 
-// What moves in a variational step, and what acts.
-struct VariationalScene {
-  const Model& m;
-  const ForceSet* forces;
+// What moves in a variational step, what acts, and the rule of the step.
+struct VariationalScene : Scene {
+  VariationalScene(const Scene& scene, const Rule& rule, double h) : Scene(scene), rule(rule), h(h) {}
   const Rule& rule;
   double h;
-  std::vector<int> quaternions = quaternion_bodies(m);
-  bool local = forces == nullptr || on_single_bodies(*forces);  // whether forces fit into the systems over trees
 
   double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
   double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity

@@ -10,11 +10,9 @@ namespace torsor {
 // (q0, xi^1, ..., xi^s), copies 0..s; else those of r by xi^1, ..., xi^s.
 class ActionBlocks {
  public:
-  ActionBlocks(const VariationalScene& scene, bool whole)
-      : scene_(scene),
-        whole_(whole),
-        copies_(scene.rule.s + (whole ? 1 : 0)),
-        system(scene.m, 12 * scene.rule.m, 12 * scene.rule.m, copies_) {
+  // Fills `system`, which is made by `copies` and `length`.
+  ActionBlocks(const VariationalScene& scene, bool whole, TreeSystem& system)
+      : scene_(scene), whole_(whole), copies_(copies(scene.rule, whole)), system(system) {
     const std::size_t square = 36 * (scene.rule.s + 1);
     for (auto* maps : {&q_, &v_, &row_q_, &row_v_}) maps->resize(square);
     block_.resize(36 * (scene.rule.s + 1) * (scene.rule.s + 1));
@@ -25,6 +23,9 @@ class ActionBlocks {
         system.set_range(12 * a + 6 + k, 12 * a, 12 * a + (on_bodies_ ? 12 : 3));
       }
   }
+
+  static int copies(const Rule& rule, bool whole) { return rule.s + (whole ? 1 : 0); }  // of unknowns
+  static int length(const Rule& rule) { return 12 * rule.m; }                           // of states and sums
 
   // Blocks of all but forces that couple joints.
   void fill(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
@@ -59,7 +60,7 @@ class ActionBlocks {
   int copies_;
 
  public:
-  TreeSystem system;
+  TreeSystem& system;
 
  private:
   // Phi of joint i at a point, as matrices n x n for each column: of dq into q_, of dv into v_; and the combinations of them that

@@ -9,6 +9,7 @@
 #include "dynamics/mass_solve.hpp"
 #include "forces/forces.hpp"
 #include "model/configuration.hpp"
+#include "scalar/complex_step.hpp"
 
 namespace torsor {
 
@@ -71,12 +72,11 @@ inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& are
   generalized_forces_derivatives<double>(m, *forces, arena, q, v, t, p, K.data(), D.data());
 
   // G, and the size of what it is made of: of the inertias too, whose rounding hides forces that are smaller still. dn by complex step.
-  constexpr double step = 1e-30;
   std::vector<double> G(std::size_t(count) * count), size(count, 1e-300);
   const std::vector<Complex> from(q, q + m.nq);
   std::vector<Complex> along(nv), turned(m.nq);
   for (int l = 0; l < count; ++l) {
-    for (int k = 0; k < nv; ++k) along[k] = Complex(0.0, step * n[l][k]);
+    for (int k = 0; k < nv; ++k) along[k] = Complex(0.0, kStep * n[l][k]);
     plus(m, from.data(), along.data(), turned.data());
     const auto other = motions_without_mass<Complex>(m, arena, turned.data(), held, redundant);
     for (int k = 0; k < count; ++k) {
@@ -86,7 +86,7 @@ inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& are
         terms += std::fabs(x);
       };
       for (int i = 0; i < nv; ++i) {
-        add(tau[i] * other[k][i].imag() / step);
+        add(tau[i] * other[k][i].imag() / kStep);
         if (n[k][i] == 0.0) continue;
         for (int j = 0; j < nv; ++j) {
           add(n[k][i] * K[std::size_t(i) * nv + j] * n[l][j]);

@@ -4,6 +4,7 @@
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "dynamics/mass_inverse.hpp"
 #include "integrators/variational_step.hpp"
+#include "scalar/complex_step.hpp"
 
 namespace torsor {
 
@@ -231,7 +232,13 @@ struct StepMatrices {
 class StepLinearisation {
  public:
   explicit StepLinearisation(VariationalStep& step)
-      : step_(step), scene_(step.scene), nv_(scene_.m.nv), s_(scene_.rule.s), blocks_(scene_, true) {}
+      : step_(step),
+        scene_(step.scene),
+        nv_(scene_.m.nv),
+        s_(scene_.rule.s),
+        system_(scene_.m, ActionBlocks::length(scene_.rule), ActionBlocks::length(scene_.rule),
+                ActionBlocks::copies(scene_.rule, true)),
+        blocks_(scene_, true, system_) {}
 
   // False if the matrix of Newton's method is singular.
   bool run(StepMatrices& out) {
@@ -261,7 +268,7 @@ class StepLinearisation {
       add_scaled(nv_, -1.0, out.turned + std::size_t(k) * nv_, row);
       add_scaled(nv_, -1.0, out.mass + std::size_t(k) * nv_, row + nv_);
     }
-    step_.solve_columns(out.xi.data(), stride);
+    step_.solver().solve_columns(out.xi.data(), stride);
     // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
     by_coordinates(out.xi, first.data(), stride);
     out.p1 = std::move(first);
@@ -300,7 +307,7 @@ class StepLinearisation {
     const int width = padded<double>(nv_);
     std::vector<double> unit(std::size_t(whole) * width, 0.0), result(unit.size());
     for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = 1.0;
-    blocks_.system.multiply_columns(unit.data(), result.data(), width);
+    system_.multiply_columns(unit.data(), result.data(), width);
     for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
   }
   // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
@@ -355,7 +362,7 @@ class StepLinearisation {
       return;
     }
     std::vector<double> result(std::size_t(nv_) * stride);
-    blocks_.system.multiply_columns(xi.data(), result.data(), stride, 1, s_);
+    system_.multiply_columns(xi.data(), result.data(), stride, 1, s_);
     add_scaled(nv_ * stride, 1.0, result.data(), last);
   }
   // Rows of D_s become rows of p1 = J^-T D_s.
@@ -392,6 +399,7 @@ class StepLinearisation {
   VariationalStep& step_;
   const VariationalScene& scene_;
   int nv_, s_;
+  TreeSystem system_;
   ActionBlocks blocks_;
   std::vector<double> H_;
 };
@@ -416,7 +424,7 @@ inline bool reverse_step(VariationalStep& step, const double* on_q1, const doubl
     if (round == 0) first = left;
     if (round == 3 || (round > 0 && (left <= 1e-12 * first || left > 0.1 * before))) break;
     before = left;
-    step.solve_transposed(by_xi.data());
+    step.solver().solve_transposed(by_xi.data());
     add_scaled(size, -1.0, by_xi.data(), multiplier.data());
   }
   add_scaled(nv, 1.0, start.data(), by_q0);
@@ -429,7 +437,6 @@ inline bool reverse_step(VariationalStep& step, const double* on_q1, const doubl
 // derivative along k of the first one along j. Both directions by complex step of what is linear in them.
 inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, const double* on_q1, const double* on_p1,
                          double* H) {
-  constexpr double kStep = 1e-30;
   const VariationalScene& scene = step.scene;
   const Model& m = scene.m;
   const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count;

@@ -5,6 +5,7 @@
 #include "dynamics/mass_solve.hpp"
 #include "integrators/action_system.hpp"
 #include "integrators/newton.hpp"
+#include "linear/tree_solver.hpp"
 
 namespace torsor {
 
@@ -12,8 +13,11 @@ namespace torsor {
 // the control coordinates.
 class VariationalStep {
  public:
-  VariationalStep(const Model& m, const ForceSet* forces, const VariationalScheme& scheme)
-      : scheme(scheme), scene{m, forces, scheme.rule, scheme.h}, blocks(scene, false) {
+  VariationalStep(const Scene& what, const VariationalScheme& scheme)
+      : scheme(scheme),
+        scene(what, scheme.rule, scheme.h),
+        solver_(scene.m, ActionBlocks::copies(scheme.rule, false)),
+        blocks(scene, false, solver_.tree(ActionBlocks::length(scheme.rule), ActionBlocks::length(scheme.rule))) {
     const int nv = scene.m.nv, size = blocks.size();
     for (auto* vector : {&xi, &r, &marked_}) vector->resize(size);
     memory_.resize(5 * size);
@@ -89,19 +93,8 @@ class VariationalStep {
   bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
   // The direction of Newton's method, found densely or over the tree, if there is one.
   const double* direction(bool dense) { return factor_system(dense) ? (solve(delta), delta) : nullptr; }
-  bool solved_densely() const { return dense_; }
-  void solve_columns(double* X, int columns) {  // X <- J^-1 X, columns a multiple of the lanes
-    if (dense_)
-      torsor::solve(blocks.size(), H_.data(), pivots_.data(), X, columns);
-    else
-      blocks.system.solve_columns(X, columns);
-  }
-  void solve_transposed(double* y) {  // y <- J^-T y
-    if (dense_)
-      torsor::solve_transposed(blocks.size(), H_.data(), pivots_.data(), y);
-    else
-      blocks.system.solve_transposed(y);
-  }
+  bool solved_densely() const { return solver_.form() == TreeSolver::Form::dense; }
+  const TreeSolver& solver() const { return solver_; }
 
   // What integrators/newton.hpp asks for besides.
   double *delta, *correction, *guess, *last, *older;
@@ -114,7 +107,7 @@ class VariationalStep {
   bool finish(const double* along) { return place(1.0, along) && evaluate(); }
   void solve(double* out) {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
-    solve_with_factors(out);
+    solver_.solve(out);
   }
   // Of a correction, as an error of velocities.
   double measure(const double* x) const { return largest(size(), x) / scene.h; }
@@ -139,7 +132,7 @@ class VariationalStep {
           }
           correction[c * nv + k] = (k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon() * sum;
         }
-    solve_with_factors(correction);
+    solver_.solve(correction);
     return measure(correction);
   }
   // Kept factors are trusted where no forces act.
@@ -170,19 +163,9 @@ class VariationalStep {
   }
   bool factor_system(bool dense) {
     blocks.fill(action_, end_, arena, p);
-    dense_ = dense || !blocks.system.factor();
-    if (!dense_) return true;
-    const int size = blocks.size();
-    H_.resize(std::size_t(size) * size);
-    pivots_.resize(size);
-    blocks.assemble(action_, end_, arena, p, H_.data());
-    return torsor::factor(size, H_.data(), pivots_.data());
-  }
-  void solve_with_factors(double* out) {  // out <- J^-1 out
-    if (dense_)
-      torsor::solve(blocks.size(), H_.data(), pivots_.data(), out);
-    else
-      blocks.system.solve(out);
+    if (!dense && solver_.factor_tree(false)) return true;
+    blocks.assemble(action_, end_, arena, p, solver_.dense());
+    return solver_.factor_dense();
   }
   bool end_step() {
     const int nv = scene.m.nv;
@@ -193,10 +176,9 @@ class VariationalStep {
 
   // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
+  TreeSolver solver_;
   ActionBlocks blocks;
-  std::vector<double> r, marked_, memory_, H_;
-  std::vector<int> pivots_;
-  bool dense_ = true;
+  std::vector<double> r, marked_, memory_;
   double t_ = 0.0;
   StepControls<double> controls_{nullptr, 1};
   Action<double> action_;

@@ -11,12 +11,13 @@
 
 namespace torsor {
 
-class PathMatrix {
-  using V = Pack<kLanes>;
+template <class S>
+class BranchMatrix {
+  using V = Wide<S>;
+  static constexpr int width = sizeof(V) / sizeof(S);
 
  public:
-  PathMatrix(const Model& m, Arena& memory)
-      : m_(m), up_(memory.get<int>(m.nv)), depth_(memory.get<int>(m.nv)), first_(memory.get<std::size_t>(m.nv)) {
+  explicit BranchMatrix(const Model& m) : m_(m), up_(m.nv), depth_(m.nv), first_(m.nv), most_(m.nv) {
     std::size_t size = 0;
     for (const Model::Link& link : m.links)
       for (int k = 0; k < link.nv; ++k) {
@@ -26,16 +27,13 @@ class PathMatrix {
         first_[r] = size;
         size += rounded(link.above + link.nv);
       }
-    rows_ = memory.get<double>(size);
-    columns_ = memory.get<double>(size);
-    most_ = memory.get<double>(m.nv);
-    std::fill_n(rows_, size, 0.0);
-    std::fill_n(columns_, size, 0.0);
+    rows_.assign(size, S(0.0));
+    columns_.assign(size, S(0.0));
   }
   // Entry t of row r belongs to velocity t on the way from the root to r, which is the last; that of its column likewise. There is
   // room for all velocities of r's joint and up to whole vectors, and what is there beyond r is not read.
-  double* row(int r) { return rows_ + first_[r]; }
-  double* column(int r) { return columns_ + first_[r]; }
+  S* row(int r) { return rows_.data() + first_[r]; }
+  S* column(int r) { return columns_.data() + first_[r]; }
   int depth(int r) const { return depth_[r]; }  // velocities before r
 
   // Calls f(r, t, a) for all r and for the velocities a on the way to it, t-th, r last.
@@ -45,7 +43,7 @@ class PathMatrix {
       for (int a = r, t = depth_[r]; t >= 0; --t, a = up_[a]) f(r, t, a);
   }
   // From a dense matrix.
-  void read(const double* A) {
+  void read(const S* A) {
     const int n = m_.nv;
     for_each_entry([&](int r, int t, int a) {
       row(r)[t] = A[r * n + a];
@@ -57,14 +55,14 @@ class PathMatrix {
   // whose errors grow by as much as another pivot has shrunk.
   bool factor() {
     bool good = true;
-    double least = 1.0;
+    S least(1.0);
     for (int r = 0; r < m_.nv; ++r) most_[r] = 1e3 * std::fabs(row(r)[depth_[r]]);
     for_each_velocity_from_tips([&](int r) {
       const int d = depth_[r];
-      double *R = row(r), *C = column(r);
-      const double inverse = 1.0 / R[d];
+      S *R = row(r), *C = column(r);
+      const S inverse = S(1.0) / R[d];
       R[d] = inverse;
-      const double share = 1e3 / (std::fabs(inverse) * most_[r]);
+      const S share = 1e3 / (std::fabs(inverse) * most_[r]);
       good = good && std::isfinite(inverse) && share * least > 1e-12;
       least = std::min(least, share);
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
@@ -80,38 +78,38 @@ class PathMatrix {
   }
 
   // x <- A^-1 x
-  void solve(double* x) const {
+  void solve(S* x) const {
     for_each_velocity_from_tips([&](int r) {
-      const double* C = columns_ + first_[r];
+      const S* C = columns_.data() + first_[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[a] = mul_add(-C[t], x[r], x[a]);
     });
     for_each_velocity_from_root([&](int r) {
-      const double* R = rows_ + first_[r];
-      double sum = x[r];
+      const S* R = rows_.data() + first_[r];
+      S sum = x[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) sum = mul_add(-R[t], x[a], sum);
       x[r] = sum * R[depth_[r]];
     });
   }
   // x <- A^-T x
-  void solve_transposed(double* x) const {
+  void solve_transposed(S* x) const {
     for_each_velocity_from_tips([&](int r) {
-      const double* R = rows_ + first_[r];
+      const S* R = rows_.data() + first_[r];
       x[r] *= R[depth_[r]];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[a] = mul_add(-R[t], x[r], x[a]);
     });
     for_each_velocity_from_root([&](int r) {
-      const double* C = columns_ + first_[r];
+      const S* C = columns_.data() + first_[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[r] = mul_add(-C[t], x[a], x[r]);
     });
   }
   // X <- A^-1 X, rows `stride` apart, a multiple of the lanes: all of it is taken as columns.
-  void solve(double* X, int stride) const {
+  void solve_columns(S* X, int stride) const {
     int j = 0;
-    for (; j + 4 * kLanes <= stride; j += 4 * kLanes) solve_some<4>(X + j, stride);
-    for (; j < stride; j += kLanes) solve_some<1>(X + j, stride);
+    for (; j + 4 * width <= stride; j += 4 * width) solve_some<4>(X + j, stride);
+    for (; j < stride; j += width) solve_some<1>(X + j, stride);
   }
 
-  static int rounded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+  static int rounded(int n) { return (n + width - 1) / width * width; }
 
  private:
   template <class F>
@@ -124,46 +122,46 @@ class PathMatrix {
     for (int i = 0; i < m_.n(); ++i)
       for (int r = m_.links[i].iv; r < m_.links[i].iv + m_.links[i].nv; ++r) f(r);
   }
-  static TORSOR_INLINE void subtract(int n, double s, const double* x, double* y) {  // y -= s x, in whole vectors
+  static TORSOR_INLINE void subtract(int n, const S& s, const S* x, S* y) {  // y -= s x, in whole vectors
     const V factor(-s);
-    for (int k = 0; k < n; k += kLanes) store(mul_add(factor, load<V>(x + k), load<V>(y + k)), y + k);
+    for (int k = 0; k < n; k += width) store(mul_add(factor, load<V>(x + k), load<V>(y + k)), y + k);
   }
   template <int W>
-  void solve_some(double* X, int stride) const {
+  void solve_some(S* X, int stride) const {
     for_each_velocity_from_tips([&](int r) {
-      const double* C = columns_ + first_[r];
+      const S* C = columns_.data() + first_[r];
       V x[W];
 #pragma GCC unroll 4
-      for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * kLanes);
+      for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * width);
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         const V factor(-C[t]);
-        double* y = X + a * stride;
+        S* y = X + a * stride;
 #pragma GCC unroll 4
-        for (int w = 0; w < W; ++w) store(mul_add(factor, x[w], load<V>(y + w * kLanes)), y + w * kLanes);
+        for (int w = 0; w < W; ++w) store(mul_add(factor, x[w], load<V>(y + w * width)), y + w * width);
       }
     });
     for_each_velocity_from_root([&](int r) {
-      const double* R = rows_ + first_[r];
+      const S* R = rows_.data() + first_[r];
       V x[W];
 #pragma GCC unroll 4
-      for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * kLanes);
+      for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * width);
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         const V factor(-R[t]);
-        const double* y = X + a * stride;
+        const S* y = X + a * stride;
 #pragma GCC unroll 4
-        for (int w = 0; w < W; ++w) x[w] = mul_add(factor, load<V>(y + w * kLanes), x[w]);
+        for (int w = 0; w < W; ++w) x[w] = mul_add(factor, load<V>(y + w * width), x[w]);
       }
       const V inverse(R[depth_[r]]);
 #pragma GCC unroll 4
-      for (int w = 0; w < W; ++w) store(inverse * x[w], X + r * stride + w * kLanes);
+      for (int w = 0; w < W; ++w) store(inverse * x[w], X + r * stride + w * width);
     });
   }
 
   const Model& m_;
-  int *up_, *depth_;  // the velocity before one on its path, or -1, and how many there are
-  std::size_t* first_;
-  double *rows_, *columns_;
-  double* most_;  // that elimination may subtract from a diagonal entry
+  std::vector<int> up_, depth_;  // the velocity before one on its path, or -1, and how many there are
+  std::vector<std::size_t> first_;
+  AlignedVectorOf<S> rows_, columns_;
+  std::vector<S> most_;  // that elimination may subtract from a diagonal entry
 };
 
 }  // namespace torsor

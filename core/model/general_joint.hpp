@@ -4,6 +4,7 @@
 #pragma once
 #include "base/arena.hpp"
 #include "model/model.hpp"
+#include "scalar/complex_step.hpp"
 #include "scalar/dual.hpp"
 
 namespace torsor {
@@ -247,13 +248,12 @@ void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const
   } else {
     using Value = std::conditional_t<std::is_same_v<S, Complex> || dual, Complex, double>;
     constexpr int lanes = Lanes<S>::value;
-    constexpr double step = 1e-30;  // far below rounding, far above underflow
     const int size = 16 + 6 * n + 6 * n * n + 6 * n * n * n;
     std::vector<Value> in(lanes * n), out(lanes * size);
     for (int l = 0; l < lanes; ++l)
       for (int k = 0; k < n; ++k) {
         if constexpr (dual)
-          in[l * n + k] = {lane_of(q[k].v, l), step * lane_of(q[k].d, l)};
+          in[l * n + k] = {lane_of(q[k].v, l), kStep * lane_of(q[k].d, l)};
         else if constexpr (lanes == 1)
           in[k] = q[k];
         else
@@ -264,7 +264,7 @@ void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const
       if constexpr (dual)
         return per_lane<S>([&](int l) {
           const Complex& z = out[l * size + k];
-          return Dual<double>(z.real(), z.imag() / step);
+          return Dual<double>(z.real(), z.imag() / kStep);
         });
       else if constexpr (lanes == 1)
         return out[k];

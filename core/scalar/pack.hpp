@@ -224,4 +224,8 @@ inline void store_rows(const S* src, int n, S* const* rows, int) {
   std::memcpy(static_cast<void*>(rows[0]), src, n * sizeof(S));
 }
 
+// What several numbers of one state are computed in: as many as fit for doubles; for all else S itself.
+template <class S>
+using Wide = std::conditional_t<std::is_same_v<S, double>, Pack<kLanes>, S>;
+
 }  // namespace torsor

@@ -7,10 +7,6 @@
 
 namespace torsor {
 
-// What several columns of a path are computed in: as many as fit for one state; for all else S itself.
-template <class S>
-using Wide = std::conditional_t<std::is_same_v<S, double>, Pack<kLanes>, S>;
-
 // Column<S> is a struct of nothing but S.
 template <template <class> class Column, class S>
 class Path {

@@ -14,7 +14,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
-from torsor.integrators import Adaptive, Variational
+from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import controls_of
 from torsor.simulation.losses import Loss, same_trajectory
@@ -277,9 +277,8 @@ class _Window:
         run, trajectory, n, tracks = self.run, self.trajectory, len(chosen), np.array(chosen, np.int64)
         state = None if previous is None else (previous[0][tracks], previous[1][tracks])
         given = (None, None) if node is None else (node[0][tracks], node[1][tracks])
-        adjoint = _core.adjoint_variational if isinstance(trajectory.integrator, Variational) else _core.adjoint
-        track, row = adjoint(
-            run.batch.arguments(charts, tracks), trajectory.integrator._scheme, float(trajectory.t[0]),
+        track, row = _core.adjoint(
+            run.batch.arguments(charts, tracks), trajectory.integrator._numbers, float(trajectory.t[0]),
             run.tracks(tracks, state), np.full(n, first, np.int64), np.full(n, last, np.int64),
             {**self.gradients, "previous_q": given[0], "previous_v": given[1]}, self.threads,
         )  # fmt: skip

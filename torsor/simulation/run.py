@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
-from torsor.integrators import Integrator, SymplecticEuler, Variational
+from torsor.integrators import Implicit, Integrator, SymplecticEuler, Variational
+from torsor.integrators.base import Explicit
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
@@ -93,7 +94,6 @@ def step_through(
     row = np.zeros(run.size, np.int64)
     # What stands for the row before the one that a trajectory goes on from.
     previous = {} if run.initial is None else dict(enumerate(zip(*run.initial, strict=True)))
-    steps = _core.simulate_variational if isinstance(integrator, Variational) else _core.simulate
     for end in [*range(chunk, run.steps, chunk), run.steps]:
         while len(waiting := np.flatnonzero(row < end)):
             charts, chosen = _alike(run, waiting, previous)
@@ -102,8 +102,8 @@ def step_through(
             error = np.zeros((len(chosen), 2))
             limits = [(p.iq, p.limit(chart)) for p, chart in zip(batch.parts, charts, strict=True)]
             state = (np.stack([q for q, _ in before]), np.stack([v for _, v in before])) if before else None
-            steps(
-                batch.arguments(charts, chosen), integrator._scheme, t0, run.tracks(chosen, state), row[chosen], end,
+            _core.simulate(
+                batch.arguments(charts, chosen), integrator._numbers, t0, run.tracks(chosen, state), row[chosen], end,
                 limits, outcome, reached, error, threads,
             )  # fmt: skip
             row[chosen] = reached
@@ -162,7 +162,7 @@ def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArra
             f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
             f"JointDamping, {remedy}"
         )
-    if integrator._method < 2:
+    if isinstance(integrator, Explicit):
         return (
             f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
             "step; try a smaller h, or an implicit integrator"
@@ -176,7 +176,8 @@ def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArra
             f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
             "try a smaller h or softer forces"
         )
-    _, h, _, iterations, substeps = integrator._scheme
+    assert isinstance(integrator, Implicit)
+    h, iterations, substeps = integrator.h, integrator.iterations, integrator.substeps
     divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
     if outcome == _GAINED:
         return (

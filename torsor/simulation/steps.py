@@ -46,7 +46,7 @@ class StepDerivatives(NamedTuple):
 
 _NOW = 0.0  # the time if none is given
 _START = np.array(_NOW)
-_ALL, _ALL_BUT_PREVIOUS = {"wanted": 0xFFF}, {"wanted": 0xFF}
+_ALL, _ALL_BUT_PREVIOUS = 0xFFF, 0xFF  # outputs, by bit
 
 
 def step_derivatives(
@@ -84,18 +84,19 @@ def step_derivatives(
             raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
         before = (previous[0], previous[1])
         require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
-    options: dict[str, Any] = _ALL_BUT_PREVIOUS if previous is None else _ALL
+    options: dict[str, Any] = {
+        "integrator": integrator._numbers,
+        "wanted": _ALL_BUT_PREVIOUS if previous is None else _ALL,
+    }
     parameters = None
     if forces:
         forces = require_forces(forces)
         require_second_derivatives(integrator, forces)
         scene = compile_forces(model, forces)
-        options, parameters = {**options, "forces": scene.core}, scene.parameters
+        options["forces"], parameters = scene.core, scene.parameters
     time = _START if t is _NOW else as_array("t", t)
     try:
-        return _core.step_derivatives(
-            model, q, v, u, time, integrator._numbers, parameters, *before, options, None, threads
-        )
+        return _core.step_derivatives(model, q, v, u, time, parameters, *before, options, None, threads)
     except RuntimeError as error:
         if str(error) != "the step could not be taken":
             raise

@@ -182,7 +182,7 @@ def step_options(
     """Options of a function of the core, and the forces' parameters."""
     if not isinstance(integrator, Variational):
         raise TypeError(f"integrator must be Variational(h, order), got {integrator!r}")
-    options: dict[str, Any] = {"variational": integrator._scheme}
+    options: dict[str, Any] = {"integrator": integrator._numbers}
     if not forces:
         return options, None
     scene = compile_forces(model, forces)

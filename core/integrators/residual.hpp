@@ -1,0 +1,97 @@
+// The residual ID(q, v, a) - tau_f - u of the equations of motion, and what its derivatives need.
+#pragma once
+#include "dynamics/mass_solve.hpp"
+#include "integrators/scene.hpp"
+
+namespace torsor {
+
+// Motions at a state: of bodies, their own I and the sums of f over subtrees are known.
+template <class S>
+struct Evaluation {
+  Motions<S> all;
+  WorldWrench<S>* held;
+  const S *q, *v;
+  double t;
+  S kinetic, gravity;  // energies
+};
+
+// r (outside the arena, which is used from its start) = ID - tau_f - u.
+template <class S>
+Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
+                                const S* p, const S* u, S* r) {
+  const Model& m = scene.m;
+  arena.reset();
+  const Motions<S> all = motions(m, arena, q, v, a, true, false);
+  S kinetic(0.0), gravity(0.0);
+  for (int i = 0; i < m.n(); ++i) {
+    auto& b = all.bodies[i];
+    b.I = zero_inertia<S>();
+    b.f = zero_force<S>();
+    if (m.bodies[i].massless) continue;
+    b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
+    const Force<S> momentum = b.I * b.v;
+    b.f = b.I * b.a + cross(b.v, momentum);
+    kinetic += S(0.5) * dot(b.v, momentum);
+    gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
+  }
+  ForceSums<S> sums{nullptr, nullptr, nullptr};
+  if (scene.forces != nullptr) {
+    sums = force_sums(m, *scene.forces, arena, all, q, v, t, p);
+    subtract_wrenches(m, all.bodies, sums);
+    if (!scene.held) sums.held = nullptr;
+  }
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
+      r[k] = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      if (sums.tau != nullptr) r[k] -= sums.tau[k];
+    }
+    if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;
+  }
+  return {all, sums.held, q, v, t, kinetic, gravity};
+}
+inline Evaluation<double> evaluate_residual(StepContext& at, const double* q, const double* v, const double* a,
+                                            double t, double* r) {
+  return evaluate_residual(at.scene, at.arena, q, v, a, t, at.p, at.u, r);
+}
+
+inline Energies energies_of(StepContext& at, const Evaluation<double>& e) {
+  return {e.kinetic, e.gravity, stored_energy(at.scene.m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p)};
+}
+
+// What derivatives need besides: rates of the columns and 2 B of the bodies.
+template <class S>
+void add_rates(const Model& m, const Evaluation<S>& e) {
+  add_rates(m, e.all);
+  for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
+}
+// And sums of I, 2 B and wrenches over subtrees; those of f are there already.
+template <class S>
+void sum_inertias(const Model& m, const Evaluation<S>& e) {
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const int p = m.links[i].parent;
+    if (p < 0) continue;
+    e.all.bodies[p].I += e.all.bodies[i].I;
+    e.all.bodies[p].B += e.all.bodies[i].B;
+    if (e.held != nullptr) e.held[p] += e.held[i];
+  }
+}
+
+// Adds A_q, A_v and M (nv x nv, zero before; A_q and M may be null) of an evaluation with sums.
+inline void add_residual_derivatives(StepContext& at, const Evaluation<double>& e, double* Aq, double* Av, double* M) {
+  const Model& m = at.scene.m;
+  pair_columns(m, at.arena, e.all, e.held, 2, Aq, Av, M, m.nv);
+  if (at.scene.forces != nullptr)
+    linearise_forces(m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p, Aq, Av, m.nv);
+}
+
+// x = M(q)^-1 x. False if the mass matrix is singular.
+inline bool solve_mass_at(StepContext& at, const double* q, double* x) {
+  const Model& m = at.scene.m;
+  at.arena.singular_joint = -1;
+  solve_mass(m, factor_mass<double>(m, at.arena, q, nullptr, nullptr), x, x);
+  const bool singular = at.arena.singular_joint >= 0;
+  return !singular;
+}
+
+}  // namespace torsor

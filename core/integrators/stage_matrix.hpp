@@ -1,0 +1,326 @@
+// The matrix of Newton's method of a stage, H = A_q + G V1, G = A_v + c M (docs/derivations/implicit_steps.md), its factors, and
+// products with G and M. A change of one coordinate changes velocities by V1 and accelerations by c V1, so that H is dID/dq of
+// derivatives/inverse_dynamics_derivatives.hpp with
+//   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
+// in place of Psidot and Psiddot, at the price of one matrix.
+#pragma once
+#include "integrators/residual.hpp"
+#include "linear/tree_solver.hpp"
+
+namespace torsor {
+
+template <class S>
+struct StageColumn {
+  Motion<S> S_, Y;
+  Vec3<S> X;  // its angular part
+};
+
+// X (whole) of all velocities, and their columns.
+template <class S>
+struct StageColumns {
+  Motion<S>* X;
+  StageColumn<S>* columns;
+};
+template <class S>
+StageColumns<S> stage_columns(const Model& m, Arena& arena, const Motions<S>& all, const std::vector<int>& quaternions,
+                              const BlockDiagonal<S>& V1, double c) {
+  const StageColumns<S> out{arena.get<Motion<S>>(m.nv), arena.get<StageColumn<S>>(m.nv)};
+  std::size_t b = 0;
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Body& body = m.bodies[i];
+    const bool block = b < quaternions.size() && quaternions[b] == i;
+    for (int k = 0; k < body.nv; ++k) {
+      const auto& d = all.columns[body.iv + k];
+      Motion<S> x = d.Psidot, y = d.Psiddot;
+      for (int j = block ? 0 : k; j < (block ? body.nv : k + 1); ++j) {
+        const S s = block ? V1.blocks[b].x[body.nv * j + k] : V1.scalar;
+        const auto& e = all.columns[body.iv + j];
+        x = mul_add(s, e.S_, x);
+        y = mul_add(s, mul_add(S(c), e.S_, e.Vdot), y);
+      }
+      out.columns[body.iv + k] = {d.S_, y, x.w};
+      out.X[body.iv + k] = x;
+    }
+    b += block ? 1 : 0;
+  }
+  return out;
+}
+
+// R_jk . f of a joint with S(q), for add(j, k, value).
+template <class S, class F>
+void add_own_changes(const Model& m, const Motions<S>& all, int i, F&& add) {
+  const Model::Body& body = m.bodies[i];
+  if (body.general < 0) return;
+  const auto& b = all.bodies[i];
+  const auto& g = all.general[body.general];
+  const Force<S> f{transposed(b.R, cross_add(b.f.f, b.p, b.f.n)), transposed(b.R, b.f.f)};
+  for (int j = 0; j < body.nv; ++j)
+    for (int k = 0; k < body.nv; ++k) add(j, k, dot(g.ds[body.nv * j + k], f));
+}
+
+// H of inverse dynamics, with wrenches that lag behind, if any; the bodies having their subtrees' sums.
+template <class S>
+void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c,
+                  BranchMatrix<S>& H) {
+  using V = Wide<S>;
+  const Model& m = scene.m;
+  const Motions<S>& all = e.all;
+  const WorldWrench<S>* wrenches = e.held;
+  const auto [X, columns] = stage_columns(m, arena, all, scene.quaternions, V1, c);
+  Path<StageColumn, S> path(m, arena, columns);
+  for (int i = m.n() - 1; i >= 0; --i) {
+    path.enter(i);
+    const Model::Link& link = m.links[i];
+    const auto& body = all.bodies[i];
+    const int count = link.above + link.nv;
+    for (int k = 0; k < link.nv; ++k) {
+      const int r = link.iv + k;
+      const auto& d = columns[r];
+      const auto IS = lift<V>(body.I * d.S_);
+      const auto BS = lift<V>(transposed(body.B, d.S_));
+      Force<S> own = body.B * X[r] + body.I * d.Y + cross(d.S_, body.f), back = zero_force<S>();
+      if (wrenches != nullptr) {
+        own += wrenches[i].lag(2, d.S_);
+        back = wrenches[i].transposed_lag(2, d.S_);
+      }
+      const auto F = lift<V>(own);
+      S *row = H.row(r), *column = H.column(r);
+      for (int t = 0; t < count; t += path.width) {
+        const auto& above = path.at(t);
+        V x = dot_add(BS, above.X, dot(above.Y, IS));
+        if (wrenches != nullptr) x += dot(above.S_, lift<V>(back));
+        store(x, row + t);
+        store(dot(above.S_, F), column + t);
+      }
+    }
+    add_own_changes(m, all, i, [&](int j, int k, const S& x) { H.row(link.iv + j)[link.above + k] += x; });
+    for (int k = 1; k < link.nv; ++k)
+      for (int j = 0; j < k; ++j) H.column(link.iv + k)[link.above + j] = H.row(link.iv + j)[link.above + k];
+  }
+}
+
+// What the forces themselves add to H, if they keep branches. K = -dtau/dq, beyond what the recursion knows, and D = -dtau/dv
+// (nv x nv); of K, D V1 is added to it.
+template <class S>
+void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D, BranchMatrix<S>& H) {
+  const int n = scene.m.nv;
+  add_product(scene.m, scene.quaternions, D, V1, K);
+  H.for_each_entry([&](int r, int t, int a) {
+    H.row(r)[t] += K[r * n + a];
+    H.column(r)[t] += K[a * n + r];
+  });
+}
+
+// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
+// and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
+// the bodies, I and 2 B are their own, f that of the subtree. The states have no eta where forces do not depend on places.
+inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<double>& e, const BlockDiagonal<double>& V1,
+                         double c, TreeSystem& H) {
+  const Model& m = scene.m;
+  const Motions<double>& all = e.all;
+  const auto [X, columns] = stage_columns(m, arena, all, scene.quaternions, V1, c);
+  const bool places = scene.places;
+  const int at = places ? 6 : 0;  // where the change of velocity begins
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Link& link = m.links[i];
+    const auto& b = all.bodies[i];
+    for (int k = 0; k < link.nv; ++k) {
+      const int r = link.iv + k;
+      const auto& d = columns[r];
+      double* A = H.A(i, k);
+      if (places) write(d.S_, A);
+      write(X[r], A + at);
+      write(d.Y, A + at + 6);
+      const Force<double> turned = cross(d.S_, b.f);
+      write(Force<double>{-turned.n, -turned.f}, H.C(i, k));
+      write(d.S_, H.L(i, k));
+    }
+    std::fill_n(H.N(i), link.nv * link.nv, 0.0);
+    add_own_changes(m, all, i, [&](int j, int k, double x) { H.N(i)[link.nv * j + k] += x; });
+    // P = (0, 2 B, I)
+    const auto put = [&](int row, int column, const Mat3<double>& M) {
+      for (int j = 0; j < 3; ++j) {
+        const Vec3<double>& x = M.column(j);
+        H.P(i, row)[column + j] = x.x;
+        H.P(i, row + 1)[column + j] = x.y;
+        H.P(i, row + 2)[column + j] = x.z;
+      }
+    };
+    const Sym3<double>&T = b.B.T, &J = b.I.J;
+    const Vec3<double>& n = b.B.n;
+    put(0, at, {{T.xx, T.xy - n.z, T.xz + n.y}, {T.xy + n.z, T.yy, T.yz - n.x}, {T.xz - n.y, T.yz + n.x, T.zz}});
+    put(3, at, skew(-2.0 * b.B.f));
+    put(0, at + 6, {{J.xx, J.xy, J.xz}, {J.xy, J.yy, J.yz}, {J.xz, J.yz, J.zz}});
+    put(3, at + 6, skew(-b.I.h));
+    put(0, at + 9, skew(b.I.h));
+    put(3, at + 9, {{b.I.m, 0.0, 0.0}, {0.0, b.I.m, 0.0}, {0.0, 0.0, b.I.m}});
+    for (int row = 0; row < 6; ++row) {
+      std::fill_n(H.P(i, row), at, 0.0);
+      std::fill_n(H.P(i, row) + at + 3, 3, 0.0);
+    }
+  }
+}
+
+// What forces that are local add to it.
+inline void add_forces(const Scene& scene, Arena& arena, const Evaluation<double>& e, const double* p,
+                       const BlockDiagonal<double>& V1, TreeSystem& H) {
+  const ForceSet& set = *scene.forces;
+  const int at = scene.places ? 6 : 0;
+  for (const JointLaw& law : set.joints) {
+    const int n = scene.m.bodies[law.body].nv;
+    Block<double> K{}, D{}, own{};
+    linearise_joint(JointForce<double>(scene.m, law, e.q, e.v, p), K.x, D.x, n);
+    for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
+    const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), law.body);
+    multiply(n, 1.0, D, found == scene.quaternions.end() ? own : V1.blocks[found - scene.quaternions.begin()], K, true);
+    add_scaled(n * n, 1.0, K.x, H.N(law.body));
+  }
+  for_each_body_force<double>(set, arena, e.all, e.t, p, [&](int i, const WrenchChange<double>& change) {
+    for (int row = 0; row < 6; ++row) {
+      if (scene.places) add_scaled(6, -1.0, change.x[row], H.P(i, row));
+      add_scaled(6, -1.0, change.x[row] + 6, H.P(i, row) + at);
+    }
+  });
+}
+
+// Inertias of single bodies, kept while sums over subtrees replace them.
+template <class S>
+struct BodyInertia {
+  RigidInertia<S> I;
+  CoriolisInertia<S> B;
+};
+template <class S>
+BodyInertia<S>* copy_inertias(const Model& m, Arena& arena, const Motions<S>& all) {
+  auto* out = arena.get<BodyInertia<S>>(m.n());
+  for (int i = 0; i < m.n(); ++i) out[i] = {all.bodies[i].I, all.bodies[i].B};
+  return out;
+}
+// G^T x and M x of inverse dynamics alone, in one sweep out and one back: with the twists W that x gives the bodies and sums over
+// subtrees, M x = S . sum I W and G^T x = (Vdot + c S) . sum I W + S . sum 2 B^T W.
+template <class S>
+void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, const BodyInertia<S>* bodies, double c,
+                       const S* x, S* Gx, S* Mx) {
+  auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
+  auto* F = arena.get<Force<S>>(m.n());
+  auto* N = arena.get<Vec3<S>>(m.n());  // B^T W is a moment alone
+  W[-1] = zero_motion<S>();
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Link& link = m.links[i];
+    W[i] = W[link.parent];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) W[i] = mul_add(x[k], all.columns[k].S_, W[i]);
+    F[i] = bodies[i].I * W[i];
+    N[i] = transposed(bodies[i].B, W[i]);
+  }
+  for (int i = m.n() - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
+      const auto& column = all.columns[k];
+      Mx[k] = dot(column.S_, F[i]);
+      Gx[k] = mul_add(S(c), Mx[k], dot(column.Vdot, F[i]) + dot(column.S_.w, N[i]));
+    }
+    if (link.parent < 0) continue;
+    F[link.parent] += F[i];
+    N[link.parent] += N[i];
+  }
+}
+
+class StageMatrix {
+ public:
+  explicit StageMatrix(const Scene& scene) : scene_(scene), solver_(scene.m, 1) {}
+
+  // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be taken; `products`:
+  // whether products with G and M will be asked for, before the next evaluation. False if H is singular.
+  bool factor(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c, bool over_tree,
+              bool products) {
+    const Model& m = scene_.m;
+    e_ = e;
+    c_ = c;
+    bodies_ = products ? copy_inertias(m, at.arena, e.all) : nullptr;
+    if (over_tree && scene_.local && factor_tree(at, e, V1, c)) return true;
+    sum_inertias(m, e);
+    return (scene_.branched && factor_branches(at, e, V1, c)) || factor_dense(at, e, V1, c);
+  }
+  const TreeSolver& solver() const { return solver_; }
+
+  // G^T x and M x.
+  void multiply_transposed(StepContext& at, const double* x, double* Gx, double* Mx) const {
+    const Model& m = scene_.m;
+    const int n = m.nv;
+    if (solver_.form() == TreeSolver::Form::dense) {
+      std::fill_n(Gx, n, 0.0);
+      std::fill_n(Mx, n, 0.0);
+      for (int i = 0; i < n; ++i) {
+        add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
+        add_scaled(n, x[i], &M_[std::size_t(i) * n], Mx);
+      }
+      return;
+    }
+    inertial_products(m, at.arena, e_.all, bodies_, c_, x, Gx, Mx);
+    if (scene_.forces == nullptr) return;
+    if (solver_.form() == TreeSolver::Form::tree)
+      add_transposed_damping(m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, x, Gx);
+    else
+      for (int i = 0; i < n; ++i) add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
+  }
+  // G and M themselves (nv x nv), once.
+  void matrices(StepContext& at, double* G, double* M) const {
+    if (solver_.form() == TreeSolver::Form::tree) sum_inertias(scene_.m, e_);
+    const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
+    if (solver_.form() == TreeSolver::Form::dense) {
+      std::copy_n(D_.data(), size, G);
+      std::copy_n(M_.data(), size, M);
+      return;
+    }
+    std::fill_n(G, size, 0.0);
+    std::fill_n(M, size, 0.0);
+    pair_columns<double>(scene_.m, at.arena, e_.all, e_.held, 2, nullptr, G, M, scene_.m.nv);
+    if (scene_.forces != nullptr && solver_.form() == TreeSolver::Form::branches)
+      add_scaled(static_cast<int>(size), 1.0, D_.data(), G);
+    else if (scene_.forces != nullptr) {
+      std::vector<double> K(size, 0.0);
+      linearise_forces(scene_.m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, K.data(), G, scene_.m.nv);
+    }
+    add_scaled(static_cast<int>(size), c_, M, G);
+  }
+
+  // The three forms, each with the evaluation that it needs: with sums over subtrees but for the first.
+  bool factor_tree(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
+    TreeSystem& H = solver_.tree(scene_.places ? 18 : 12, 6);
+    stage_system(scene_, at.arena, e, V1, c, H);
+    if (scene_.forces != nullptr) add_forces(scene_, at.arena, e, at.p, V1, H);
+    return solver_.factor_tree(true);
+  }
+  bool factor_branches(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
+    BranchMatrix<double>& H = solver_.branches();
+    stage_matrix(scene_, at.arena, e, V1, c, H);
+    if (scene_.forces != nullptr) {
+      const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
+      K_.assign(size, 0.0);
+      D_.assign(size, 0.0);
+      linearise_forces(scene_.m, *scene_.forces, at.arena, e.all, e.q, e.v, e.t, at.p, K_.data(), D_.data(),
+                       scene_.m.nv);
+      add_forces(scene_, V1, K_.data(), D_.data(), H);
+    }
+    return solver_.factor_branches();
+  }
+  bool factor_dense(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
+    const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
+    for (auto* matrix : {&K_, &D_, &M_}) matrix->assign(size, 0.0);
+    add_residual_derivatives(at, e, K_.data(), D_.data(), M_.data());
+    add_scaled(static_cast<int>(size), c, M_.data(), D_.data());
+    add_product(scene_.m, scene_.quaternions, D_.data(), V1, K_.data());
+    std::copy_n(K_.data(), size, solver_.dense());
+    return solver_.factor_dense();
+  }
+
+ private:
+  const Scene& scene_;
+  TreeSolver solver_;
+  Evaluation<double> e_{};
+  double c_ = 0.0;
+  const BodyInertia<double>* bodies_ = nullptr;
+  // Along branches: -dtau/dq and -dtau/dv of the forces. Dense: H and G, and M.
+  AlignedVector K_, D_, M_;
+};
+
+}  // namespace torsor

@@ -1,0 +1,112 @@
+// Steps of an integrator that is a table of stages. A step of which Newton's method fails is divided.
+#pragma once
+#include "integrators/energy_guard.hpp"
+#include "integrators/explicit_stage.hpp"
+#include "integrators/undetermined.hpp"
+
+namespace torsor {
+
+class Stepper {
+ public:
+  Stepper(const Scene& scene, const IntegratorTable& table)
+      : at(scene), table(table), first_(list_stages(table, 1, false)), later_(list_stages(table, 1, true)) {
+    if (table.is_implicit())
+      implicit_.emplace(at);
+    else
+      explicit_.emplace(at, table.kind);
+  }
+  Stepper(const Stepper&) = delete;
+  StepContext at;
+  const IntegratorTable& table;
+  Shortfall shortfall;  // of the last attempt that failed
+  bool gained = false;  // whether it failed because solutions gain energy
+
+  ImplicitStage& implicit() { return *implicit_; }
+  ExplicitStage& explicit_stage() { return *explicit_; }
+
+  // The stages of the step that was taken last, or chosen.
+  const std::vector<Stage>& stages() const { return *stages_; }
+  int last_node() const { return stages_->back().to; }
+  void choose(int parts, bool previous) {
+    if (parts > 1) divided_ = list_stages(table, parts, previous);
+    stages_ = parts > 1 ? &divided_ : previous ? &later_ : &first_;
+    at.nodes.resize(last_node() + 1);
+  }
+
+  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as need be. `settled`: whether node 1 has
+  // accelerations that the integrator made. Returns the number of parts, 0 if all failed. Solutions that gain energy are not the ones
+  // that are meant: a hundredth of it may be the error of a step, a tenth is taken where no division helps.
+  int take(bool previous, bool settled, double t, const StageControls& controls) {
+    const int most = table.is_implicit() ? table.substeps : 1;
+    const bool guarded = at.scene.balanced && most > 1;
+    for (const double gain : {guarded ? 0.01 : kInfinity, 0.1}) {
+      bool any_gained = false;
+      for (int parts = 1; parts <= most; parts *= 2) {
+        if (take_divided(parts, previous, settled, t, controls, gain)) return parts;
+        any_gained = any_gained || gained;
+      }
+      if (!any_gained) break;
+    }
+    return 0;
+  }
+  // The same divided into so many; `gain`: as EnergyGuard has it.
+  bool take_divided(int parts, bool previous, bool settled, double t, const StageControls& controls, double gain) {
+    choose(parts, previous);
+    EnergyGuard guard(at, table.h, gain);
+    for (std::size_t k = 0; k < stages_->size(); ++k) {
+      const Stage& stage = (*stages_)[k];
+      const double time = t + stage.fraction * table.h;
+      read_control(controls, stage.fraction);
+      gained = false;
+      if (!table.is_implicit()) {
+        if (!explicit_->take(stage, time)) return false;
+        continue;
+      }
+      const int earlier =
+          stage.others.empty() || stage.others.back().node < stage.from ? stage.from : stage.others.back().node;
+      const double* guess = earlier > 1 || settled ? at.nodes.a(earlier) : at.zero;
+      if (!implicit_->solve(table, stage, time, guess, shortfall)) return false;
+      const bool ends = k + 1 == stages_->size() || (*stages_)[k + 1].from == stage.to;
+      gained = guard.objects(stage, implicit_->displacement(), ends, time);
+      if (gained) return false;
+    }
+    return true;
+  }
+  // Controls at a fraction of the step.
+  void read_control(const StageControls& controls, double fraction) {
+    const int nv = at.scene.m.nv;
+    if (controls.rows == nullptr) {
+      std::fill_n(at.u, nv, 0.0);
+      return;
+    }
+    const StageControls::Place place = controls.place(fraction);
+    const double *row = controls.rows + place.row * nv, *next = controls.rows + place.next * nv;
+    for (int k = 0; k < nv; ++k)
+      at.u[k] = controls.count == 1 ? row[k] : mul_add(place.s, next[k], (1.0 - place.s) * row[k]);
+  }
+
+  // Looks whether the mass matrix at node 1 is singular, for the steps from there on.
+  void look_for_singularity() {
+    at.arena.reset();
+    at.arena.singular_joint = -1;
+    if (at.scene.m.has_weak) factor_mass<double>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
+    at.singular = at.arena.singular_joint >= 0;
+    at.arena.singular_joint = -1;
+  }
+  // The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves
+  // for accelerations alone.
+  int undetermined_joint(double t) {
+    if (table.kind == StageKind::explicit_) return -1;
+    return torsor::undetermined_joint(at.scene.m, at.scene.forces, at.arena, at.nodes.q(1), at.nodes.v(1), t, at.p,
+                                      1.0 / table.h);
+  }
+
+ private:
+  std::optional<ImplicitStage> implicit_;
+  std::optional<ExplicitStage> explicit_;
+  const std::vector<Stage> first_, later_;  // of a whole step without and with a row before it
+  std::vector<Stage> divided_;
+  const std::vector<Stage>* stages_ = &first_;
+};
+
+}  // namespace torsor

@@ -1,0 +1,30 @@
+"""SciPy's methods with error control, for reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torsor.integrators.base import Integrator, require_positive
+
+_SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
+
+
+@final
+@dataclass(frozen=True)
+class Adaptive(Integrator):
+    """An explicit method with error control, from SciPy: for reference. h is the spacing of the rows only.
+
+    `method` is one of `scipy.integrate.solve_ivp`'s, with its rtol and atol. No derivatives.
+    """
+
+    method: str = "DOP853"
+    rtol: float = 1e-10
+    atol: float = 1e-10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method not in _SCIPY:
+            raise ValueError(f"method of Adaptive is {self.method!r}, expected one of SciPy's: {', '.join(_SCIPY)}")
+        for field in ("rtol", "atol"):
+            require_positive(getattr(self, field), f"{field} of Adaptive", "the error that a step may make")

@@ -1,0 +1,23 @@
+"""A singly diagonally implicit Runge-Kutta method of order 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torsor.integrators.base import Implicit
+
+ALPHA = 0.29289321881345254  # (2 - sqrt 2) / 2
+
+
+@final
+@dataclass(frozen=True)
+class SDIRK2(Implicit):
+    """Singly diagonally implicit Runge-Kutta of order 2 with two stages, the first at (1 - sqrt(1/2)) h. Sueda 2021,
+    3.4.
+
+    Parameters as for `BDF1`.
+    """
+
+    order: ClassVar[int] = 2
+    A: ClassVar[tuple[tuple[float, ...], ...]] = ((ALPHA,), (1.0 - ALPHA, ALPHA))

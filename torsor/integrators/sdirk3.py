@@ -1,0 +1,26 @@
+"""A singly diagonally implicit Runge-Kutta method of order 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torsor.integrators.base import Implicit
+
+# The root of x^3 - 3 x^2 + 3/2 x - 1/6 that makes the method L-stable.
+GAMMA = 0.43586652150845899942
+_B1 = -1.5 * GAMMA**2 + 4.0 * GAMMA - 0.25
+_B2 = 1.5 * GAMMA**2 - 5.0 * GAMMA + 1.25
+
+
+@final
+@dataclass(frozen=True)
+class SDIRK3(Implicit):
+    """Singly diagonally implicit Runge-Kutta of order 3 with three stages, L-stable and stiffly accurate. Alexander
+    1977.
+
+    Parameters as for `BDF1`.
+    """
+
+    order: ClassVar[int] = 3
+    A: ClassVar[tuple[tuple[float, ...], ...]] = ((GAMMA,), ((1.0 - GAMMA) / 2.0, GAMMA), (_B1, _B2, GAMMA))
