@@ -159,8 +159,8 @@ Vec3<S> to_first_mass(const ModelT<C>& m, int root, const S* q, const Coordinate
   };
   Vec3<S> r = zero3<S>();
   Mat3<S> axes = pose(root, nullptr).R;
-  for (int i = root;
-       m.bodies[i].massless && i + 1 < m.n() && m.bodies[i + 1].parent == i && m.bodies[i + 1].last_child; ++i) {
+  for (int i = root; m.bodies[i].massless && i + 1 < m.n() && m.bodies[i + 1].parent == i && m.bodies[i + 1].last_child;
+       ++i) {
     const SE3<S> X = pose(i + 1, &axes);
     r += X.p;
     axes = X.R;
