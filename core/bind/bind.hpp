@@ -119,7 +119,11 @@ const VariationalScheme* variational_scheme(nb::handle scheme);
 void read_integrator(nb::handle integrator, Options& options);  // its table, or its rule
 int thread_count(nb::handle threads);
 nb::object check_module();
-void check_signals();  // throws what a signal's handler raises
+nb::tuple describe(const Slot& slot);  // as torsor/_check.py takes it: name, shape, whether optional
+void check_signals();                  // throws what a signal's handler raises
+// Raise a Python error that names the joint and, of a batch, the state.
+[[noreturn]] void raise_singular(nb::handle model, const Singular& singular, bool batch);
+[[noreturn]] void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch);
 
 // Whether a kernel takes complex numbers: all but those that run over dual ones (K::has_complex = false).
 template <class K, class = void>
@@ -165,95 +169,121 @@ inline nb::object new_record(PyTypeObject* type, Py_ssize_t size) {
 }
 void list_record_type(const char* name, PyTypeObject*& type);  // as that of a function of the core
 
-// Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays.
+// A kernel's results as one object: the only one, or a record of them with None for those that were not asked for.
+template <class K>
+nb::object pack_results(nb::object* results) {
+  if constexpr (K::outputs == 1) {
+    return results[0];
+  } else {
+    nb::object record = new_record(record_type<K>(), K::outputs);
+    for (int i = 0; i < K::outputs; ++i)
+      PyTuple_SET_ITEM(record.ptr(), i, (results[i].is_valid() ? std::move(results[i]) : nb::none()).release().ptr());
+    return record;
+  }
+}
+
+// What one call of kernel K reads and writes, and the arrays that it returns.
+template <class K>
+struct Arguments {
+  Slot in_slots[K::inputs + 1], out_slots[K::outputs];
+  Call call;
+  Row in[K::inputs + 1], out[K::outputs];
+  nb::object results[K::outputs];
+
+  // Reads the inputs; false if some need help.
+  bool take_inputs(const Model& m, const nb::handle* inputs) {
+    bool good = true, have_batch = false;
+    for (int i = 0; good && i < K::inputs; ++i)
+      good = take_input(inputs[i].ptr(), in_slots[i], call, have_batch, in[i]);
+    for (int i = 0; good && !m.quaternions.empty() && i < K::inputs; ++i)
+      if (in[i].data != nullptr && in_slots[i].is_configuration())
+        in[i].configurations = static_cast<int>(in[i].size / m.nq);
+    return good;
+  }
+  // Checks `given`: an array, or for several outputs a tuple of arrays, none of which may overlap; false if some need help.
+  bool take_outputs(nb::handle given, unsigned wanted) {
+    if constexpr (K::outputs == 1) {
+      results[0] = nb::borrow(given);
+      return take_output(given.ptr(), out_slots[0], call, in, K::inputs, out[0]);
+    } else {
+      if (!PyTuple_Check(given.ptr()) || PyTuple_GET_SIZE(given.ptr()) != K::outputs) return false;
+      bool good = true;
+      for (int i = 0; good && i < K::outputs; ++i) {
+        if (!(wanted >> i & 1)) continue;
+        results[i] = nb::borrow(PyTuple_GET_ITEM(given.ptr(), i));
+        good = take_output(results[i].ptr(), out_slots[i], call, in, K::inputs, out[i]);
+        for (int j = 0; good && j < i; ++j)
+          good = !overlap(out[i], call.states, out[j], call.states, call.complex ? 16 : 8);
+      }
+      return good;
+    }
+  }
+  void make_outputs(unsigned wanted) {
+    for (int i = 0; i < K::outputs; ++i)
+      if (wanted >> i & 1) results[i] = new_output(out_slots[i], call, out[i]);
+  }
+};
+
+template <class K>
+nb::object call_prepared(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads,
+                         const Options& options, const Arguments<K>& arguments);
+
+// Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays. `prepared`: the arguments come from
+// torsor/_check.py, and fit.
 template <class K>
 nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg,
                        const Options& options, bool prepared = false, bool complex = false) {
   const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
   const Model& m = *nb::inst_ptr<Model>(core);
   const int threads = thread_count(threads_arg);
-  Slot in_slots[K::inputs + 1], out_slots[K::outputs];
-  K::slots(m, options, in_slots, out_slots);
-  Call call;
-  call.complex = complex;
-  Row in[K::inputs + 1], rows[K::outputs];
-  bool good = true, have_batch = false;
-  for (int i = 0; good && i < K::inputs; ++i) good = take_input(inputs[i].ptr(), in_slots[i], call, have_batch, in[i]);
-  for (int i = 0; good && !m.quaternions.empty() && i < K::inputs; ++i)
-    if (in[i].data != nullptr && in_slots[i].is_configuration())
-      in[i].configurations = static_cast<int>(in[i].size / m.nq);
-  nb::object results[K::outputs];
-  if (good && !out.is_none()) {
-    if constexpr (K::outputs == 1) {
-      good = take_output(out.ptr(), out_slots[0], call, in, K::inputs, rows[0]);
-      results[0] = nb::borrow(out);
-    } else {
-      good = PyTuple_Check(out.ptr()) && PyTuple_GET_SIZE(out.ptr()) == K::outputs;
-      for (int i = 0; good && i < K::outputs; ++i) {
-        if (!(options.wanted >> i & 1)) continue;
-        results[i] = nb::borrow(PyTuple_GET_ITEM(out.ptr(), i));
-        good = take_output(results[i].ptr(), out_slots[i], call, in, K::inputs, rows[i]);
-        for (int j = 0; good && j < i; ++j)
-          good = !overlap(rows[i], call.states, rows[j], call.states, complex ? 16 : 8);
-      }
-    }
-  }
-  if (!good) {
+  Arguments<K> a;
+  K::slots(m, options, a.in_slots, a.out_slots);
+  a.call.complex = complex;
+  if (!a.take_inputs(m, inputs) || (!out.is_none() && !a.take_outputs(out, options.wanted))) {
     if (prepared) throw std::logic_error("torsor: arguments do not fit after they were prepared");
-    nb::list in_list, in_shapes, out_shapes;
-    const auto describe = [](const Slot& slot) {
-      nb::list shape;
-      for (int d = 0; d < slot.ndim; ++d) shape.append(slot.shape[d]);
-      return nb::make_tuple(slot.name, nb::tuple(shape), slot.optional);
-    };
-    for (int i = 0; i < K::inputs; ++i) {
-      in_list.append(inputs[i]);
-      in_shapes.append(describe(in_slots[i]));
-    }
-    for (int i = 0; i < K::outputs; ++i)
-      out_shapes.append(options.wanted >> i & 1 ? nb::object(describe(out_slots[i])) : nb::none());
-    // (inputs, outputs or None, what to return or None, whether complex)
-    nb::tuple ready = nb::cast<nb::tuple>(check_module().attr("prepare")(model, in_shapes, in_list, out_shapes, out));
-    if (nb::cast<bool>(ready[3]) && !has_complex<K>::value) {
-      PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");
-      throw nb::python_error();
-    }
-    nb::tuple arrays = nb::cast<nb::tuple>(ready[0]);
-    nb::object held[K::inputs + 1];
-    nb::handle again[K::inputs + 1];
-    for (int i = 0; i < K::inputs; ++i) again[i] = (held[i] = arrays[i]);
-    nb::object result = call_kernel<K>(model, again, ready[1], threads_arg, options, true, nb::cast<bool>(ready[3]));
-    if (ready[2].is_none()) return result;
-    nb::object finished = ready[2](result);
-    if constexpr (K::outputs > 1) {
-      nb::object record = new_record(record_type<K>(), K::outputs);
-      for (int i = 0; i < K::outputs; ++i)
-        PyTuple_SET_ITEM(record.ptr(), i, nb::borrow(PyTuple_GET_ITEM(finished.ptr(), i)).release().ptr());
-      return record;
-    }
-    return finished;
+    return call_prepared<K>(model, inputs, out, threads_arg, options, a);
   }
-  if (out.is_none())
-    for (int i = 0; i < K::outputs; ++i)
-      if (options.wanted >> i & 1) results[i] = new_output(out_slots[i], call, rows[i]);
+  if (out.is_none()) a.make_outputs(options.wanted);
   try {
-    execute<K>(m, options, call, in, rows, threads);
+    execute<K>(m, options, a.call, a.in, a.out, threads);
   } catch (const Singular& singular) {
-    check_module().attr("raise_singular")(model, singular.joint,
-                                          call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(singular.state)));
+    raise_singular(model, singular, a.call.batch_ndim > 0);
   } catch (const ZeroQuaternion& zero) {
-    const bool all = call.batch_ndim == 0 || zero.state < 0;
-    check_module().attr("raise_zero_quaternion")(model, in_slots[zero.input].name, zero.joint,
-                                                 all ? nb::none() : nb::object(nb::int_(zero.state)));
+    raise_zero_quaternion(model, a.in_slots[zero.input].name, zero, a.call.batch_ndim > 0);
   }
-  if constexpr (K::outputs == 1) {
-    return results[0];
-  } else {
-    nb::object all = new_record(record_type<K>(), K::outputs);
-    for (int i = 0; i < K::outputs; ++i)
-      PyTuple_SET_ITEM(all.ptr(), i, results[i].is_valid() ? results[i].release().ptr() : nb::none().release().ptr());
-    return all;
+  return pack_results<K>(a.results);
+}
+
+// The same where arguments need help: torsor/_check.py converts or refuses them.
+template <class K>
+nb::object call_prepared(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads,
+                         const Options& options, const Arguments<K>& arguments) {
+  nb::list in_list, in_shapes, out_shapes;
+  for (int i = 0; i < K::inputs; ++i) {
+    in_list.append(inputs[i]);
+    in_shapes.append(describe(arguments.in_slots[i]));
   }
+  for (int i = 0; i < K::outputs; ++i)
+    out_shapes.append(options.wanted >> i & 1 ? nb::object(describe(arguments.out_slots[i])) : nb::none());
+  // (inputs, outputs or None, what to return or None, whether complex)
+  nb::tuple ready = nb::cast<nb::tuple>(check_module().attr("prepare")(model, in_shapes, in_list, out_shapes, out));
+  if (nb::cast<bool>(ready[3]) && !has_complex<K>::value) {
+    PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");
+    throw nb::python_error();
+  }
+  nb::tuple arrays = nb::cast<nb::tuple>(ready[0]);
+  nb::object held[K::inputs + 1];
+  nb::handle again[K::inputs + 1];
+  for (int i = 0; i < K::inputs; ++i) again[i] = (held[i] = arrays[i]);
+  nb::object result = call_kernel<K>(model, again, ready[1], threads, options, true, nb::cast<bool>(ready[3]));
+  if (ready[2].is_none()) return result;
+  nb::object finished = ready[2](result);
+  if constexpr (K::outputs > 1) {
+    nb::object results[K::outputs];
+    for (int i = 0; i < K::outputs; ++i) results[i] = nb::borrow(PyTuple_GET_ITEM(finished.ptr(), i));
+    return pack_results<K>(results);
+  }
+  return finished;
 }
 
 // Options from Python: a dict of what differs from the defaults, or just the frame of f_ext (str).

@@ -1,50 +1,34 @@
-#define TORSOR_IMPORT_ARRAY
 #include <nanobind/stl/complex.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-
-#include <map>
 
 #include "bind/bind.hpp"
 #include "dynamics/inverse_dynamics.hpp"
 
 namespace torsor {
 
-void bind_configuration(nb::module_& module);
-void bind_derivatives(nb::module_& module);
-void bind_dynamics(nb::module_& module);
-void bind_hessians(nb::module_& module);
-void bind_forces(nb::module_& module);
-void bind_inertia(nb::module_& module);
-void bind_kinematics(nb::module_& module);
-void bind_kinematics_derivatives(nb::module_& module);
-void bind_momentum(nb::module_& module);
-void bind_reverse(nb::module_& module);
-void bind_simulation(nb::module_& module);
-void bind_variational(nb::module_& module);
-void bind_tangents(nb::module_& module);
-
 namespace {
 
-// Numbers of a model: plain, or value and tangent as a complex number with the tangent times `step`.
-double tangent_step = 1.0;
+// Reads numbers of a model: plain, or value and tangent as a complex number with the tangent times `step`.
 template <class C>
-C number(nb::handle value) {
-  if constexpr (std::is_same_v<C, double>) {
-    return nb::cast<double>(value);
-  } else {
-    const auto z = nb::cast<std::complex<double>>(value);
-    return {z.real(), z.imag() / tangent_step};
+struct NumberReader {
+  double step;
+  C one(nb::handle value) const {
+    if constexpr (std::is_same_v<C, double>) {
+      return nb::cast<double>(value);
+    } else {
+      const auto z = nb::cast<std::complex<double>>(value);
+      return {z.real(), z.imag() / step};
+    }
   }
-}
-template <class C>
-std::vector<C> numbers(nb::handle list, std::size_t size = 0) {
-  std::vector<C> out;
-  for (nb::handle value : list) out.push_back(number<C>(value));
-  if (size != 0 && out.size() != size)
-    throw std::invalid_argument("torsor: a list of a model's numbers has the wrong length");
-  return out;
-}
+  std::vector<C> list(nb::handle values, std::size_t size = 0) const {
+    std::vector<C> out;
+    for (nb::handle value : values) out.push_back(one(value));
+    if (size != 0 && out.size() != size)
+      throw std::invalid_argument("torsor: a list of a model's numbers has the wrong length");
+    return out;
+  }
+};
 template <class C>
 SE3<C> read_pose(const C* x) {  // rotation by rows, then translation
   return {{{x[0], x[3], x[6]}, {x[1], x[4], x[7]}, {x[2], x[5], x[8]}}, {x[9], x[10], x[11]}};
@@ -118,14 +102,14 @@ class PythonJoint final : public CustomJoint {
 };
 
 template <class C>
-GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
+GeneralJointT<C> read_general(const NumberReader<C>& read, nb::tuple spec) {  // (kind, nv, data)
   GeneralJointT<C> joint;
   joint.kind = static_cast<Kind>(nb::cast<int>(spec[0]));
   joint.nv = nb::cast<int>(spec[1]);
   switch (joint.kind) {
     case Kind::spline_curve: {  // (poses, steps), flat
       nb::tuple data = nb::cast<nb::tuple>(spec[2]);
-      const auto poses = numbers<C>(data[0]), steps = numbers<C>(data[1]);
+      const auto poses = read.list(data[0]), steps = read.list(data[1]);
       for (std::size_t i = 0; i + 12 <= poses.size(); i += 12) joint.frames.push_back(read_pose(&poses[i]));
       for (std::size_t i = 0; i + 6 <= steps.size(); i += 6) joint.steps.push_back(read_motion(&steps[i]));
       break;
@@ -134,7 +118,7 @@ GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
       nb::tuple data = nb::cast<nb::tuple>(spec[2]);
       joint.nu = nb::cast<int>(data[0]);
       joint.nw = nb::cast<int>(data[1]);
-      joint.values = numbers<C>(data[2]);
+      joint.values = read.list(data[2]);
       break;
     }
     case Kind::custom:
@@ -148,14 +132,14 @@ GeneralJointT<C> read_general(nb::tuple spec) {  // (kind, nv, data)
 
 // bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
 template <class C>
-void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames,
-           const std::vector<int>& order, nb::list general) {
+void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies,
+           nb::list frames, const std::vector<int>& order, nb::list general) {
   new (m) ModelT<C>();
   m->nq = nq;
   m->nv = nv;
   m->order = order;
-  m->gravity = read3(numbers<C>(gravity, 3).data());
-  for (nb::handle g : general) m->general.push_back(read_general<C>(nb::cast<nb::tuple>(g)));
+  m->gravity = read3(read.list(gravity, 3).data());
+  for (nb::handle g : general) m->general.push_back(read_general(read, nb::cast<nb::tuple>(g)));
   for (nb::handle item : bodies) {
     nb::tuple t = nb::cast<nb::tuple>(item);
     typename ModelT<C>::Body b{};
@@ -166,9 +150,9 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     b.nv = nb::cast<int>(t[4]);
     b.joint = nb::cast<int>(t[5]);
     b.general = nb::cast<int>(t[6]);
-    b.pitch = number<C>(t[7]);
-    b.M = read_pose(numbers<C>(t[8], 12).data());
-    b.I = read_inertia(numbers<C>(t[9], 10).data());
+    b.pitch = read.one(t[7]);
+    b.M = read_pose(read.list(t[8], 12).data());
+    b.I = read_inertia(read.list(t[9], 10).data());
     b.Sigma = pseudo_inertia(b.I.J);
     b.subtree_mass = b.I.m;
     b.massless = is_zero(b.I);
@@ -203,18 +187,21 @@ void build(ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::
     typename ModelT<C>::Frame f{};
     f.body = nb::cast<int>(t[0]);
     f.parent = nb::cast<int>(t[1]);
-    f.pose = read_pose(numbers<C>(t[2], 12).data());
+    f.pose = read_pose(read.list(t[2], 12).data());
     f.same = is_identity(f.pose);
-    f.I = read_inertia(numbers<C>(t[3], 10).data());
+    f.I = read_inertia(read.list(t[3], 10).data());
     f.massless = is_zero(f.I);
-    f.placement = read_pose(numbers<C>(t[4], 12).data());
+    f.placement = read_pose(read.list(t[4], 12).data());
     m->frames.push_back(f);
   }
 }
+void build_plain(Model* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames,
+                 const std::vector<int>& order, nb::list general) {
+  build(NumberReader<double>{}, m, nq, nv, gravity, bodies, frames, order, general);
+}
 void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies,
                 nb::list frames, const std::vector<int>& order, nb::list general) {
-  tangent_step = step;
-  build(m, nq, nv, gravity, bodies, frames, order, general);
+  build(NumberReader<Dual<double>>{step}, m, nq, nv, gravity, bodies, frames, order, general);
 }
 
 // For the garbage collector: a joint written in Python may refer back to a model that it is in.
@@ -233,122 +220,13 @@ int clear(PyObject* self) {
 PyType_Slot model_slots[] = {
     {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
-PyObject* core_name = nullptr;  // "_core", interned
-PyTypeObject* core_type = nullptr;
-PyObject* body_name = nullptr;  // "body", interned
-
 }  // namespace
 
-nb::object core_model(nb::handle model) {
-  // A model keeps it in its dictionary once it was used; the look-up through the type takes three times as long.
-  nb::object core;
-  if (PyObject** dict = _PyObject_GetDictPtr(model.ptr()); dict != nullptr && *dict != nullptr)
-    core = nb::borrow(PyDict_GetItemWithError(*dict, core_name));
-  if (!core.is_valid()) core = nb::steal(PyObject_GetAttr(model.ptr(), core_name));
-  if (!core.is_valid() || Py_TYPE(core.ptr()) != core_type) {
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
-    PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one",
-                 Py_TYPE(model.ptr())->tp_name);
-    throw nb::python_error();
-  }
-  return core;
+PyTypeObject* bind_model(nb::module_& module) {
+  nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
+  model.def("__init__", build_plain);
+  nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
+  return reinterpret_cast<PyTypeObject*>(model.ptr());
 }
-
-int thread_count(nb::handle threads) {
-  long n = -1;
-  if (PyIndex_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
-    n = PyLong_AsLong(threads.ptr());
-    if (PyErr_Occurred()) PyErr_Clear();
-  }
-  if (n < 0) {
-    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core",
-                 threads.ptr());
-    throw nb::python_error();
-  }
-  return static_cast<int>(std::min<long>(n, 1 << 16));
-}
-
-Options read_options(nb::handle value) {
-  Options options;
-  if (value.is(body_name)) return options;
-  if (!PyDict_Check(value.ptr())) {
-    options.axes = nb::cast<int>(check_module().attr("axes")(value, "f_ext_frame"));
-    return options;
-  }
-  for (auto [key, item] : nb::cast<nb::dict>(value)) {
-    const auto name = nb::cast<std::string>(key);
-    if (name == "axes")
-      options.axes = nb::cast<int>(item);
-    else if (name == "frames")
-      options.frames = nb::cast<std::vector<int>>(item);
-    else if (name == "prescribed")
-      options.prescribed = reinterpret_cast<const unsigned char*>(PyBytes_AsString(item.ptr()));
-    else if (name == "direction")
-      options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
-    else if (name == "forces")
-      options.forces = force_set(item);
-    else if (name == "integrator")
-      read_integrator(item, options);
-    else if (name == "wanted")
-      options.wanted = nb::cast<unsigned>(item);
-    else
-      throw std::invalid_argument("torsor: no such option: " + name);
-  }
-  return options;
-}
-
-void check_signals() {
-  nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-std::map<std::string, PyTypeObject**>& record_types() {
-  static std::map<std::string, PyTypeObject**> types;
-  return types;
-}
-void list_record_type(const char* name, PyTypeObject*& type) { record_types()[name] = &type; }
-
-// Results of the core's function `name` come as a `type`, a kind of tuple.
-void set_record_type(const std::string& name, nb::type_object type) {
-  auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (record_types().count(name) == 0 || !PyType_IsSubtype(kind, &PyTuple_Type))
-    throw std::invalid_argument("torsor: not a kind of tuple, or no function of several results: " + name);
-  *record_types()[name] = reinterpret_cast<PyTypeObject*>(type.release().ptr());
-}
-
-nb::object check_module() { return nb::module_::import_("torsor._check"); }
 
 }  // namespace torsor
-
-static int import_numpy() {
-  import_array1(-1);
-  return 0;
-}
-
-NB_MODULE(_core, module) {
-  using namespace torsor;
-  if (import_numpy() < 0) throw nb::python_error();
-  core_name = PyUnicode_InternFromString("_core");
-  body_name = PyUnicode_InternFromString("body");
-  module.attr("lanes") = kLanes;
-  nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
-  nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
-  model.def("__init__", build<double>);
-  nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
-  core_type = reinterpret_cast<PyTypeObject*>(model.ptr());
-  module.def("set_record_type", set_record_type);
-  bind_configuration(module);
-  bind_derivatives(module);
-  bind_dynamics(module);
-  bind_hessians(module);
-  bind_forces(module);
-  bind_inertia(module);
-  bind_kinematics(module);
-  bind_kinematics_derivatives(module);
-  bind_momentum(module);
-  bind_reverse(module);
-  bind_simulation(module);
-  bind_variational(module);
-  bind_tangents(module);
-}

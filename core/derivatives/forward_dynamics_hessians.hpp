@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/threads.hpp"
+#include "derivatives/forward_dynamics_derivatives.hpp"
 #include "derivatives/inverse_dynamics_hessians.hpp"
-#include "dynamics/mass_inverse.hpp"
 
 namespace torsor {
 
@@ -25,21 +25,14 @@ class ForwardSecondOrder {
       : m_(m), arena_(arena), in_(arena.get<S>(m.nv * padded<S>(m.nv))), out_(arena.get<S>(m.nv * m.nv)) {
     const int nv = m.nv;
     S* a = arena.get<S>(nv);
-    for (int k = 0; k < nv; ++k) a[k] = S(0.0);
-    const Motions<S> all = motions(m, arena, q, v, a);
-    const auto* wrenches = sum_subtrees(m, arena, all.bodies, f_ext, axes);
-    inverse_.emplace(m, arena, all, nullptr);
-    for (int i = 0; i < m.n(); ++i)
-      for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
-        a[k] = tau[k] - dot(all.columns[k].S_, all.bodies[i].f);
-    inverse_->multiply(a, a);
-    accelerate(m, arena, all, a);
+    const SolvedMotion<S> s = solve_motion<S>(m, arena, q, v, f_ext, axes, nullptr, tau, a, a);
+    inverse_.emplace(*s.inverse);
     for (S* matrix : {aq, av})
       for (int k = 0; matrix != nullptr && k < nv * nv; ++k) matrix[k] = S(0.0);
-    pair_columns<S>(m, arena, all, wrenches, axes, aq, av, nullptr, nv);
+    pair_columns<S>(m, arena, s.all, s.wrenches, axes, aq, av, nullptr, nv);
     if (aq != nullptr) solve_negated(aq, nv);
     if (av != nullptr) solve_negated(av, nv);
-    inverse_dynamics = second_order(m, arena, all, wrenches, axes, q, v, a, wants_qq);
+    inverse_dynamics = second_order(m, arena, s.all, s.wrenches, axes, q, v, a, wants_qq);
   }
   // y = M^-1 x
   void solve(const S* x, S* y) const { inverse_->multiply(x, y); }

@@ -83,7 +83,6 @@ void pseudo_columns(const Model& m, Arena& arena, const Model::Body& body, const
     along = arena.get<DerivativeGeneral<Dual<S>>>(1);
     evaluate(m.general[body.general], x, 3, GeneralTerms<Dual<S>>{along->T, along->s, along->ds, along->d2s});
   }
-  const auto world = [&](const Motion<S>& x) { return shift(Motion<S>{b.R * x.w, b.R * x.v}, -b.p); };
   const auto tangent = [](const Motion<Dual<S>>& x) -> Motion<S> {
     return {{x.w.x.d, x.w.y.d, x.w.z.d}, {x.v.x.d, x.v.y.d, x.v.z.d}};
   };
@@ -94,10 +93,10 @@ void pseudo_columns(const Model& m, Arena& arena, const Model::Body& body, const
       if (second) r2 = mul_add(aj[l], g.d2s[n * jk + l], mul_add(vj[l], tangent(along->d2s[n * jk + l]), r2));
     }
     auto& c = columns[jk];
-    const Motion<S> own = world(r1);
-    c.R = world(g.ds[jk]);
+    const Motion<S> own = b.world(r1);
+    c.R = b.world(g.ds[jk]);
     c.Rdot = cross(b.v, c.R) + own;
-    if (second) c.Rddot = cross(b.a, c.R) + cross(b.v, c.Rdot + own) + world(r2);
+    if (second) c.Rddot = cross(b.a, c.R) + cross(b.v, c.Rdot + own) + b.world(r2);
   }
 }
 
@@ -178,89 +177,115 @@ struct Above {
 // 0), or in any way.
 enum class Moves { root, still, any };
 
+// What row j and columns k of the path have together, several columns at a time: d/dq_k dL/dq_j, d/dv_k dL/dq_j and so on.
+template <class V>
+struct PairEntries {
+  V qq, qv, vq, vv, aq, qa;
+};
+// Of columns c, at t on the path. turn(t, c): what A, V and U of the row are multiplied with for them.
+template <bool own, Moves moves, class V, class Turn>
+TORSOR_INLINE PairEntries<V> pair_entries(const FixedRow<V>& fixed, const VirtualRow<V>& row,
+                                          const DerivativeColumn<V>& c, int t, const Turn& turn, bool lags) {
+  const auto& [C, W, B, D] = row;
+  PairEntries<V> e{V(0.0), V(0.0), V(0.0), dot(c.S_.w, D), V(0.0), V(0.0)};
+  if constexpr (moves == Moves::root)
+    e.qq = dot(c.Psiddot.v, C.f);
+  else
+    e.qq = dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
+  if (lags) e.qq += dot(c.S_, W);
+  if constexpr (!own) {
+    e.qv = dot_add(c.S_.w, B, dot(c.Vdot, C));
+    e.qa = dot(c.S_, C);
+  }
+  if constexpr (moves == Moves::still) e.vq = dot(c.Psidot.w, D);
+  if constexpr (moves == Moves::any) {
+    const Motion<V> Theta = turn(t, c);
+    e.qq += dot(Theta, fixed.A);
+    e.vq = dot_add(c.Psidot.w, D, dot(Theta, fixed.V));
+    e.aq = dot(Theta, fixed.U);
+  }
+  return e;
+}
+
+// Writes those of one column k, into row j and column j. `all`: no matrix is null.
+template <bool own, Moves moves, class S>
+TORSOR_INLINE void put_entries(const PairEntries<S>& e, std::size_t nv, std::size_t j, std::size_t k, bool all,
+                               const Hessians<S>& H) {
+  const std::size_t jk = j * nv + k, kj = k * nv + j;
+  if (all || H.qq != nullptr) {
+    H.qq[jk] = e.qq;
+    if (!own) H.qq[kj] = e.qq;
+  }
+  if (all || H.qv != nullptr) {
+    if (!own) H.qv[jk] = e.qv;
+    if (moves != Moves::root) H.qv[kj] = e.vq;
+  }
+  if (all || H.vv != nullptr) {
+    H.vv[jk] = e.vv;
+    if (!own) H.vv[kj] = e.vv;
+  }
+  if (all || H.aq != nullptr) {
+    if (moves == Moves::any) H.aq[jk] = e.aq;
+    if (!own) H.aq[kj] = e.qa;
+  }
+}
+// Those of consecutive columns from k on, which are not of the row's own joint.
+template <Moves moves, class S, class V>
+TORSOR_INLINE void put_consecutive(const PairEntries<V>& e, std::size_t nv, std::size_t j, std::size_t k, bool all,
+                                   const Hessians<S>& H) {
+  constexpr int width = sizeof(V) / sizeof(S);
+  const std::size_t jk = j * nv + k;
+  const auto put_column = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
+    S* column = X + k * nv + j;
+#pragma GCC unroll 8
+    for (int l = 0; l < width; ++l, column += nv) *column = reinterpret_cast<const S*>(&x)[l];
+  };
+  if (all || H.qq != nullptr) {
+    store(e.qq, H.qq + jk);
+    put_column(e.qq, H.qq);
+  }
+  if (all || H.qv != nullptr) {
+    store(e.qv, H.qv + jk);
+    if (moves != Moves::root) put_column(e.vq, H.qv);
+  }
+  if (all || H.vv != nullptr) {
+    store(e.vv, H.vv + jk);
+    put_column(e.vv, H.vv);
+  }
+  if (all || H.aq != nullptr) {
+    if (moves == Moves::any) store(e.aq, H.aq + jk);
+    put_column(e.qa, H.aq);
+  }
+}
+
 // Row j against columns `from` to `to` of the path: of its own joint, or of those above. In the joint itself each pair has two
-// orders, and d/dv_k dL/dv_j is the mean of what is written here for both. turn(t, c): what A, V and U of the row are multiplied
-// with for column c, at t on the path.
+// orders, and d/dv_k dL/dv_j is the mean of what is written here for both.
 template <bool own, Moves moves, class S, class Turn>
-TORSOR_INLINE void pair(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>>& row, const Above<S>& above,
-                        const Turn& turn, int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H,
-                        bool all) {
+TORSOR_INLINE void pair_row(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>>& row, const Above<S>& above,
+                            const Turn& turn, int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H,
+                            bool all) {
   using V = Wide<S>;
   if (from >= to) return;
   const auto& path = above.columns;
-  const auto& [C, W, B, D] = row;
   for (int t = from / path.width * path.width; t < to; t += path.width) {
-    const auto c = path.at(t);
-    V qq, qv(0.0), vq(0.0), aq(0.0), qa(0.0);
-    if constexpr (moves == Moves::root)
-      qq = dot(c.Psiddot.v, C.f);
-    else
-      qq = dot_add(c.Psidot.w, B, dot(c.Psiddot, C));
-    if (lags) qq += dot(c.S_, W);
-    const V vv = dot(c.S_.w, D);
-    if constexpr (!own) {
-      qv = dot_add(c.S_.w, B, dot(c.Vdot, C));
-      qa = dot(c.S_, C);
+    const PairEntries<V> e = pair_entries<own, moves>(fixed, row, path.at(t), t, turn, lags);
+    const bool whole = path.width == 1 || (t >= from && t + path.width <= to);
+    if (!own && path.width > 1 && whole && path.consecutive(t)) {
+      put_consecutive<moves>(e, nv, j, path.velocity(t), all, H);
+      continue;
     }
-    if constexpr (moves == Moves::still) vq = dot(c.Psidot.w, D);
-    if constexpr (moves == Moves::any) {
-      const Motion<V> Theta = turn(t, c);
-      qq += dot(Theta, fixed.A);
-      vq = dot_add(c.Psidot.w, D, dot(Theta, fixed.V));
-      aq = dot(Theta, fixed.U);
-    }
-    // into row j and column j
-    S e[6][path.width];
-    store(qq, e[0]);
-    store(qv, e[1]);
-    store(vq, e[2]);
-    store(vv, e[3]);
-    store(aq, e[4]);
-    store(qa, e[5]);
+    S x[6][path.width];
+    store(e.qq, x[0]);
+    store(e.qv, x[1]);
+    store(e.vq, x[2]);
+    store(e.vv, x[3]);
+    store(e.aq, x[4]);
+    store(e.qa, x[5]);
     const auto put = [&](int l) TORSOR_INLINE_LAMBDA {
-      const std::size_t k = path.velocity(t + l), jk = j * nv + k, kj = k * nv + j;
-      if (all || H.qq != nullptr) {
-        H.qq[jk] = e[0][l];
-        if (!own) H.qq[kj] = e[0][l];
-      }
-      if (all || H.qv != nullptr) {
-        if (!own) H.qv[jk] = e[1][l];
-        if (moves != Moves::root) H.qv[kj] = e[2][l];
-      }
-      if (all || H.vv != nullptr) {
-        H.vv[jk] = e[3][l];
-        if (!own) H.vv[kj] = e[3][l];
-      }
-      if (all || H.aq != nullptr) {
-        if (moves == Moves::any) H.aq[jk] = e[4][l];
-        if (!own) H.aq[kj] = e[5][l];
-      }
+      const PairEntries<S> one{x[0][l], x[1][l], x[2][l], x[3][l], x[4][l], x[5][l]};
+      put_entries<own, moves>(one, nv, j, path.velocity(t + l), all, H);
     };
-    if (!own && path.width > 1 && t >= from && t + path.width <= to && path.consecutive(t)) {
-      const std::size_t k = path.velocity(t), jk = j * nv + k;
-      S* column = nullptr;
-      const auto put_column = [&](const V& x, S* X) TORSOR_INLINE_LAMBDA {
-        column = X + k * nv + j;
-#pragma GCC unroll 8
-        for (int l = 0; l < path.width; ++l, column += nv) *column = reinterpret_cast<const S*>(&x)[l];
-      };
-      if (all || H.qq != nullptr) {
-        store(qq, H.qq + jk);
-        put_column(qq, H.qq);
-      }
-      if (all || H.qv != nullptr) {
-        store(qv, H.qv + jk);
-        if (moves != Moves::root) put_column(vq, H.qv);
-      }
-      if (all || H.vv != nullptr) {
-        store(vv, H.vv + jk);
-        put_column(vv, H.vv);
-      }
-      if (all || H.aq != nullptr) {
-        if (moves == Moves::any) store(aq, H.aq + jk);
-        put_column(qa, H.aq);
-      }
-    } else if (path.width == 1 || (t >= from && t + path.width <= to)) {
+    if (whole) {
 #pragma GCC unroll 8
       for (int l = 0; l < path.width; ++l) put(l);
     } else {
@@ -272,8 +297,8 @@ TORSOR_INLINE void pair(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>
 // All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have Theta = 0.
 // Entries that are zero by structure are not written.
 template <class S, class Turn>
-void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows, const Above<S>& above,
-          const Turn& turn, int turning, bool lags, const Hessians<S>& H) {
+void fill_rows(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows, const Above<S>& above,
+               const Turn& turn, int turning, bool lags, const Hessians<S>& H) {
   const std::size_t nv = m.nv;
   const Model::Link& link = m.links[i];
   const bool all = H.qq != nullptr && H.qv != nullptr && H.vv != nullptr && H.aq != nullptr;
@@ -286,14 +311,14 @@ void fill(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* 
     const auto& r = lifted(rows[j], lags);
     const int row = link.iv + j;
     if (on_world)
-      pair<true, Moves::root>(f, r, above, turn, last, end, lags, nv, row, H, all);
+      pair_row<true, Moves::root>(f, r, above, turn, last, end, lags, nv, row, H, all);
     else if (!turns)
-      pair<true, Moves::still>(f, r, above, turn, last, end, lags, nv, row, H, all);
+      pair_row<true, Moves::still>(f, r, above, turn, last, end, lags, nv, row, H, all);
     else
-      pair<true, Moves::any>(f, r, above, turn, last, end, lags, nv, row, H, all);
-    pair<false, Moves::root>(f, r, above, turn, 0, root, lags, nv, row, H, all);
-    pair<false, Moves::still>(f, r, above, turn, root, still, lags, nv, row, H, all);
-    pair<false, Moves::any>(f, r, above, turn, still, last, lags, nv, row, H, all);
+      pair_row<true, Moves::any>(f, r, above, turn, last, end, lags, nv, row, H, all);
+    pair_row<false, Moves::root>(f, r, above, turn, 0, root, lags, nv, row, H, all);
+    pair_row<false, Moves::still>(f, r, above, turn, root, still, lags, nv, row, H, all);
+    pair_row<false, Moves::any>(f, r, above, turn, still, last, lags, nv, row, H, all);
     if (single && !turns && H.aq != nullptr) H.aq[row * nv + row] = S(0.0);
   }
   if (H.vv != nullptr && link.nv > 1)
@@ -340,92 +365,115 @@ void clear(const Hessians<S>& H, std::size_t size) {
       for (std::size_t k = 0; k < size; ++k) x[k] = S(0.0);
 }
 
-// Second derivatives of w . ID(q, v, a), and its gradients dq, dv, da (nv each, may be null) on the way.
+// What virtual velocities u make of a subtree: 2 B[u], whose n and f are h = I u, and g = 2 B^T u.
 template <class S>
-void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w, const Hessians<S>& H, S* dq,
-                         S* dv, S* da) {
-  const int n = m.n(), axes = s.axes;
-  const auto* bodies = s.all.bodies;
-  const auto* columns = s.all.columns;
-  // Sums over subtrees. Those of single bodies' products with u are those of subtrees' products with what the joints add to u,
-  // and with u of the parent at the end.
-  struct Virtual {
-    CoriolisInertia<S> Bu;  // its n and f are h
-    Vec3<S> g;
-    TORSOR_INLINE Virtual& operator+=(const Virtual& b) {
-      Bu += b.Bu;
-      g += b.g;
-      return *this;
-    }
-  };
-  struct VirtualLag {
-    VirtualWrench<S> wrench;
-    Force<S> y;
-    TORSOR_INLINE VirtualLag& operator+=(const VirtualLag& b) {
-      wrench += b.wrench;
-      y += b.y;
-      return *this;
-    }
-  };
-  const auto product = [&](int i, const Motion<S>& u) TORSOR_INLINE_LAMBDA -> Virtual {
-    return {coriolis_inertia(bodies[i].I, u), transposed(bodies[i].B, u)};
-  };
-  const auto product_lag = [&](int i, const Motion<S>& u) -> VirtualLag {
-    return {virtual_wrench(axes, s.wrenches[i], u), s.wrenches[i].transposed_lag(axes, u)};
-  };
-  auto* u = arena.get<Motion<S>>(n + 1) + 1;
-  auto* virtuals = arena.get<Virtual>(n);
-  auto* virtual_lags = arena.get<VirtualLag>(s.lags() ? n : 0);
-  auto* Theta = arena.get<Motion<S>>(m.nv);
-  u[-1] = zero_motion<S>();
+struct VirtualProducts {
+  CoriolisInertia<S> Bu;
+  Vec3<S> g;
+  TORSOR_INLINE VirtualProducts& operator+=(const VirtualProducts& b) {
+    Bu += b.Bu;
+    g += b.g;
+    return *this;
+  }
+};
+template <class S>
+TORSOR_INLINE VirtualProducts<S> virtual_products(const DerivativeBody<S>& b, const Motion<S>& u) {
+  return {coriolis_inertia(b.I, u), transposed(b.B, u)};
+}
+// And of the wrenches on it that lag behind.
+template <class S>
+struct VirtualLag {
+  VirtualWrench<S> wrench;
+  Force<S> y;
+  TORSOR_INLINE VirtualLag& operator+=(const VirtualLag& b) {
+    wrench += b.wrench;
+    y += b.y;
+    return *this;
+  }
+};
+template <class S>
+VirtualLag<S> virtual_lag(int axes, const WorldWrench<S>& wrench, const Motion<S>& u) {
+  return {virtual_wrench(axes, wrench, u), wrench.transposed_lag(axes, u)};
+}
+
+// Virtual velocities u of bodies (u[-1] = 0) and Theta of columns, for weights w on the torques; and of each subtree its products with
+// what its joint adds to u.
+template <class S>
+struct VirtualMotions {
+  Motion<S>*u, *Theta;
+  VirtualProducts<S>* products;
+  VirtualLag<S>* lags;  // if wrenches lag
+};
+template <class S>
+VirtualMotions<S> virtual_motions(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w) {
+  const int n = m.n();
+  VirtualMotions<S> t;
+  t.u = arena.get<Motion<S>>(n + 1) + 1;
+  t.products = arena.get<VirtualProducts<S>>(n);
+  t.lags = arena.get<VirtualLag<S>>(s.lags() ? n : 0);
+  t.Theta = arena.get<Motion<S>>(m.nv);
+  t.u[-1] = zero_motion<S>();
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
-    const Motion<S>& up = u[body.parent];
+    const Motion<S>& up = t.u[body.parent];
     Motion<S> added = zero_motion<S>();
     for (int k = body.iv; k < body.iv + body.nv; ++k) {
-      added = mul_add(w[k], columns[k].S_, added);
-      Theta[k] = cross(up, columns[k].S_);
+      added = mul_add(w[k], s.all.columns[k].S_, added);
+      t.Theta[k] = cross(up, s.all.columns[k].S_);
     }
     if (body.general >= 0)
       for (int j = 0; j < body.nv; ++j)
         for (int k = 0; k < body.nv; ++k)
-          Theta[body.iv + k] =
-              mul_add(w[body.iv + j], s.pseudo[36 * body.general + body.nv * j + k].R, Theta[body.iv + k]);
-    u[i] = up + added;
-    virtuals[i] = product(i, added);
-    if (s.lags()) virtual_lags[i] = product_lag(i, added);
+          t.Theta[body.iv + k] =
+              mul_add(w[body.iv + j], s.pseudo[36 * body.general + body.nv * j + k].R, t.Theta[body.iv + k]);
+    t.u[i] = up + added;
+    t.products[i] = virtual_products(s.all.bodies[i], added);
+    if (s.lags()) t.lags[i] = virtual_lag(s.axes, s.wrenches[i], added);
   }
+  return t;
+}
+
+// Second derivatives of w . ID(q, v, a), and its gradients dq, dv, da (nv each, may be null) on the way.
+template <class S>
+void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w, const Hessians<S>& H, S* dq,
+                         S* dv, S* da) {
+  const auto* bodies = s.all.bodies;
+  const auto* columns = s.all.columns;
+  const VirtualMotions<S> virtuals = virtual_motions(m, arena, s, w);
   clear(H, std::size_t(m.nv) * m.nv);
   Above<S> above(m, arena, columns);
-  Path<Motion, S> turns(m, arena, Theta);
+  Path<Motion, S> turns(m, arena, virtuals.Theta);
   const auto turn = [&](int t, const auto&) TORSOR_INLINE_LAMBDA { return turns.at(t); };
-  for (int i = n - 1; i >= 0; --i) {
+  for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const DerivativeBody<S>& b = bodies[i];
+    // Sums over the subtree of single bodies' products with u are those of subtrees' products with what the joints add to u, and with
+    // u of the parent at the end.
     if (body.parent >= 0) {
-      virtuals[body.parent] += virtuals[i];
-      virtuals[i] += product(i, u[body.parent]);
+      const Motion<S>& up = virtuals.u[body.parent];
+      virtuals.products[body.parent] += virtuals.products[i];
+      virtuals.products[i] += virtual_products(b, up);
       if (s.lags()) {
-        virtual_lags[body.parent] += virtual_lags[i];
-        virtual_lags[i] += product_lag(i, u[body.parent]);
+        virtuals.lags[body.parent] += virtuals.lags[i];
+        virtuals.lags[i] += virtual_lag(s.axes, s.wrenches[i], up);
       }
     }
-    const Virtual& t = virtuals[i];
+    const VirtualProducts<S>& t = virtuals.products[i];
     const Force<S> h{t.Bu.n, t.Bu.f};
     FixedRow<S> fixed[6];
     VirtualRow<S> rows[6];
     for (int j = 0; j < body.nv; ++j) {
       const auto& c = columns[body.iv + j];
-      const Motion<S>& theta = Theta[body.iv + j];
+      const Motion<S>& Theta = virtuals.Theta[body.iv + j];
       auto& r = rows[j];
       fixed[j] = fixed_row(s, i, body.iv + j);
-      r.C = b.I * theta + cross(c.S_, h);
-      r.B = cross_add(c.S_.w, t.g, transposed(b.B, theta) - transposed(t.Bu, c.Psidot));
+      r.C = b.I * Theta + cross(c.S_, h);
+      r.B = cross_add(c.S_.w, t.g, transposed(b.B, Theta) - transposed(t.Bu, c.Psidot));
       r.D = -transposed(t.Bu, c.S_);
-      if (s.lags()) r.W = s.wrenches[i].transposed_lag(axes, theta) + virtual_lags[i].wrench.across(c.S_);
+      if (s.lags()) r.W = s.wrenches[i].transposed_lag(s.axes, Theta) + virtuals.lags[i].wrench.across(c.S_);
       if (dq != nullptr) {
-        S x = dot_add(c.Psidot.w, t.g, dot_add(theta.v, b.f.f, dot_add(theta.w, b.f.n, dot(c.Psiddot, h))));
-        if (s.lags()) x += dot(c.S_, virtual_lags[i].y);
+        S x = dot_add(c.Psidot.w, t.g, dot_add(Theta.v, b.f.f, dot_add(Theta.w, b.f.n, dot(c.Psiddot, h))));
+        if (s.lags()) x += dot(c.S_, virtuals.lags[i].y);
         dq[body.iv + j] = x;
       }
       if (dv != nullptr) dv[body.iv + j] = dot_add(c.S_.w, t.g, dot(c.Vdot, h));
@@ -433,9 +481,9 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
     }
     above.columns.enter(i);
     turns.enter(i);
-    fill(m, i, fixed, rows, above, turn, 0, s.lags(), H);
+    fill_rows(m, i, fixed, rows, above, turn, 0, s.lags(), H);
     if (body.general >= 0)
-      fill_general(m, i, s, t.g, h, s.lags() ? &virtual_lags[i].y : nullptr, &u[i], w + body.iv, H);
+      fill_general(m, i, s, t.g, h, s.lags() ? &virtuals.lags[i].y : nullptr, &virtuals.u[i], w + body.iv, H);
   }
 }
 
@@ -446,46 +494,42 @@ TORSOR_INLINE Force<S> turned_back(const Motion<S>& u, const Force<S>& F) {
   return {-x.n, -x.f};
 }
 
-// Row j against the columns of one joint whose Theta are R, where this was left out.
+// The rows of a body against the columns of one joint whose Theta are R, where this was left out.
+// below: whether the body is beyond the joint.
 template <class S>
-void add_turns(std::size_t nv, std::size_t j, const Model::Link& joint, const PseudoColumn<S>* R, const FixedRow<S>& f,
-               bool below, const Hessians<S>& H) {
-  for (int c = 0; c < joint.nv; ++c) {
-    const std::size_t k = joint.iv + c, jk = j * nv + k, kj = k * nv + j;
-    if (H.qq != nullptr) H.qq[jk] += dot(R[c].R, f.A);
-    if (H.qq != nullptr && below) H.qq[kj] = H.qq[jk];
-    if (H.qv != nullptr) H.qv[kj] += dot(R[c].R, f.V);
-    if (H.aq != nullptr) H.aq[jk] += dot(R[c].R, f.U);
-  }
+void add_turns(std::size_t nv, const Model::Link& rows, const Model::Link& joint, const PseudoColumn<S>* R,
+               const FixedRow<S>* fixed, bool below, const Hessians<S>& H) {
+  for (int r = 0; r < rows.nv; ++r)
+    for (int c = 0; c < joint.nv; ++c) {
+      const std::size_t j = rows.iv + r, k = joint.iv + c, jk = j * nv + k, kj = k * nv + j;
+      if (H.qq != nullptr) H.qq[jk] += dot(R[c].R, fixed[r].A);
+      if (H.qq != nullptr && below) H.qq[kj] = H.qq[jk];
+      if (H.qv != nullptr) H.qv[kj] += dot(R[c].R, fixed[r].V);
+      if (H.aq != nullptr) H.aq[jk] += dot(R[c].R, fixed[r].U);
+    }
 }
 
-// Second derivatives of ID(q, v, a): H for each torque in turn, nv x nv, then next(H), which may move the pointers on.
-template <class S, class Next>
-void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessians<S>& H, Next&& next) {
-  const int n = m.n(), nv = m.nv, axes = s.axes;
-  const auto* bodies = s.all.bodies;
-  const auto* columns = s.all.columns;
-  const bool lags = s.lags();
-  // Of each velocity what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N, the
-  // derivative of 2 B along it.
-  struct Fixed {
+// Of all velocities what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N, the derivative of
+// 2 B along the velocity.
+template <class S>
+struct FixedTerms {
+  struct Products {
     Vec3<S> g;
     CoriolisInertia<S> E, N;
   };
-  auto* fixed_rows = arena.get<FixedRow<S>>(nv);
-  auto* fixed = arena.get<Fixed>(nv);
-  int* end = arena.get<int>(n);  // of the subtree
-  int* carrier = arena.get<int>(nv);
-  for (int i = n - 1; i >= 0; --i) {
+  FixedRow<S>* rows;
+  Products* products;
+};
+template <class S>
+FixedTerms<S> fixed_terms(const Model& m, Arena& arena, const SecondOrder<S>& s) {
+  FixedTerms<S> t{arena.get<FixedRow<S>>(m.nv), arena.get<typename FixedTerms<S>::Products>(m.nv)};
+  for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
-    const DerivativeBody<S>& b = bodies[i];
-    end[i] = i + 1;
-    while (end[i] < n && m.links[end[i]].parent >= i) end[i] = end[end[i]];
+    const DerivativeBody<S>& b = s.all.bodies[i];
     for (int j = link.iv; j < link.iv + link.nv; ++j) {
-      const auto& c = columns[j];
-      Fixed& d = fixed[j];
-      carrier[j] = i;
-      fixed_rows[j] = fixed_row(s, i, j);
+      const auto& c = s.all.columns[j];
+      auto& d = t.products[j];
+      t.rows[j] = fixed_row(s, i, j);
       d.g = transposed(b.B, c.S_);
       d.E = coriolis_inertia(b.I, c.S_);
       d.N = coriolis_inertia(b.I, c.Psidot);
@@ -495,85 +539,124 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
       d.N.f += turned.f;
     }
   }
-  S* w = arena.get<S>(nv);
-  for (int k = 0; k < nv; ++k) w[k] = S(0.0);
-  Above<S> above(m, arena, columns);
-  const auto turn = [](int, const auto& c) TORSOR_INLINE_LAMBDA { return c.S_; };
-  for (int i = 0; i < nv; ++i) {
-    const int I = carrier[i];
-    const Model::Link& link_i = m.links[I];
-    const Motion<S>& u = columns[i].S_;
-    const Fixed& e = fixed[i];
-    const Force<S>& U = fixed_rows[i].U;
-    // Theta_k = R_ik in the joint of i itself, if it has S(q), and zero above
-    const PseudoColumn<S>* R =
-        m.bodies[I].general >= 0 ? s.pseudo + 36 * m.bodies[I].general + link_i.nv * (i - link_i.iv) : nullptr;
-    const auto own_turns = [&](int J, const FixedRow<S>* rows) {
-      for (int j = m.links[J].iv; R != nullptr && j < m.links[J].iv + m.links[J].nv; ++j)
-        add_turns(nv, j, link_i, R, rows[j - m.links[J].iv], J != I, H);
-    };
-    const int turning = link_i.above + link_i.nv;
-    clear(H, std::size_t(nv) * nv);
+  return t;
+}
+
+// A torque i that is differentiated: L = tau_i, with virtual velocities u = S_i at and beyond joint I.
+template <class S>
+struct TorqueSlab {
+  int i, I;
+  Motion<S> u;
+  const PseudoColumn<S>* R;  // R_ik of the columns k of joint I, if it has S(q), or null
+  int turning;               // columns of the path to joint I: those beyond have Theta = u x S
+};
+// What A, V and U of a row are multiplied with beyond joint I, where Theta.A = (u x S).A = S.(-u x* A).
+struct ColumnTurn {
+  template <class Column>
+  TORSOR_INLINE auto operator()(int, const Column& c) const {
+    return c.S_;
+  }
+};
+
+// The rows of joint I and of those above it. Theta_k = R_ik in joint I itself, and zero above.
+template <class S>
+void fill_above(const Model& m, const SecondOrder<S>& s, const FixedTerms<S>& terms, const TorqueSlab<S>& slab,
+                Above<S>& above, const Hessians<S>& H) {
+  const auto& [i, I, u, R, turning] = slab;
+  const bool lags = s.lags();
+  const int axes = s.axes;
+  const auto& e = terms.products[i];
+  const Force<S>& U = terms.rows[i].U;
+  VirtualRow<S> rows[6];
+  Force<S> y;
+  VirtualWrench<S> wrench;
+  if (lags) {
+    y = s.wrenches[I].transposed_lag(axes, u);
+    wrench = virtual_wrench(axes, s.wrenches[I], u);
+  }
+  above.columns.enter(I);
+  for (int J = I; J >= 0; J = m.links[J].parent) {
+    const Model::Link& link = m.links[J];
+    for (int j = 0; j < link.nv; ++j) {
+      const auto& c = s.all.columns[link.iv + j];
+      auto& r = rows[j];
+      r.C = cross(c.S_, U);
+      r.B = cross(c.S_.w, e.g) - transposed(e.E, c.Psidot);
+      r.D = -transposed(e.E, c.S_);
+      if (lags) r.W = wrench.across(c.S_);
+      if (J == I && R != nullptr) {
+        const DerivativeBody<S>& b = s.all.bodies[I];
+        r.C += b.I * R[j].R;
+        r.B += transposed(b.B, R[j].R);
+        if (lags) r.W += s.wrenches[I].transposed_lag(axes, R[j].R);
+      }
+    }
+    fill_rows(m, J, terms.rows + link.iv, rows, above, ColumnTurn(), turning, lags, H);
+    if (m.bodies[J].general < 0) continue;
+    S w[6] = {};  // weights of this joint
+    if (J == I) w[i - link.iv] = S(1.0);
+    fill_general<S>(m, J, s, e.g, U, lags ? &y : nullptr, J == I ? &u : nullptr, J == I ? w : nullptr, H);
+  }
+  if (R != nullptr) add_turns(m.nv, m.links[I], m.links[I], R, terms.rows + m.links[I].iv, false, H);
+}
+
+// The rows of the joints beyond I, the last of which is `end` - 1.
+template <class S>
+void fill_beyond(const Model& m, const SecondOrder<S>& s, const FixedTerms<S>& terms, const TorqueSlab<S>& slab,
+                 int end, Above<S>& above, const Hessians<S>& H) {
+  const auto& [i, I, u, R, turning] = slab;
+  const bool lags = s.lags();
+  const int axes = s.axes;
+  for (int J = I + 1; J < end; ++J) {
+    const Model::Link& link = m.links[J];
+    FixedRow<S> turned[6];
     VirtualRow<S> rows[6];
-    Force<S> y;
     VirtualWrench<S> wrench;
-    if (lags) {
-      y = s.wrenches[I].transposed_lag(axes, u);
-      wrench = virtual_wrench(axes, s.wrenches[I], u);
+    if (lags) wrench = virtual_wrench(axes, s.wrenches[J], u);
+    for (int j = 0; j < link.nv; ++j) {
+      const auto& c = s.all.columns[link.iv + j];
+      const auto& d = terms.products[link.iv + j];
+      const FixedRow<S>& f = terms.rows[link.iv + j];
+      auto& r = rows[j];
+      turned[j] = {turned_back(u, f.A), turned_back(u, f.V), turned_back(u, f.U)};
+      r.C = {cross_add(d.E.f, u.v, d.E.T * u.w), cross(u.w, d.E.f)};
+      r.B = transposed(d.N, u);
+      r.D = transposed(d.E, u);
+      if (lags) r.W = s.wrenches[J].transposed_lag(axes, cross(u, c.S_)) + wrench.across(c.S_);
     }
-    // Joints at and above i
-    above.columns.enter(I);
-    for (int J = I; J >= 0; J = m.links[J].parent) {
-      const Model::Link& link = m.links[J];
-      for (int j = 0; j < link.nv; ++j) {
-        const auto& c = columns[link.iv + j];
-        auto& r = rows[j];
-        r.C = cross(c.S_, U);
-        r.B = cross(c.S_.w, e.g) - transposed(e.E, c.Psidot);
-        r.D = -transposed(e.E, c.S_);
-        if (lags) r.W = wrench.across(c.S_);
-        if (J == I && R != nullptr) {
-          r.C += bodies[I].I * R[j].R;
-          r.B += transposed(bodies[I].B, R[j].R);
-          if (lags) r.W += s.wrenches[I].transposed_lag(axes, R[j].R);
-        }
-      }
-      fill(m, J, fixed_rows + link.iv, rows, above, turn, turning, lags, H);
-      if (m.bodies[J].general >= 0) {
-        const Force<S>* lag = lags ? &y : nullptr;
-        w[i] = S(1.0);
-        if (J == I)
-          fill_general(m, J, s, e.g, U, lag, &u, w + link.iv, H);
-        else
-          fill_general<S>(m, J, s, e.g, U, lag, nullptr, nullptr, H);
-        w[i] = S(0.0);
-      }
+    above.columns.enter(J);
+    fill_rows(m, J, turned, rows, above, ColumnTurn(), turning, lags, H);
+    if (R != nullptr) add_turns(m.nv, link, m.links[I], R, terms.rows + link.iv, true, H);
+    if (m.bodies[J].general >= 0) {
+      const DerivativeBody<S>& b = s.all.bodies[J];
+      Force<S> y;
+      if (lags) y = s.wrenches[J].transposed_lag(axes, u);
+      fill_general<S>(m, J, s, transposed(b.B, u), b.I * u, lags ? &y : nullptr, &u, nullptr, H);
     }
-    own_turns(I, fixed_rows + link_i.iv);
-    // Joints beyond i: Theta = u x S, and Theta.A = S.(-u x* A)
-    for (int J = I + 1; J < end[I]; ++J) {
-      const Model::Link& link = m.links[J];
-      FixedRow<S> turned[6];
-      if (lags) wrench = virtual_wrench(axes, s.wrenches[J], u);
-      for (int j = 0; j < link.nv; ++j) {
-        const auto& c = columns[link.iv + j];
-        const Fixed& d = fixed[link.iv + j];
-        const FixedRow<S>& f = fixed_rows[link.iv + j];
-        auto& r = rows[j];
-        turned[j] = {turned_back(u, f.A), turned_back(u, f.V), turned_back(u, f.U)};
-        r.C = {cross_add(d.E.f, u.v, d.E.T * u.w), cross(u.w, d.E.f)};
-        r.B = transposed(d.N, u);
-        r.D = transposed(d.E, u);
-        if (lags) r.W = s.wrenches[J].transposed_lag(axes, cross(u, c.S_)) + wrench.across(c.S_);
-      }
-      above.columns.enter(J);
-      fill(m, J, turned, rows, above, turn, turning, lags, H);
-      own_turns(J, fixed_rows + link.iv);
-      if (m.bodies[J].general >= 0) {
-        if (lags) y = s.wrenches[J].transposed_lag(axes, u);
-        fill_general<S>(m, J, s, transposed(bodies[J].B, u), bodies[J].I * u, lags ? &y : nullptr, &u, nullptr, H);
-      }
-    }
+  }
+}
+
+// Second derivatives of ID(q, v, a): H for each torque in turn, nv x nv, then next(H), which may move the pointers on.
+template <class S, class Next>
+void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessians<S>& H, Next&& next) {
+  const int n = m.n(), nv = m.nv;
+  const FixedTerms<S> terms = fixed_terms(m, arena, s);
+  int* end = arena.get<int>(n);  // of the subtree
+  int* carrier = arena.get<int>(nv);
+  for (int i = n - 1; i >= 0; --i) {
+    end[i] = i + 1;
+    while (end[i] < n && m.links[end[i]].parent >= i) end[i] = end[end[i]];
+    for (int j = m.links[i].iv; j < m.links[i].iv + m.links[i].nv; ++j) carrier[j] = i;
+  }
+  Above<S> above(m, arena, s.all.columns);
+  for (int i = 0; i < nv; ++i) {
+    const int I = carrier[i], general = m.bodies[I].general;
+    const Model::Link& link = m.links[I];
+    const PseudoColumn<S>* R = general >= 0 ? s.pseudo + 36 * general + link.nv * (i - link.iv) : nullptr;
+    const TorqueSlab<S> slab{i, I, s.all.columns[i].S_, R, link.above + link.nv};
+    clear(H, std::size_t(nv) * nv);
+    fill_above(m, s, terms, slab, above, H);
+    fill_beyond(m, s, terms, slab, end[I], above, H);
     next(H);
   }
 }

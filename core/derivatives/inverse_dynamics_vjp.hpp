@@ -126,79 +126,80 @@ void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* b
   }
 }
 
-// Gradients of w . ID(q, v, a).
+// Virtual velocities u of bodies (u[-1] = 0), motions of bodies with mass in their own frames, and what each body adds to the sums.
 template <class S>
-void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
-                          int axes, const Gradients<S>& out) {
-  const int n = m.n(), frames = m.nframes();
-  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
+struct VirtualBodies {
+  Motion<S>* u;
+  LocalMotion<S>* local;
+  VirtualSubtree<S>* sums;
+};
+template <class S>
+VirtualBodies<S> virtual_bodies(const Model& m, Arena& arena, const Motions<S>& all, const S* w) {
+  const int n = m.n();
   auto* u = arena.get<Motion<S>>(n + 1) + 1;
   auto* local = arena.get<LocalMotion<S>>(n);
-  auto* sums = arena.get<VirtualSubtree<S>>(n);  // over subtrees, about the point of the tree
+  auto* sums = arena.get<VirtualSubtree<S>>(n);
   u[-1] = zero_motion<S>();
   for (int i = 0; i < n; ++i) {
     const Model::Body& body = m.bodies[i];
     u[i] = u[body.parent];
-    for (int k = body.iv; k < body.iv + body.nv; ++k) u[i] = mul_add(w[k], columns[k].S_, u[i]);
+    for (int k = body.iv; k < body.iv + body.nv; ++k) u[i] = mul_add(w[k], all.columns[k].S_, u[i]);
     if (body.massless) {
       sums[i] = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
     } else {
-      const SE3<S> X{bodies[i].R, bodies[i].p};
-      local[i] = LocalMotion<S>{bodies[i].v, bodies[i].a, u[i]}.seen_from(X);
+      const auto& b = all.bodies[i];
+      const SE3<S> X{b.R, b.p};
+      local[i] = LocalMotion<S>{b.v, b.a, u[i]}.seen_from(X);
       sums[i] = virtual_forces(body.I, local[i], X);
     }
   }
-  // A wrench on the user's body b, as part of f and of the lag.
-  const auto apply = [&](int b, VirtualSubtree<S>& t) {
-    const Model::Frame& frame = m.frames[b];
-    const auto& body = bodies[frame.body];
-    const Force<S> F = read_force(f_ext + 6 * b);
-    const SE3<S> X = SE3<S>{body.R, body.p} * frame.pose;
-    if (axes == 0) {
-      const Force<S> G = X.act(F);
-      t.f.n -= G.n;
-      t.f.f -= G.f;
-    } else {
-      const auto wrench = world_wrench(F.n, F.f, axes == 1 ? -body.origin : X.p);
-      t.f.n -= wrench.F.n;
-      t.f.f -= wrench.F.f;
-      t.lag += wrench.transposed_lag(axes, u[frame.body]);
-    }
-  };
-  if (f_ext != nullptr)
-    for (int b : m.order)
-      if (m.frames[b].body >= 0) apply(b, sums[m.frames[b].body]);
-  for (int i = n - 1; i >= 0; --i)
-    if (m.links[i].parent >= 0) sums[m.links[i].parent] += sums[i];
+  return {u, local, sums};
+}
 
-  for (int i = 0; i < n; ++i) {
+// A wrench on a body of the user's, as part of f and of the lag. body, u: of the one that carries it.
+template <class S>
+void apply_wrench(const Model::Frame& frame, const DerivativeBody<S>& body, const Motion<S>& u, const Force<S>& F,
+                  int axes, VirtualSubtree<S>& t) {
+  const SE3<S> X = SE3<S>{body.R, body.p} * frame.pose;
+  if (axes == 0) {
+    const Force<S> G = X.act(F);
+    t.f.n -= G.n;
+    t.f.f -= G.f;
+  } else {
+    const auto wrench = world_wrench(F.n, F.f, axes == 1 ? -body.origin : X.p);
+    t.f.n -= wrench.F.n;
+    t.f.f -= wrench.F.f;
+    t.lag += wrench.transposed_lag(axes, u);
+  }
+}
+
+// Gradients with respect to q, v and a, from the sums over subtrees.
+template <class S>
+void velocity_gradients(const Model& m, const Motions<S>& all, const Motion<S>* u, const VirtualSubtree<S>* sums,
+                        const S* w, const Gradients<S>& out) {
+  for (int i = 0; i < m.n(); ++i) {
     const Model::Body& body = m.bodies[i];
     const auto& t = sums[i];
     for (int k = 0; k < body.nv; ++k) {
-      const auto& c = columns[body.iv + k];
+      const auto& c = all.columns[body.iv + k];
       if (out.q != nullptr) {
         Motion<S> Theta = cross(u[body.parent], c.S_);
-        if (body.general >= 0)
-          for (int j = 0; j < body.nv; ++j) {
-            const Motion<S>& r = general[body.general].ds[body.nv * j + k];
-            Theta =
-                mul_add(w[body.iv + j], shift(Motion<S>{bodies[i].R * r.w, bodies[i].R * r.v}, -bodies[i].p), Theta);
-          }
+        for (int j = 0; body.general >= 0 && j < body.nv; ++j)
+          Theta = mul_add(w[body.iv + j], all.bodies[i].world(all.general[body.general].ds[body.nv * j + k]), Theta);
         out.q[body.iv + k] = dot(Theta, t.f) + dot_add(c.Psidot.w, t.g, dot(c.Psiddot, t.h)) + dot(c.S_, t.lag);
       }
       if (out.v != nullptr) out.v[body.iv + k] = dot_add(c.S_.w, t.g, dot(c.Vdot, t.h));
       if (out.a != nullptr) out.a[body.iv + k] = dot(c.S_, t.h);
     }
   }
-  if (out.gravity != nullptr) {
-    Vec3<S> sum = zero3<S>();
-    for (int i = 0; i < n; ++i)
-      if (m.links[i].parent < 0) sum -= sums[i].h.f;
-    write3(sum, out.gravity);
-  }
+}
 
-  // Each body of the user's: its inertia and the wrench on it.
-  for (int b = 0; (out.inertia != nullptr || out.f_ext != nullptr) && b < frames; ++b) {
+// Gradients with respect to the inertia of each body of the user's and to the wrench on it.
+template <class S>
+void body_gradients(const Model& m, const DerivativeBody<S>* bodies, const VirtualBodies<S>& virtuals, int axes,
+                    const Gradients<S>& out) {
+  const Motion<S>* u = virtuals.u;
+  for (int b = 0; b < m.nframes(); ++b) {
     const Model::Frame& frame = m.frames[b];
     const int i = frame.body;
     if (i < 0) {
@@ -207,8 +208,9 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
       continue;
     }
     const auto& body = bodies[i];
-    if (m.bodies[i].massless) local[i] = LocalMotion<S>{body.v, body.a, u[i]}.seen_from(SE3<S>{body.R, body.p});
-    const LocalMotion<S> x = frame.same ? local[i] : local[i].seen_from(frame.pose);
+    LocalMotion<S> x = virtuals.local[i];
+    if (m.bodies[i].massless) x = LocalMotion<S>{body.v, body.a, u[i]}.seen_from(SE3<S>{body.R, body.p});
+    if (!frame.same) x = x.seen_from(frame.pose);
     if (out.inertia != nullptr)
       inertia_gradient(x.u, x.v.w, x.a.w, cross_add(x.v.w, x.v.v, x.a.v), out.inertia + 10 * b);
     if (out.f_ext != nullptr) {
@@ -218,8 +220,36 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
       write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
     }
   }
+}
+
+// Gradients of w . ID(q, v, a).
+template <class S>
+void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
+                          int axes, const Gradients<S>& out) {
+  const int n = m.n();
+  const Motions<S> all = motions(m, arena, q, v, a);
+  const VirtualBodies<S> virtuals = virtual_bodies(m, arena, all, w);
+  VirtualSubtree<S>* sums = virtuals.sums;  // over subtrees from here on, about the point of the tree
+  const auto apply = [&](int b, VirtualSubtree<S>& t) {
+    const int i = m.frames[b].body;
+    apply_wrench(m.frames[b], all.bodies[i], virtuals.u[i], read_force(f_ext + 6 * b), axes, t);
+  };
+  if (f_ext != nullptr)
+    for (int b : m.order)
+      if (m.frames[b].body >= 0) apply(b, sums[m.frames[b].body]);
+  for (int i = n - 1; i >= 0; --i)
+    if (m.links[i].parent >= 0) sums[m.links[i].parent] += sums[i];
+
+  velocity_gradients(m, all, virtuals.u, sums, w, out);
+  if (out.gravity != nullptr) {
+    Vec3<S> sum = zero3<S>();
+    for (int i = 0; i < n; ++i)
+      if (m.links[i].parent < 0) sum -= sums[i].h.f;
+    write3(sum, out.gravity);
+  }
+  if (out.inertia != nullptr || out.f_ext != nullptr) body_gradients(m, all.bodies, virtuals, axes, out);
   if (out.placement != nullptr)
-    placement_gradient(m, arena, bodies, u, local, sums, apply, f_ext != nullptr, out.placement);
+    placement_gradient(m, arena, all.bodies, virtuals.u, virtuals.local, sums, apply, f_ext != nullptr, out.placement);
 }
 
 // Gradients of wa . a + wtau . tau over the results of hybrid dynamics (forward dynamics without prescribed velocities). With f

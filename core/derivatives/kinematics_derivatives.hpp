@@ -99,11 +99,10 @@ template <class S>
 JointHessian<S> joint_hessian(const DerivativeGeneral<S>& g, const Model::Body& body, const DerivativeBody<S>& b, int j,
                               int k, const S* v) {
   const int n = body.nv;
-  const auto world = [&](const Motion<S>& y) { return shift(Motion<S>{b.R * y.w, b.R * y.v}, -b.p); };
-  JointHessian<S> h{world(g.ds[n * j + k]), zero_motion<S>()};
+  JointHessian<S> h{b.world(g.ds[n * j + k]), zero_motion<S>()};
   if (v == nullptr) return h;
   for (int l = 0; l < n; ++l) h.Rdot = mul_add(v[body.iv + l], g.d2s[n * (n * j + l) + k], h.Rdot);
-  h.Rdot = world(h.Rdot) + cross(b.v, h.R);
+  h.Rdot = b.world(h.Rdot) + cross(b.v, h.R);
   return h;
 }
 

@@ -85,7 +85,7 @@ TORSOR_INLINE Force<S> times_column(const ArticulatedInertia<S>& I, const Motion
     return I * column;
 }
 template <class Joint, class S>
-TORSOR_INLINE S pair(const Motion<S>& column, const Force<S>& F) {
+TORSOR_INLINE S pair_column(const Motion<S>& column, const Force<S>& F) {
   if constexpr (!Joint::linear)
     return dot(column.w, F.n);
   else if constexpr (!Joint::angular)
@@ -127,7 +127,7 @@ __attribute__((noinline)) S answers(const ModelT<C>& m, const unsigned char* pre
   }
   return select(less(certain, S(1.0)), size, S(0.0));
 }
-// What it needs of forward dynamics.
+// The bodies and columns of forward dynamics, and what `answers` needs of them.
 template <class S, class C>
 struct ForwardDynamicsAccess {
   const ModelT<C>& m;
@@ -174,8 +174,8 @@ __attribute__((noinline)) void check(Arena& arena, ForwardDynamicsAccess<S, C> a
 
 // x with I x = F, by L D L^T.
 template <class S, class C>
-inline Motion<S> solve(Arena& arena, const ForwardDynamicsAccess<S, C>& at, const unsigned char* prescribed, int i,
-                       const Scale<S>& size, bool doubtful, const ArticulatedInertia<S>& I, const Force<S>& F) {
+inline Motion<S> solve_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at, const unsigned char* prescribed, int i,
+                           const Scale<S>& size, bool doubtful, const ArticulatedInertia<S>& I, const Force<S>& F) {
   const Sym3<S>&A = I.A, &M = I.M;
   const Mat3<S>& H = I.H;
   S L[6][6] = {{A.xx},
@@ -224,28 +224,19 @@ inline Motion<S> solve(Arena& arena, const ForwardDynamicsAccess<S, C>& at, cons
   return read_motion(x);
 }
 
-// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
-// `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+// First pass, base to tips: axes, angular velocities and zeta. Where nothing else sets them before they are added to, I, B, h and
+// trace become zero: in leaves, and in all bodies if `clear`.
 template <class S, class C>
-void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
-                     const unsigned char* prescribed, S* a, S* tau) {
-  const int n = m.n();
-  auto* bodies = arena.get<ForwardDynamicsBody<S>>(n);
-  auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
-  auto* general = arena.get<GeneralState<S>>(m.general.size());
-  const auto x = coordinates(m, arena, q);
+TORSOR_INLINE void sweep_velocities(const ForwardDynamicsAccess<S, C>& tree, const Coordinates<S>& x, const S* v,
+                                    bool clear) {
+  const ModelT<C>& m = tree.m;
+  ForwardDynamicsBody<S>* bodies = tree.bodies;
   const Vec3<S> lift_off{S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)};
-  const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
-  const ForwardDynamicsAccess<S, C> access{m, bodies, columns, general};
-  const bool weak = m.has_weak;
-  bool* doubtful = weak ? arena.get<bool>(n) : nullptr;  // whether a pivot of the subtree is in doubt
-  if (weak) std::fill_n(doubtful, n, false);
-
-  for (int i = 0; i < n; ++i) {
+  for (int i = 0; i < m.n(); ++i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
-    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
+    visit<S>(m, body, tree.general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
       const SE3<S> X = place<S>(joint, body, p ? &p->R : nullptr, x);
       b.R = X.R;
@@ -278,49 +269,119 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
         if constexpr (Joint::linear && Joint::angular) b.zeta.v = cross_add(V.w, V.v, b.zeta.v);
       }
     });
-    if (body.leaf || f_ext != nullptr) {
+    if (body.leaf || clear) {
       b.I = zero_articulated<S>();
       b.B = zero_force<S>();
       b.h = zero3<S>();
       b.trace = S(0.0);
     }
   }
-  if (f_ext != nullptr)
-    for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
-      bodies[i].B.n -= bodies[i].R * F.n;
-      bodies[i].B.f -= bodies[i].R * F.f;
-    });
+}
 
-  for (int i = n - 1; i >= 0; --i) {
+// Adds a body's own inertia to Pi and its force at acceleration zeta to beta; with weak bodies, its rigid inertia too.
+template <class S, class Body>
+TORSOR_INLINE void add_own_inertia(const Body& body, bool weak, ForwardDynamicsBody<S>& b, ArticulatedInertia<S>& Pi,
+                                   Force<S>& beta) {
+  const RigidInertia<S> I = rotate(b.R, body.I);
+  Pi += I;
+  beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
+                   cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
+  if (weak) {
+    b.h += I.h;
+    b.trace += S(body.I.J.xx + body.I.J.yy + body.I.J.zz);
+  }
+}
+
+// What the pivots of a body in a model with weak bodies are measured by: the inertia that it carries, as if rigid. The parent's
+// (if not null) gains it, or begins with it if `start`.
+template <class S, class Body>
+TORSOR_INLINE Scale<S> rigid_scale(const Body& body, bool start, const ForwardDynamicsBody<S>& b,
+                                   ForwardDynamicsBody<S>* p) {
+  if (p != nullptr) {
+    const Vec3<S> h = mul_add(body.subtree_mass, b.r, b.h);
+    const S trace = mul_add(S(2.0), dot(b.r, b.h + h), b.trace);
+    p->h = start ? h : p->h + h;
+    p->trace = start ? trace : p->trace + trace;
+  }
+  return {b.trace, S(3.0 * body.subtree_mass)};
+}
+
+// Eliminates the columns of the joint of body i, last to first: U, Psi and u of each, leaving in Pi and beta what the parent sees.
+// `doubtful` (null without weak bodies): by body, whether a pivot of its subtree is in doubt.
+template <class Joint, class S, class C>
+TORSOR_INLINE void eliminate_joint(const ForwardDynamicsAccess<S, C>& tree, Arena& arena, const Joint& joint, int i,
+                                   const unsigned char* prescribed, const S* a, const S* tau, const Scale<S>& scale,
+                                   bool* doubtful, ArticulatedInertia<S>& Pi, Force<S>& beta) {
+  const auto& body = tree.m.bodies[i];
+  const Mat3<S>& R = tree.bodies[i].R;
+  Motion<S> largest = joint.column(R, 0);
+  if constexpr (!Joint::constant)
+    for (int k = 1; k < joint.nv; ++k) largest = longer(largest, joint.column(R, k));
+  for (int k = joint.nv - 1; k >= 0; --k) {
+    const int d = body.iv + k;
+    auto& c = tree.columns[d];
+    const Motion<S> column = joint.column(R, k);
+    c.U = times_column<Joint>(Pi, column);
+    if (prescribed != nullptr && prescribed[d] != 0) {
+      c.u = pair_column<Joint>(column, beta);
+      beta = mul_add(a[d], c.U, beta);
+      continue;
+    }
+    const S D = pair_column<Joint>(column, c.U), N = rigid_pivot<Joint>(scale, Joint::constant ? column : largest);
+    note_singular(arena, is_nothing(D, N), body.joint);
+    if (__builtin_expect(doubtful != nullptr, 0) && (doubtful[i] || any(less(D, S(kDoubt) * N)))) {
+      doubtful[i] = true;
+      check<S, C>(arena, tree, prescribed, i, k, column, D, N);
+    }
+    c.Psi = S(1.0) / D;
+    c.u = (tau[d] - pair_column<Joint>(column, beta)) * c.Psi;
+    Pi.subtract(c.Psi, c.U);
+    beta = mul_add(c.u, c.U, beta);
+  }
+}
+
+// I and B of the parent gain Pi and beta of a child at r (none if not `offset`), or begin with them if `start`.
+template <class S>
+TORSOR_INLINE void add_to_parent(const ArticulatedInertia<S>& Pi, const Force<S>& beta, const Vec3<S>& r, bool offset,
+                                 bool start, ForwardDynamicsBody<S>& p) {
+  if (!offset) {
+    if (start) {
+      p.I = Pi;
+      p.B = beta;
+    } else {
+      p.I += Pi;
+      p.B += beta;
+    }
+  } else if (start) {
+    p.I = shift_back(Pi, r);
+    p.B = shift_back(beta, r);
+  } else {
+    p.I += shift_back(Pi, r);
+    p.B += shift_back(beta, r);
+  }
+}
+
+// Second pass, tips to base: articulated inertias and biases, and the columns. `cleared`: all I and B hold something already.
+template <class S, class C>
+TORSOR_INLINE void sweep_inertias(const ForwardDynamicsAccess<S, C>& tree, Arena& arena,
+                                  const unsigned char* prescribed, const S* a, const S* tau, bool cleared,
+                                  bool* doubtful) {
+  const ModelT<C>& m = tree.m;
+  ForwardDynamicsBody<S>* bodies = tree.bodies;
+  const bool weak = doubtful != nullptr;
+  for (int i = m.n() - 1; i >= 0; --i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
-    const bool start = body.last_child && f_ext == nullptr;  // nothing in the parent yet
+    const bool start = body.last_child && !cleared;  // nothing in the parent yet
     // Measured: one state is 4 % faster in locals, lanes 4 % faster in place, where nothing is copied.
     constexpr bool in_place = Lanes<S>::value > 1;
     std::conditional_t<in_place, ArticulatedInertia<S>&, ArticulatedInertia<S>> Pi = b.I;
     std::conditional_t<in_place, Force<S>&, Force<S>> beta = b.B;
-    if (!body.massless) {
-      const RigidInertia<S> I = rotate(b.R, body.I);
-      Pi += I;
-      beta += Force<S>{cross_add(b.w, I.J * b.w, cross_add(I.h, b.zeta.v, I.J * b.zeta.w)),
-                       cross_add(b.w, cross(b.w, I.h), cross_add(b.zeta.w, I.h, I.m * b.zeta.v))};
-      if (weak) {
-        b.h += I.h;
-        b.trace += S(body.I.J.xx + body.I.J.yy + body.I.J.zz);
-      }
-    }
-    // Without weak bodies a pivot's own inertia tells; with them, the inertia that it carries.
+    if (!body.massless) add_own_inertia(body, weak, b, Pi, beta);
+    // Without weak bodies a pivot's own inertia tells.
     Scale<S> scale{Pi.A.xx + Pi.A.yy + Pi.A.zz, Pi.M.xx + Pi.M.yy + Pi.M.zz};
-    if (weak) {
-      b.scale = scale = {b.trace, S(3.0 * body.subtree_mass)};
-      if (p != nullptr) {
-        const Vec3<S> h = mul_add(body.subtree_mass, b.r, b.h);
-        const S trace = mul_add(S(2.0), dot(b.r, b.h + h), b.trace);
-        p->h = start ? h : p->h + h;
-        p->trace = start ? trace : p->trace + trace;
-      }
-    }
+    if (weak) b.scale = scale = rigid_scale(body, start, b, p);
     if (transmits_tau(body, prescribed)) {
       const S* t = tau + body.iv;
       b.I = Pi;
@@ -328,62 +389,27 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       b.scale = scale;
       if (p == nullptr) continue;
       const Force<S> given_tau = shift_back(Force<S>{b.R * read3(t), b.R * read3(t + 3)}, b.r);
-      if (start) {
-        p->I = zero_articulated<S>();
-        p->B = given_tau;
-      } else {
-        p->B += given_tau;
-      }
+      if (start) p->I = zero_articulated<S>();
+      p->B = start ? given_tau : p->B + given_tau;
       continue;
     }
-    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
-      using Joint = decltype(joint);
-      Motion<S> largest = joint.column(b.R, 0);
-      if constexpr (!Joint::constant)
-        for (int k = 1; k < joint.nv; ++k) largest = longer(largest, joint.column(b.R, k));
-      for (int k = joint.nv - 1; k >= 0; --k) {
-        const int d = body.iv + k;
-        auto& c = columns[d];
-        const Motion<S> column = joint.column(b.R, k);
-        c.U = times_column<Joint>(Pi, column);
-        if (given(d)) {
-          c.u = pair<Joint>(column, beta);
-          beta = mul_add(a[d], c.U, beta);
-        } else {
-          const S D = pair<Joint>(column, c.U), N = rigid_pivot<Joint>(scale, Joint::constant ? column : largest);
-          note_singular(arena, is_nothing(D, N), body.joint);
-          if (__builtin_expect(weak, 0) && (doubtful[i] || any(less(D, S(kDoubt) * N)))) {
-            doubtful[i] = true;
-            check<S, C>(arena, access, prescribed, i, k, column, D, N);
-          }
-          c.Psi = S(1.0) / D;
-          c.u = (tau[d] - pair<Joint>(column, beta)) * c.Psi;
-          Pi.subtract(c.Psi, c.U);
-          beta = mul_add(c.u, c.U, beta);
-        }
-      }
+    visit<S>(m, body, tree.general, [&](auto joint) TORSOR_INLINE_LAMBDA {
+      eliminate_joint(tree, arena, joint, i, prescribed, a, tau, scale, doubtful, Pi, beta);
     });
-    if (p != nullptr) {
-      if (weak) doubtful[body.parent] = doubtful[body.parent] || doubtful[i];
-      if (!body.offset) {
-        if (start) {
-          p->I = Pi;
-          p->B = beta;
-        } else {
-          p->I += Pi;
-          p->B += beta;
-        }
-      } else if (start) {
-        p->I = shift_back(Pi, b.r);
-        p->B = shift_back(beta, b.r);
-      } else {
-        p->I += shift_back(Pi, b.r);
-        p->B += shift_back(beta, b.r);
-      }
-    }
+    if (p == nullptr) continue;
+    if (weak) doubtful[body.parent] = doubtful[body.parent] || doubtful[i];
+    add_to_parent(Pi, beta, b.r, body.offset, start, *p);
   }
+}
 
-  for (int i = 0; i < n; ++i) {
+// Third pass, base to tips: accelerations, and torques of prescribed velocities.
+template <class S, class C>
+TORSOR_INLINE void sweep_accelerations(const ForwardDynamicsAccess<S, C>& tree, Arena& arena,
+                                       const unsigned char* prescribed, const bool* doubtful, S* a, S* tau) {
+  const ModelT<C>& m = tree.m;
+  ForwardDynamicsBody<S>* bodies = tree.bodies;
+  const auto given = [&](int k) { return prescribed != nullptr && prescribed[k] != 0; };
+  for (int i = 0; i < m.n(); ++i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     if (body.parent < 0)
@@ -393,17 +419,18 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
     if (transmits_tau(body, prescribed)) {
       const S* t = tau + body.iv;
       const Force<S> F{b.R * read3(t) - b.B.n, b.R * read3(t + 3) - b.B.f};
-      const Motion<S> carried = b.A, A = solve(arena, access, prescribed, i, b.scale, weak && doubtful[i], b.I, F);
+      const bool doubt = doubtful != nullptr && doubtful[i];
+      const Motion<S> carried = b.A, A = solve_6x6(arena, tree, prescribed, i, b.scale, doubt, b.I, F);
       write3(transposed(b.R, A.w - carried.w), a + body.iv);
       write3(transposed(b.R, A.v - carried.v), a + body.iv + 3);
       b.A = A;
       continue;
     }
-    visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA {
+    visit<S>(m, body, tree.general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
       for (int k = 0; k < joint.nv; ++k) {
         const int d = body.iv + k;
-        const auto& c = columns[d];
+        const auto& c = tree.columns[d];
         const Motion<S> column = joint.column(b.R, k);
         if (!given(d)) a[d] = mul_add(-c.Psi, dot(b.A, c.U), c.u);
         if constexpr (Joint::angular) b.A.w = mul_add(a[d], column.w, b.A.w);
@@ -412,6 +439,29 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       }
     });
   }
+}
+
+// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
+// `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+template <class S, class C>
+void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
+                     const unsigned char* prescribed, S* a, S* tau) {
+  auto* bodies = arena.get<ForwardDynamicsBody<S>>(m.n());
+  auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
+  auto* general = arena.get<GeneralState<S>>(m.general.size());
+  const auto x = coordinates(m, arena, q);
+  const ForwardDynamicsAccess<S, C> tree{m, bodies, columns, general};
+  bool* doubtful = m.has_weak ? arena.get<bool>(m.n()) : nullptr;  // whether a pivot of the subtree is in doubt
+  if (m.has_weak) std::fill_n(doubtful, m.n(), false);
+
+  sweep_velocities(tree, x, v, f_ext != nullptr);
+  if (f_ext != nullptr)
+    for_each_wrench(m, f_ext, [&](int i, const Force<S>& F) {
+      bodies[i].B.n -= bodies[i].R * F.n;
+      bodies[i].B.f -= bodies[i].R * F.f;
+    });
+  sweep_inertias(tree, arena, prescribed, a, tau, f_ext != nullptr, doubtful);
+  sweep_accelerations(tree, arena, prescribed, doubtful, a, tau);
 }
 
 }  // namespace torsor

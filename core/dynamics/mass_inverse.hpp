@@ -127,39 +127,21 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on.
+  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on: sums of a block stay in
+  // registers.
   template <class F>
   static TORSOR_INLINE void in_blocks(int columns, F f) {
     const int vectors = columns / width, blocks = (vectors + 7) / 8, size = vectors / blocks, larger = vectors % blocks;
     for (int b = 0, c = 0; b < blocks; ++b) {
       const int own = size + (b < larger);
-      switch (own) {
-        case 1:
-          f(std::integral_constant<int, 1>(), c);
-          break;
-        case 2:
-          f(std::integral_constant<int, 2>(), c);
-          break;
-        case 3:
-          f(std::integral_constant<int, 3>(), c);
-          break;
-        case 4:
-          f(std::integral_constant<int, 4>(), c);
-          break;
-        case 5:
-          f(std::integral_constant<int, 5>(), c);
-          break;
-        case 6:
-          f(std::integral_constant<int, 6>(), c);
-          break;
-        case 7:
-          f(std::integral_constant<int, 7>(), c);
-          break;
-        default:
-          f(std::integral_constant<int, 8>(), c);
-      }
+      with_constant(own, std::make_integer_sequence<int, 8>(), [&](auto n) TORSOR_INLINE_LAMBDA { f(n, c); });
       c += own * width;
     }
+  }
+  // f(n) with the constant n of 1..8.
+  template <int... less, class F>
+  static TORSOR_INLINE void with_constant(int n, std::integer_sequence<int, less...>, F f) {
+    (void)((n == less + 1 && (f(std::integral_constant<int, less + 1>()), true)) || ...);
   }
   // The first `count` numbers of x, or all.
   static TORSOR_INLINE void store_part(const V& x, int count, S* to) {

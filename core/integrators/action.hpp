@@ -60,109 +60,134 @@ struct Action {
   bool good;  // no joint turns by half a turn
 };
 
+// Sets xi, xidot, q, v and the charts of point a; false if a joint turns by half a turn.
+template <class S>
+bool place_point(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, int a, ActionPoint<S>& at) {
+  const Model& m = scene.m;
+  const int nv = m.nv;
+  for (S** vector : {&at.xi, &at.xidot, &at.v}) *vector = arena.get<S>(nv);
+  at.q = arena.get<S>(m.nq);
+  at.charts = arena.get<ChartColumns<S>>(scene.quaternions.size());
+  for (int k = 0; k < nv; ++k) {
+    at.xi[k] = at.xidot[k] = S(0.0);
+    for (int c = 1; c <= scene.rule.s; ++c) {
+      const S& x = xi[(c - 1) * nv + k];
+      at.xi[k] = mul_add(S(scene.share(a, c)), x, at.xi[k]);
+      at.xidot[k] = mul_add(S(scene.rate(a, c)), x, at.xidot[k]);
+    }
+    at.v[k] = at.xidot[k];
+  }
+  const bool good = retract(m, q0, at.xi, at.q);
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const Model::Body& body = m.bodies[scene.quaternions[j]];
+    chart_columns(body.kind, at.xi + body.iv, at.charts[j]);
+    at.charts[j].apply(at.charts[j].s, at.xidot + body.iv, at.v + body.iv);
+  }
+  return good;
+}
+
+// Sets the motions of a point, mu and Gamma. Returns the torques of forces, but for those of local ones on bodies.
+template <class S>
+S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const S* p, ActionPoint<S>& at) {
+  const Model& m = scene.m;
+  const int nv = m.nv, n = m.n();
+  const Vec3<S> gravity = lift<S>(m.gravity);
+  at.all = motions(m, arena, at.q, at.v, rest, false);
+  at.mu = arena.get<Force<S>>(n);
+  at.Gamma = arena.get<Force<S>>(n);
+  for (int i = 0; i < n; ++i) {
+    auto& b = at.all.bodies[i];
+    if (m.bodies[i].massless) {
+      b.I = zero_inertia<S>();
+      at.mu[i] = at.Gamma[i] = zero_force<S>();
+    } else {
+      b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
+      at.mu[i] = b.I * b.v;
+      at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
+    }
+  }
+  S* tau = arena.get<S>(nv);
+  for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
+  if (scene.forces != nullptr && scene.local) {
+    const ForceSums<S> sums = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p);
+    tau = sums.tau;
+    for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
+  } else if (scene.forces != nullptr) {
+    generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
+  }
+  for (int i = n - 1; i >= 0; --i)
+    if (const int parent = m.links[i].parent; parent >= 0) {
+      at.mu[parent] += at.mu[i];
+      at.Gamma[parent] += at.Gamma[i];
+    }
+  return tau;
+}
+
+// D += Phi_a^T (f, g).
+template <class S>
+void add_point(const VariationalScene& scene, int a, const ActionPoint<S>& at, S* D) {
+  const Model& m = scene.m;
+  const int nv = m.nv, s = scene.rule.s;
+  for (int k = 0; k < nv; ++k) {
+    D[k] += at.f[k];
+    for (int c = 1; c <= s; ++c) {
+      S& sum = D[c * nv + k];
+      sum = mul_add(S(scene.share(a, c)), at.f[k], mul_add(S(scene.rate(a, c)), at.g[k], sum));
+    }
+  }
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const int iv = m.bodies[scene.quaternions[j]].iv;
+    const ChartColumns<S>& chart = at.charts[j];
+    const S *f = at.f + iv, *g = at.g + iv;
+    const int size = chart.n;
+    S J_f[6], J_g[6], Ad_f[6], T_g[6];  // transposed; T = d(J xidot)/dxi
+    chart.apply_transposed(chart.s, f, J_f);
+    chart.apply_transposed(chart.s, g, J_g);
+    chart.apply_transposed(chart.Ad, f, Ad_f);
+    const Force<S> G = chart.covector(g);
+    for (int k = 0; k < size; ++k) {
+      T_g[k] = S(0.0);
+      for (int l = 0; l < size; ++l) T_g[k] = mul_add(at.xidot[iv + l], dot(chart.ds[size * l + k], G), T_g[k]);
+    }
+    for (int k = 0; k < size; ++k) {
+      D[iv + k] += Ad_f[k] - f[k];
+      for (int c = 1; c <= s; ++c)
+        D[c * nv + iv + k] += S(scene.share(a, c)) * (J_f[k] + T_g[k] - f[k]) + S(scene.rate(a, c)) * (J_g[k] - g[k]);
+    }
+  }
+}
+
 // Derivatives of the action between q0 and the control coordinates xi (s x nv).
 template <class S>
 Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, double t,
                           const StepControls<S>& controls, const S* p) {
   const Model& m = scene.m;
   const Rule& rule = scene.rule;
-  const int nv = m.nv, n = m.n(), s = rule.s;
+  const int nv = m.nv;
   Action<S> action;
   action.points.resize(rule.m);
-  action.D = arena.get<S>((s + 1) * nv);
+  action.D = arena.get<S>((rule.s + 1) * nv);
   action.good = true;
-  for (int k = 0; k < (s + 1) * nv; ++k) action.D[k] = S(0.0);
+  for (int k = 0; k < (rule.s + 1) * nv; ++k) action.D[k] = S(0.0);
   S* rest = arena.get<S>(nv);
   for (int k = 0; k < nv; ++k) rest[k] = S(0.0);
-  const Vec3<S> gravity = lift<S>(m.gravity);
   for (int a = 0; a < rule.m; ++a) {
     ActionPoint<S>& at = action.points[a];
     at.t = t + rule.c[a] * scene.h;
     at.weight = scene.h * rule.w[a];
-    for (S** vector : {&at.xi, &at.xidot, &at.v, &at.f, &at.g}) *vector = arena.get<S>(nv);
-    at.q = arena.get<S>(m.nq);
-    at.charts = arena.get<ChartColumns<S>>(scene.quaternions.size());
-    for (int k = 0; k < nv; ++k) {
-      at.xi[k] = at.xidot[k] = S(0.0);
-      for (int c = 1; c <= s; ++c) {
-        const S& x = xi[(c - 1) * nv + k];
-        at.xi[k] = mul_add(S(scene.share(a, c)), x, at.xi[k]);
-        at.xidot[k] = mul_add(S(scene.rate(a, c)), x, at.xidot[k]);
-      }
-      at.v[k] = at.xidot[k];
-    }
-    action.good = retract(m, q0, at.xi, at.q) && action.good;
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-      const Model::Body& body = m.bodies[scene.quaternions[j]];
-      chart_columns(body.kind, at.xi + body.iv, at.charts[j]);
-      at.charts[j].apply(at.charts[j].s, at.xidot + body.iv, at.v + body.iv);
-    }
-    at.all = motions(m, arena, at.q, at.v, rest, false);
-    at.mu = arena.get<Force<S>>(n);
-    at.Gamma = arena.get<Force<S>>(n);
-    for (int i = 0; i < n; ++i) {
-      auto& b = at.all.bodies[i];
-      if (m.bodies[i].massless) {
-        b.I = zero_inertia<S>();
-        at.mu[i] = at.Gamma[i] = zero_force<S>();
-      } else {
-        b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
-        at.mu[i] = b.I * b.v;
-        at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
-      }
-    }
-    S* tau = arena.get<S>(nv);
-    for (int k = 0; k < nv; ++k) tau[k] = S(0.0);
-    if (scene.forces != nullptr && scene.local) {
-      const ForceSums<S> sums = force_sums(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p);
-      tau = sums.tau;
-      for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
-    } else if (scene.forces != nullptr) {
-      generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
-    }
-    for (int i = n - 1; i >= 0; --i)
-      if (const int parent = m.links[i].parent; parent >= 0) {
-        at.mu[parent] += at.mu[i];
-        at.Gamma[parent] += at.Gamma[i];
-      }
+    action.good = place_point(scene, arena, q0, xi, a, at) && action.good;
+    S* tau = sum_forces(scene, arena, rest, p, at);
     if (const S* u = controls.at(a, nv))
       for (int k = 0; k < nv; ++k) tau[k] += u[k];
-    for (int i = 0; i < n; ++i)
+    at.f = arena.get<S>(nv);
+    at.g = arena.get<S>(nv);
+    for (int i = 0; i < m.n(); ++i)
       for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
         const auto& c = at.all.columns[k];
         at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
         at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
       }
-    // D += Phi^T (f, g)
-    for (int k = 0; k < nv; ++k) {
-      action.D[k] += at.f[k];
-      for (int c = 1; c <= s; ++c) {
-        S& sum = action.D[c * nv + k];
-        sum = mul_add(S(scene.share(a, c)), at.f[k], mul_add(S(scene.rate(a, c)), at.g[k], sum));
-      }
-    }
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-      const Model::Body& body = m.bodies[scene.quaternions[j]];
-      const ChartColumns<S>& chart = at.charts[j];
-      const S *f = at.f + body.iv, *g = at.g + body.iv;
-      const int size = chart.n;
-      S by_q[6], by_v[6], first[6], plain[6];
-      chart.apply_transposed(chart.s, f, by_q);
-      chart.apply_transposed(chart.s, g, by_v);
-      chart.apply_transposed(chart.Ad, f, first);
-      const Force<S> G = chart.covector(g);
-      for (int k = 0; k < size; ++k) {  // T^T g, T = d(J xidot)/dxi
-        plain[k] = S(0.0);
-        for (int l = 0; l < size; ++l)
-          plain[k] = mul_add(at.xidot[body.iv + l], dot(chart.ds[size * l + k], G), plain[k]);
-      }
-      for (int k = 0; k < size; ++k) {
-        action.D[body.iv + k] += first[k] - f[k];
-        for (int c = 1; c <= s; ++c)
-          action.D[c * nv + body.iv + k] +=
-              S(scene.share(a, c)) * (by_q[k] + plain[k] - f[k]) + S(scene.rate(a, c)) * (by_v[k] - g[k]);
-      }
-    }
+    add_point(scene, a, at, action.D);
   }
   return action;
 }

@@ -199,13 +199,12 @@ class ActionBlocks {
         qq[r * n + k] = -weight * dot(cross(cross(columns[k].S_, v_parent), columns[r].S_), mu);
     if (body.general >= 0) {
       const auto& general = at.all.general[body.general];
-      const auto world = [&](const Motion<double>& x) { return shift(Motion<double>{b.R * x.w, b.R * x.v}, -b.p); };
       for (int r = 0; r < n; ++r)
         for (int k = 0; k < n; ++k) {
-          const Motion<double> ds = world(general.ds[n * r + k]);
+          const Motion<double> ds = b.world(general.ds[n * r + k]);
           Motion<double> bent = zero_motion<double>();
           for (int l = 0; l < n; ++l) bent = mul_add(at.v[link.iv + l], general.d2s[n * (n * l + r) + k], bent);
-          qq[r * n + k] += weight * (dot(cross(v_parent, ds) + world(bent), mu) + dot(ds, Gamma));
+          qq[r * n + k] += weight * (dot(cross(v_parent, ds) + b.world(bent), mu) + dot(ds, Gamma));
           vq[r * n + k] = weight * dot(ds, mu);
           qv[k * n + r] = vq[r * n + k];
         }

@@ -25,13 +25,13 @@ struct Displacement {
   S *q, *v;
 };
 
-// Calls each(a, displacement) for each point, before what it adds to the gradients.
-template <class S, class Each>
-void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
-              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
+// Weights nu of D (s + 1 rows of nv) from those of r_0 = p0 + D_0 - Ad^T p1, r_k = D_k and p1 = J^-T D_s. What they and weights.q1 give by q0
+// and xi^s otherwise is added to `out`: q1 itself, and how J and Ad at the end change.
+template <class S>
+S* weights_of_action(const VariationalScene& scene, Arena& arena, const StepEnd<S>& end, const StepWeights& weights,
+                     const StepGradients<S>& out) {
   const Model& m = scene.m;
-  const int nv = m.nv, n = m.n(), s = scene.rule.s;
-  // Weights of D: r_0 = p0 + D_0 - Ad^T p1 and p1 = J^-T D_s.
+  const int nv = m.nv, s = scene.rule.s;
   S* nu = arena.get<S>((s + 1) * nv);
   for (int k = 0; k < s * nv; ++k) nu[k] = weights.r[k];
   S* last = nu + s * nv;
@@ -45,175 +45,246 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
     const ChartColumns<S>& chart = end.charts[j];
     const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
     const Force<S> P = chart.covector(end.p1 + iv);
-    S on_q[6], moved[6], start[6], turned[6];
-    for (int k = 0; k < size; ++k) on_q[k] = weights.q1[iv + k];
-    chart.apply(chart.Ad, nu + iv, moved);
-    for (int k = 0; k < size; ++k) last[iv + k] = weights.p1[iv + k] - moved[k];
+    S on_q1[6], Ad_nu[6], by_q0[6], by_xi[6];
+    for (int k = 0; k < size; ++k) on_q1[k] = weights.q1[iv + k];
+    chart.apply(chart.Ad, nu + iv, Ad_nu);
+    for (int k = 0; k < size; ++k) last[iv + k] = weights.p1[iv + k] - Ad_nu[k];
     chart.solve(last + iv);
-    chart.apply_transposed(chart.Ad, on_q, start);
-    chart.apply_transposed(chart.s, on_q, turned);
+    chart.apply_transposed(chart.Ad, on_q1, by_q0);
+    chart.apply_transposed(chart.s, on_q1, by_xi);
     for (int k = 0; k < size; ++k) {
-      out.q0[iv + k] += start[k] - on_q[k];
-      last_xi[iv + k] += turned[k] - on_q[k];
+      out.q0[iv + k] += by_q0[k] - on_q1[k];
+      last_xi[iv + k] += by_xi[k] - on_q1[k];
       for (int l = 0; l < size; ++l) {
         last_xi[iv + k] -= last[iv + l] * dot(chart.ds[size * l + k], P);
         last_xi[iv + k] -= nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), P);
       }
     }
   }
+  return nu;
+}
 
-  S *dq = arena.get<S>(nv), *dv = arena.get<S>(nv), *fq = arena.get<S>(nv), *fv = arena.get<S>(nv);
-  S *share = arena.get<S>(nv), *rate = arena.get<S>(nv);  // of the weights of D_1..D_s
+// Weights nu of D at point a of the quadrature, in the chart: of D_0, and of D_1..D_s by the shares of xi and of xidot there.
+template <class S>
+struct PointWeights {
+  const S* nu;
+  S *share, *rate;
+};
+template <class S>
+PointWeights<S> weights_at(const VariationalScene& scene, Arena& arena, int a, const S* nu) {
+  const int nv = scene.m.nv;
+  const PointWeights<S> w{nu, arena.get<S>(nv), arena.get<S>(nv)};
+  for (int k = 0; k < nv; ++k) {
+    w.share[k] = w.rate[k] = S(0.0);
+    for (int c = 1; c <= scene.rule.s; ++c) {
+      w.share[k] = mul_add(S(scene.share(a, c)), nu[c * nv + k], w.share[k]);
+      w.rate[k] = mul_add(S(scene.rate(a, c)), nu[c * nv + k], w.rate[k]);
+    }
+  }
+  return w;
+}
+
+// Phi nu: dq = Ad nu_0 + J share, dv = T share + J rate.
+template <class S>
+Displacement<S> displace(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at,
+                         const PointWeights<S>& w) {
+  const int nv = scene.m.nv;
+  const Displacement<S> d{arena.get<S>(nv), arena.get<S>(nv)};
+  for (int k = 0; k < nv; ++k) {
+    d.q[k] = w.nu[k] + w.share[k];
+    d.v[k] = w.rate[k];
+  }
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<S>& chart = at.charts[j];
+    const int iv = scene.m.bodies[scene.quaternions[j]].iv, size = chart.n;
+    S Ad_nu[6], J_share[6], J_rate[6], T_share[6];
+    chart.apply(chart.Ad, w.nu + iv, Ad_nu);
+    chart.apply(chart.s, w.share + iv, J_share);
+    chart.apply(chart.s, w.rate + iv, J_rate);
+    Motion<S> T[6];
+    for (int k = 0; k < size; ++k) {
+      T[k] = zero_motion<S>();
+      for (int l = 0; l < size; ++l) T[k] = mul_add(at.xidot[iv + l], chart.ds[size * l + k], T[k]);
+    }
+    chart.apply(T, w.share + iv, T_share);
+    for (int k = 0; k < size; ++k) {
+      d.q[iv + k] = Ad_nu[k] + J_share[k];
+      d.v[iv + k] = T_share[k] + J_rate[k];
+    }
+  }
+  return d;
+}
+
+// Gradients by q and v of a point, nv each.
+template <class S>
+struct PointGradients {
+  S *q, *v;
+};
+
+// Those of d.(f, g) by the terms of joint i of its own, S(q): section 3 of the derivation.
+template <class S>
+void add_own_terms(const Model::Body& body, const ActionPoint<S>& at, int i, const Motion<S>& v_parent,
+                   const Displacement<S>& d, const PointGradients<S>& out) {
+  const auto& b = at.all.bodies[i];
+  const auto& general = at.all.general[body.general];
+  const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
+  const S weight(at.weight);
+  const int size = body.nv;
+  for (int k = 0; k < size; ++k)
+    for (int r = 0; r < size; ++r) {
+      const Motion<S> ds = b.world(general.ds[size * r + k]);
+      Motion<S> d2s_v = zero_motion<S>();
+      for (int l = 0; l < size; ++l) d2s_v = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], d2s_v);
+      const S direct = dot(cross(v_parent, ds) + b.world(d2s_v), mu) + dot(ds, Gamma);
+      out.q[body.iv + k] += weight * (d.q[body.iv + r] * direct + d.v[body.iv + r] * dot(ds, mu));
+      out.v[body.iv + r] += weight * d.q[body.iv + k] * dot(ds, mu);
+    }
+}
+
+// Gradients of h w (dq.(dL/dq + tau) + dv.dL/dv) at fixed (dq, dv) = d, tau being that of weights and of local forces on bodies: the
+// transpose of section 3 of the derivation. From root to tips Y, the weights on dmu and dGamma of each body; from tips to root X, what
+// they give by its x = (eta, dv).
+template <class S>
+PointGradients<S> sweep_tree(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at, const S* p,
+                             const Displacement<S>& d) {
+  const Model& m = scene.m;
+  const int n = m.n();
+  const S weight(at.weight);
+  const Vec3<S> gravity = lift<S>(m.gravity);
+  const PointGradients<S> out{arena.get<S>(m.nv), arena.get<S>(m.nv)};
   auto *Y_mu = arena.get<Motion<S>>(n + 1) + 1, *Y_Gamma = arena.get<Motion<S>>(n + 1) + 1;
-  auto* eta = arena.get<Motion<S>>(n);
+  auto* eta = arena.get<Motion<S>>(n);  // S dq of each joint
   auto *X_eta = arena.get<Force<S>>(n), *X_v = arena.get<Force<S>>(n);
   Y_mu[-1] = Y_Gamma[-1] = zero_motion<S>();
-  const Vec3<S> gravity = lift<S>(m.gravity);
+  for (int i = 0; i < n; ++i) {
+    const Model::Link& link = m.links[i];
+    Motion<S> rate = zero_motion<S>();
+    eta[i] = zero_motion<S>();
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
+      const auto& c = at.all.columns[k];
+      eta[i] = mul_add(d.q[k], c.S_, eta[i]);
+      rate = mul_add(d.q[k], c.Psidot, mul_add(d.v[k], c.S_, rate));
+    }
+    Y_mu[i] = mul_add(weight, rate, Y_mu[link.parent]);
+    Y_Gamma[i] = mul_add(weight, eta[i], Y_Gamma[link.parent]);
+    const auto& I = at.all.bodies[i].I;
+    X_v[i] = I * Y_mu[i];
+    X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
+  }
+  if (scene.forces != nullptr && scene.local)
+    for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
+      S weights[6], back[12];
+      write(Y_Gamma[i], weights);
+      for (int k = 0; k < 12; ++k) {
+        back[k] = S(0.0);
+        for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
+      }
+      X_eta[i] += read_force(back);
+      X_v[i] += read_force(back + 6);
+    });
+  for (int i = n - 1; i >= 0; --i) {
+    const Model::Link& link = m.links[i];
+    const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
+    const Motion<S>& v_parent = at.all.bodies[link.parent].v;
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
+      const auto& c = at.all.columns[k];
+      out.q[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
+                 dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
+      out.v[k] = dot(c.S_, X_v[i]);
+    }
+    if (m.bodies[i].general >= 0) add_own_terms(m.bodies[i], at, i, v_parent, d, out);
+    if (link.parent >= 0) {
+      X_eta[link.parent] += X_eta[i];
+      X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
+    }
+  }
+  return out;
+}
+
+// Adds those of h w dq.tau, tau being the torques of local forces on joints, or of all forces if they couple bodies.
+template <class S>
+void add_force_terms(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at, const S* p, const S* dq,
+                     const PointGradients<S>& out) {
+  const Model& m = scene.m;
+  const int nv = m.nv;
+  const S weight(at.weight);
+  if (scene.forces != nullptr && scene.local) {
+    for (const JointLaw& law : scene.forces->joints) {
+      const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
+      S K[36], D[36];
+      for (int k = 0; k < size * size; ++k) K[k] = D[k] = S(0.0);
+      linearise_joint(JointForce<S>(m, law, at.q, at.v, p), K, D, size);
+      for (int r = 0; r < size; ++r)
+        for (int k = 0; k < size; ++k) {
+          out.q[iv + k] -= weight * dq[iv + r] * K[size * r + k];
+          out.v[iv + k] -= weight * dq[iv + r] * D[size * r + k];
+        }
+    }
+  } else if (scene.forces != nullptr) {
+    S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
+    generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);
+    for (int r = 0; r < nv; ++r)
+      for (int k = 0; k < nv; ++k) {
+        out.q[k] += weight * dq[r] * K[nv * r + k];
+        out.v[k] += weight * dq[r] * D[nv * r + k];
+      }
+  }
+}
+
+// Adds Phi^T (grad.q, grad.v) of point a, and how Phi changes under f and g.
+template <class S>
+void pull_back(const VariationalScene& scene, const ActionPoint<S>& at, int a, const PointWeights<S>& w,
+               const PointGradients<S>& grad, const StepGradients<S>& out) {
+  const int nv = scene.m.nv, s = scene.rule.s;
+  for (int k = 0; k < nv; ++k) {
+    out.q0[k] += grad.q[k];
+    for (int c = 1; c <= s; ++c) {
+      S& sum = out.xi[(c - 1) * nv + k];
+      sum = mul_add(S(scene.share(a, c)), grad.q[k], mul_add(S(scene.rate(a, c)), grad.v[k], sum));
+    }
+  }
+  for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
+    const ChartColumns<S>& chart = at.charts[j];
+    const int iv = scene.m.bodies[scene.quaternions[j]].iv, size = chart.n;
+    const Force<S> F = chart.covector(at.f + iv), G = chart.covector(at.g + iv), V = chart.covector(grad.v + iv);
+    S Ad_q[6], J_q[6], J_v[6];  // transposed
+    chart.apply_transposed(chart.Ad, grad.q + iv, Ad_q);
+    chart.apply_transposed(chart.s, grad.q + iv, J_q);
+    chart.apply_transposed(chart.s, grad.v + iv, J_v);
+    for (int k = 0; k < size; ++k) {
+      S by_share = J_q[k] - grad.q[iv + k], by_rate = J_v[k] - grad.v[iv + k];
+      for (int l = 0; l < size; ++l) {
+        const Motion<S>&ds_lk = chart.ds[size * l + k], &ds_kl = chart.ds[size * k + l];
+        S J_change = dot(ds_lk, F);  // of f.J + g.T
+        for (int o = 0; o < size; ++o)
+          J_change = mul_add(at.xidot[iv + o], dot(chart.d2s[size * (size * o + l) + k], G), J_change);
+        by_share += at.xidot[iv + l] * dot(ds_lk, V) + w.share[iv + l] * J_change + w.rate[iv + l] * dot(ds_lk, G) +
+                    w.nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), F);
+        by_rate += w.share[iv + l] * dot(ds_kl, G);
+      }
+      out.q0[iv + k] += Ad_q[k] - grad.q[iv + k];
+      for (int c = 1; c <= s; ++c)
+        out.xi[(c - 1) * nv + iv + k] += S(scene.share(a, c)) * by_share + S(scene.rate(a, c)) * by_rate;
+    }
+  }
+}
+
+// Calls each(a, displacement) for each point, before what it adds to the gradients.
+template <class S, class Each>
+void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
+              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
+  const int nv = scene.m.nv;
+  const S* nu = weights_of_action(scene, arena, end, weights, out);
   for (int a = 0; a < scene.rule.m; ++a) {
     const ActionPoint<S>& at = action.points[a];
-    const S weight(at.weight);
-    for (int k = 0; k < nv; ++k) {
-      share[k] = rate[k] = S(0.0);
-      for (int c = 1; c <= s; ++c) {
-        share[k] = mul_add(S(scene.share(a, c)), nu[c * nv + k], share[k]);
-        rate[k] = mul_add(S(scene.rate(a, c)), nu[c * nv + k], rate[k]);
-      }
-      dq[k] = nu[k] + share[k];
-      dv[k] = rate[k];
-    }
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-      const ChartColumns<S>& chart = at.charts[j];
-      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
-      S start[6], turned[6], faster[6], bent[6];
-      chart.apply(chart.Ad, nu + iv, start);
-      chart.apply(chart.s, share + iv, turned);
-      chart.apply(chart.s, rate + iv, faster);
-      Motion<S> T[6];
-      for (int k = 0; k < size; ++k) {
-        T[k] = zero_motion<S>();
-        for (int l = 0; l < size; ++l) T[k] = mul_add(at.xidot[iv + l], chart.ds[size * l + k], T[k]);
-      }
-      chart.apply(T, share + iv, bent);
-      for (int k = 0; k < size; ++k) {
-        dq[iv + k] = start[k] + turned[k];
-        dv[iv + k] = bent[k] + faster[k];
-      }
-    }
-    each(a, Displacement<S>{dq, dv});
-    // Root to tips: what moves; tips to root: what that does to the rows.
-    for (int i = 0; i < n; ++i) {
-      const Model::Link& link = m.links[i];
-      Motion<S> faster = zero_motion<S>();
-      eta[i] = zero_motion<S>();
-      for (int k = link.iv; k < link.iv + link.nv; ++k) {
-        const auto& c = at.all.columns[k];
-        eta[i] = mul_add(dq[k], c.S_, eta[i]);
-        faster = mul_add(dq[k], c.Psidot, mul_add(dv[k], c.S_, faster));
-      }
-      Y_mu[i] = mul_add(weight, faster, Y_mu[link.parent]);
-      Y_Gamma[i] = mul_add(weight, eta[i], Y_Gamma[link.parent]);
-      const auto& I = at.all.bodies[i].I;
-      X_v[i] = I * Y_mu[i];
-      X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
-    }
-    if (scene.forces != nullptr && scene.local)
-      for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
-        S weights[6], back[12];
-        write(Y_Gamma[i], weights);
-        for (int k = 0; k < 12; ++k) {
-          back[k] = S(0.0);
-          for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
-        }
-        X_eta[i] += read_force(back);
-        X_v[i] += read_force(back + 6);
-      });
-    for (int i = n - 1; i >= 0; --i) {
-      const Model::Link& link = m.links[i];
-      const Model::Body& body = m.bodies[i];
-      const auto& b = at.all.bodies[i];
-      const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
-      const Motion<S>& v_parent = at.all.bodies[link.parent].v;
-      for (int k = link.iv; k < link.iv + link.nv; ++k) {
-        const auto& c = at.all.columns[k];
-        fq[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
-                dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
-        fv[k] = dot(c.S_, X_v[i]);
-      }
-      if (body.general >= 0) {
-        const auto& general = at.all.general[body.general];
-        const int size = body.nv;
-        const auto world = [&](const Motion<S>& x) { return shift(Motion<S>{b.R * x.w, b.R * x.v}, -b.p); };
-        for (int k = 0; k < size; ++k)
-          for (int r = 0; r < size; ++r) {
-            const Motion<S> ds = world(general.ds[size * r + k]);
-            Motion<S> bent = zero_motion<S>();
-            for (int l = 0; l < size; ++l)
-              bent = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], bent);
-            const S direct = dot(cross(v_parent, ds) + world(bent), mu) + dot(ds, Gamma);
-            fq[body.iv + k] += weight * (dq[body.iv + r] * direct + dv[body.iv + r] * dot(ds, mu));
-            fv[body.iv + r] += weight * dq[body.iv + k] * dot(ds, mu);
-          }
-      }
-      if (link.parent >= 0) {
-        X_eta[link.parent] += X_eta[i];
-        X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
-      }
-    }
-    if (scene.forces != nullptr && scene.local) {
-      for (const JointLaw& law : scene.forces->joints) {
-        const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
-        S K[36], D[36];
-        for (int k = 0; k < size * size; ++k) K[k] = D[k] = S(0.0);
-        linearise_joint(JointForce<S>(m, law, at.q, at.v, p), K, D, size);
-        for (int r = 0; r < size; ++r)
-          for (int k = 0; k < size; ++k) {
-            fq[iv + k] -= weight * dq[iv + r] * K[size * r + k];
-            fv[iv + k] -= weight * dq[iv + r] * D[size * r + k];
-          }
-      }
-    } else if (scene.forces != nullptr) {
-      S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
-      generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);
-      for (int r = 0; r < nv; ++r)
-        for (int k = 0; k < nv; ++k) {
-          fq[k] += weight * dq[r] * K[nv * r + k];
-          fv[k] += weight * dq[r] * D[nv * r + k];
-        }
-    }
+    const PointWeights<S> w = weights_at(scene, arena, a, nu);
+    const Displacement<S> d = displace(scene, arena, at, w);
+    each(a, d);
+    const PointGradients<S> grad = sweep_tree(scene, arena, at, p, d);
+    add_force_terms(scene, arena, at, p, d.q, grad);
     if (out.u != nullptr)
-      for (int k = 0; k < nv; ++k) out.u[(control_rows == 1 ? 0 : a * nv) + k] += weight * dq[k];
-    // Phi^T
-    for (int k = 0; k < nv; ++k) {
-      out.q0[k] += fq[k];
-      for (int c = 1; c <= s; ++c) {
-        S& sum = out.xi[(c - 1) * nv + k];
-        sum = mul_add(S(scene.share(a, c)), fq[k], mul_add(S(scene.rate(a, c)), fv[k], sum));
-      }
-    }
-    for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
-      const ChartColumns<S>& chart = at.charts[j];
-      const int iv = m.bodies[scene.quaternions[j]].iv, size = chart.n;
-      const Force<S> F = chart.covector(at.f + iv), G = chart.covector(at.g + iv), V = chart.covector(fv + iv);
-      S start[6], turned[6], faster[6];
-      chart.apply_transposed(chart.Ad, fq + iv, start);
-      chart.apply_transposed(chart.s, fq + iv, turned);
-      chart.apply_transposed(chart.s, fv + iv, faster);
-      for (int k = 0; k < size; ++k) {
-        S by_share = turned[k] - fq[iv + k], by_rate = faster[k] - fv[iv + k];
-        for (int l = 0; l < size; ++l) {
-          const Motion<S>&own = chart.ds[size * l + k], &other = chart.ds[size * k + l];
-          S curved = dot(own, F);
-          for (int o = 0; o < size; ++o)
-            curved = mul_add(at.xidot[iv + o], dot(chart.d2s[size * (size * o + l) + k], G), curved);
-          by_share += at.xidot[iv + l] * dot(own, V) + share[iv + l] * curved + rate[iv + l] * dot(own, G) +
-                      nu[iv + l] * dot(cross(chart.Ad[l], chart.s[k]), F);
-          by_rate += share[iv + l] * dot(other, G);
-        }
-        out.q0[iv + k] += start[k] - fq[iv + k];
-        for (int c = 1; c <= s; ++c)
-          out.xi[(c - 1) * nv + iv + k] += S(scene.share(a, c)) * by_share + S(scene.rate(a, c)) * by_rate;
-      }
-    }
+      for (int k = 0; k < nv; ++k) out.u[(control_rows == 1 ? 0 : a * nv) + k] += S(at.weight) * d.q[k];
+    pull_back(scene, at, a, w, grad, out);
   }
 }
 

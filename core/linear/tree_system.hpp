@@ -324,71 +324,77 @@ class TreeSystem {
     if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>();
     return eliminate<0, 0>();
   }
+  // Columns of U = P A and rows of X = L P + E of unknown k of body i, P being S here.
+  template <int NX, int NY>
+  TORSOR_INLINE void project(int i, int k, const double* S, double* u, double* x) {
+    const double *a = A(i, k), *l = L(i, k), *e = E(i, k);
+    if constexpr (NX > 0) {
+      constexpr int count = vectors(NX), width = count * kLanes;
+      V left[count], right[count];
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) {
+        left[c] = load<V>(e + c * kLanes);
+        right[c] = load<V>(a + c * kLanes);
+      }
+      for (int y = 0; y < NY; ++y) {
+        const V factor(l[y]);
+        V sum(0.0);
+#pragma GCC unroll 8
+        for (int c = 0; c < count; ++c) {
+          const V part = load<V>(S + y * width + c * kLanes);
+          sum = mul_add(part, right[c], sum);
+          left[c] = mul_add(factor, part, left[c]);
+        }
+        u[y] = total(sum);
+      }
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) store(left[c], x + c * kLanes);
+    } else {
+      std::copy_n(e, xs_, x);
+      for (int y = 0; y < ny_; ++y) {
+        u[y] = dot(xs_, S + y * xs_, a);
+        add_scaled(xs_, l[y], S + y * xs_, x);
+      }
+    }
+  }
+  // Lambda = L U + N of body i, factored; false if a pivot is small beside the terms of Lambda.
+  template <int NY>
+  TORSOR_INLINE bool factor_block(int i, const double* U) {
+    const int n = unknowns(i), ny = NY > 0 ? NY : ny_;
+    double *Lambda = &Lambda_[square_[i]], scale = 0.0;
+    for (int j = 0; j < n; ++j)
+      for (int k = 0; k < n; ++k) {
+        const double *l = L(i, j), *u = U + k * ys_;
+        double value = N(i)[n * j + k], size = std::fabs(value);
+        for (int y = 0; y < ny; ++y) {
+          value = mul_add(l[y], u[y], value);
+          size += std::fabs(l[y] * u[y]);
+        }
+        Lambda[n * j + k] = value;
+        scale = std::max(scale, size);
+      }
+    if (!torsor::factor(n, Lambda, &pivots_[first_[i]])) return false;
+    for (int k = 0; k < n; ++k)
+      if (!(std::fabs(Lambda[n * k + k]) > kSmall * scale)) return false;
+    return true;
+  }
   template <int NX, int NY>
   bool eliminate() {
-    constexpr int fixed = (NX + kLanes - 1) / kLanes * kLanes;
-    const int xs = NX > 0 ? fixed : xs_, ny = NY > 0 ? NY : ny_;
+    const int xs = NX > 0 ? vectors(NX) * kLanes : xs_, ny = NY > 0 ? NY : ny_;
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double *S = &S_[std::size_t(i) * ny * xs], *Lambda = &Lambda_[square_[i]];
+      double* S = &S_[std::size_t(i) * ny * xs];
       double *U = &V_[std::size_t(first_[i]) * ys_], *X = &X_[std::size_t(first_[i]) * xs];
-      // U = P A, X = L P + E
-      for (int k = 0; k < n; ++k) {
-        const double *a = A(i, k), *l = L(i, k), *e = E(i, k);
-        double *u = U + k * ys_, *x = X + k * xs;
-        if constexpr (NX > 0) {
-          V left[fixed / kLanes], right[fixed / kLanes];
-#pragma GCC unroll 8
-          for (int c = 0; c < fixed / kLanes; ++c) {
-            left[c] = load<V>(e + c * kLanes);
-            right[c] = load<V>(a + c * kLanes);
-          }
-          for (int y = 0; y < NY; ++y) {
-            const V factor(l[y]);
-            V sum(0.0);
-#pragma GCC unroll 8
-            for (int c = 0; c < fixed / kLanes; ++c) {
-              const V part = load<V>(S + y * fixed + c * kLanes);
-              sum = mul_add(part, right[c], sum);
-              left[c] = mul_add(factor, part, left[c]);
-            }
-            u[y] = total(sum);
-          }
-#pragma GCC unroll 8
-          for (int c = 0; c < fixed / kLanes; ++c) store(left[c], x + c * kLanes);
-        } else {
-          std::copy_n(e, xs, x);
-          for (int y = 0; y < ny; ++y) {
-            u[y] = dot(xs, S + y * xs, a);
-            add_scaled(xs, l[y], S + y * xs, x);
-          }
-        }
-      }
+      for (int k = 0; k < n; ++k) project<NX, NY>(i, k, S, U + k * ys_, X + k * xs);
       if constexpr (NX > 0)
         if (n == 1) {
           if (!eliminate_one<NX, NY>(i, p, S, U, X)) return false;
           continue;
         }
-      // Lambda = L U + N, and how large its terms are
-      double scale = 0.0;
-      for (int j = 0; j < n; ++j)
-        for (int k = 0; k < n; ++k) {
-          const double *l = L(i, j), *u = U + k * ys_;
-          double value = N(i)[n * j + k], size = std::fabs(value);
-          for (int y = 0; y < ny; ++y) {
-            value = mul_add(l[y], u[y], value);
-            size += std::fabs(l[y] * u[y]);
-          }
-          Lambda[n * j + k] = value;
-          scale = std::max(scale, size);
-        }
-      int* pivots = &pivots_[first_[i]];
-      if (!torsor::factor(n, Lambda, pivots)) return false;
-      for (int k = 0; k < n; ++k)
-        if (!(std::fabs(Lambda[n * k + k]) > kSmall * scale)) return false;
+      if (!factor_block<NY>(i, U)) return false;
       if (p < 0) continue;
       // X = -Lambda^-1 (L P + E), V = U - C, and what the parent sees of this subtree: P + V X
-      torsor::solve(n, Lambda, pivots, X, xs);
+      torsor::solve(n, &Lambda_[square_[i]], &pivots_[first_[i]], X, xs);
       double* parent = &S_[std::size_t(p) * ny * xs];
       for (int k = 0; k < n * xs; ++k) X[k] = -X[k];
       for (int k = 0; k < n; ++k) add_scaled(ys_, -1.0, C(i, k), U + k * ys_);

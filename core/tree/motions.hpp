@@ -22,6 +22,8 @@ struct DerivativeBody {
   RigidInertia<S> I;     // of the subtree, from the backward pass on
   CoriolisInertia<S> B;  // 2 B of the subtree
   Force<S> f;            // of the subtree
+  // A motion in the body's frame, in the world's axes about the tree's point.
+  TORSOR_INLINE Motion<S> world(const Motion<S>& x) const { return shift(Motion<S>{R * x.w, R * x.v}, -p); }
 };
 template <class S>
 struct DerivativeColumn {
@@ -64,7 +66,6 @@ template <class S, class Body>
 void general_columns(const DerivativeGeneral<S>& g, int n, const Body& body, const DerivativeBody<S>* p, const S* v,
                      const S* a, DerivativeBody<S>& b, DerivativeColumn<S>* columns) {
   const S *vj = v + body.iv, *aj = a + body.iv;
-  const auto world = [&](const Motion<S>& m) { return shift(Motion<S>{b.R * m.w, b.R * m.v}, -b.p); };
   Motion<S> s1[6], s2[6];  // first and second rate in the child's frame
   Motion<S> Sv = zero_motion<S>(), Sa = zero_motion<S>(), bias = zero_motion<S>();
   for (int j = 0; j < n; ++j) {
@@ -75,18 +76,18 @@ void general_columns(const DerivativeGeneral<S>& g, int n, const Body& body, con
       for (int l = 0; l < n; ++l) s2[j] = mul_add(vj[k] * vj[l], g.d2s[n * (n * j + k) + l], s2[j]);
     }
     auto& c = columns[body.iv + j];
-    c.S_ = world(g.s[j]);
+    c.S_ = b.world(g.s[j]);
     Sv = mul_add(vj[j], c.S_, Sv);
     Sa = mul_add(aj[j], c.S_, Sa);
     bias = mul_add(vj[j], s1[j], bias);
   }
   b.v = p->v + Sv;
-  b.a = p->a + Sa + cross(b.v, Sv) + world(bias);
+  b.a = p->a + Sa + cross(b.v, Sv) + b.world(bias);
   for (int j = 0; j < n; ++j) {
     auto& c = columns[body.iv + j];
-    const Motion<S> own = world(s1[j]);
+    const Motion<S> own = b.world(s1[j]);
     c.Psidot = cross(b.v, c.S_) + own;
-    c.Psiddot = cross(b.a, c.S_) + cross(b.v, c.Psidot + own) + world(s2[j]);
+    c.Psiddot = cross(b.a, c.S_) + cross(b.v, c.Psidot + own) + b.world(s2[j]);
     c.Vdot = c.Psidot + c.Psidot;
   }
 }
@@ -136,6 +137,37 @@ struct Motions {
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
 };
+// Axes of a body on a joint with S(q), and its origin as seen from its parent's, like `place`. The joint is evaluated into g: up to
+// its derivatives of order `level` - 1.
+template <class S, class C>
+TORSOR_INLINE SE3<S> place_general(const ModelT<C>& m, const typename ModelT<C>::Body& body, const Mat3<S>* parent,
+                                   const S* q, int level, DerivativeGeneral<S>& g) {
+  evaluate(m.general[body.general], q + body.iq, level, GeneralTerms<S>{g.T, g.s, g.ds, g.d2s});
+  return parent ? SE3<S>{*parent * body.M.R, *parent * body.M.p} * g.T : body.M * g.T;
+}
+
+// From the origin of a massless root to that of the first body with mass, if that is carried by massless ones alone.
+template <class S, class C>
+Vec3<S> to_first_mass(const ModelT<C>& m, int root, const S* q, const Coordinates<S>& x,
+                      DerivativeGeneral<S>* general) {
+  const auto pose = [&](int i, const Mat3<S>* axes) -> SE3<S> {
+    const auto& body = m.bodies[i];
+    if (body.general >= 0) return place_general(m, body, axes, q, 1, general[body.general]);
+    SE3<S> X;
+    visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA { X = place<S>(joint, body, axes, x); });
+    return X;
+  };
+  Vec3<S> r = zero3<S>();
+  Mat3<S> axes = pose(root, nullptr).R;
+  for (int i = root; m.bodies[i].massless && i + 1 < m.n() && m.bodies[i + 1].parent == i && m.bodies[i + 1].last_child;
+       ++i) {
+    const SE3<S> X = pose(i + 1, &axes);
+    r += X.p;
+    axes = X.R;
+  }
+  return r;
+}
+
 template <class S, class C>
 Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true,
                    bool rates = true) {
@@ -146,53 +178,29 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
   const auto x = coordinates(m, arena, q);
   bodies[-1].v = bodies[-1].a = zero_motion<S>();
   if (gravity) bodies[-1].a = {zero3<S>(), {S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)}};
-  const auto pose = [&](int i, const Mat3<S>* axes) -> SE3<S> {
-    const auto& body = m.bodies[i];
-    if (body.general < 0) {
-      SE3<S> X;
-      visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA { X = place<S>(joint, body, axes, x); });
-      return X;
-    }
-    auto& g = general[body.general];
-    evaluate(m.general[body.general], q + body.iq, 1, GeneralTerms<S>{g.T, g.s, g.ds, g.d2s});
-    return axes ? SE3<S>{*axes * body.M.R, *axes * body.M.p} * g.T : body.M * g.T;
-  };
-  // From the origin of a root to that of the first body with mass, if that is carried by massless ones alone.
-  const auto to_mass = [&](int root) {
-    Vec3<S> r = zero3<S>();
-    Mat3<S> axes = pose(root, nullptr).R;
-    for (int i = root; m.bodies[i].massless && i + 1 < n && m.bodies[i + 1].parent == i && m.bodies[i + 1].last_child;
-         ++i) {
-      const SE3<S> X = pose(i + 1, &axes);
-      r += X.p;
-      axes = X.R;
-    }
-    return r;
-  };
   for (int i = 0; i < n; ++i) {
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     const auto* p = bodies + body.parent;
     const Mat3<S>* axes = body.parent >= 0 ? &p->R : nullptr;
-    const auto set = [&](const SE3<S>& X) TORSOR_INLINE_LAMBDA {
+    const auto set_pose = [&](const SE3<S>& X) TORSOR_INLINE_LAMBDA {
       b.R = X.R;
       if (body.parent >= 0) {
         b.p = p->p + X.p;
         b.origin = p->origin;
       } else {
-        const Vec3<S> r = body.massless ? to_mass(i) : zero3<S>();
+        const Vec3<S> r = body.massless ? to_first_mass(m, i, q, x, general) : zero3<S>();
         b.p = -r;
         b.origin = X.p + r;
       }
     };
     if (body.general >= 0) {
       auto& g = general[body.general];
-      evaluate(m.general[body.general], q + body.iq, 3, GeneralTerms<S>{g.T, g.s, g.ds, g.d2s});
-      set(axes ? SE3<S>{*axes * body.M.R, *axes * body.M.p} * g.T : body.M * g.T);
+      set_pose(place_general(m, body, axes, q, 3, g));
       general_columns(g, body.nv, body, p, v, a, b, columns);
     } else {
       visit_constant<S>(body, [&](auto joint) TORSOR_INLINE_LAMBDA {
-        set(place<S>(joint, body, axes, x));
+        set_pose(place<S>(joint, body, axes, x));
         constant_columns(joint, body, p, v, a, rates, b, columns);
       });
     }
@@ -301,7 +309,7 @@ void accelerate(const Model& m, Arena& arena, const Motions<S>& all, const S* a)
       const auto* ds = all.general[body.general].ds + body.nv * j;
       Motion<S> own = zero_motion<S>();
       for (int k = 0; k < body.nv; ++k) own = mul_add(a[body.iv + k], ds[k], own);
-      c.Psiddot += shift(Motion<S>{b.R * own.w, b.R * own.v}, -b.p);
+      c.Psiddot += b.world(own);
     }
   }
   for (int i = n - 1; i >= 0; --i) {
