@@ -8,7 +8,7 @@
 // The momenta are p1 = J(xi^s)^-T D_s and p0 = Ad^T p1 - D_0, Ad being dq^s/dq0; the step solves
 //   r_0 = p0 + D_0 - Ad^T p1 = 0,   r_k = D_k = 0, k = 1..s-1.
 #pragma once
-#include "forces/body_forces.hpp"
+#include "forces/local_forces.hpp"
 #include "model/retraction.hpp"
 
 namespace torsor {

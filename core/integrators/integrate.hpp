@@ -32,7 +32,7 @@ struct Scene {
   const Model& m;
   const ForceSet* forces = nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
-  bool held = holds(forces);                                        // whether some forces are held in the world's axes
+  bool held = forces != nullptr && holds(*forces);                  // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether H is zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
   bool local = forces == nullptr || on_single_bodies(*forces);    // whether H is a system over the tree
@@ -41,13 +41,6 @@ struct Scene {
 
   // Where that is faster than along paths: measured, chains cross between 20 and 28 links, and balanced trees nowhere.
   static bool is_tall(const Model& m) { return m.depth >= 24; }
-
-  static bool holds(const ForceSet* set) {
-    if (set == nullptr) return false;
-    for (const BodyLaw& law : set->bodies)
-      if (law.kind == BodyLaw::aligned) return true;
-    return !set->points.empty();
-  }
 };
 
 // States on the way of a step. Node 0 is the row before, 1 the one that the step starts from.
@@ -622,7 +615,7 @@ class EnergyGuard {
   double most_work(const Stage& stage, double h, double t) {
     const Model& m = w_.scene.m;
     const ForceSet& given = *w_.scene.forces->given;
-    const bool any = !given.torques.empty() || !given.bodies.empty() || !given.points.empty();
+    const bool any = !given.empty();
     double work = 0.0;
     for (const int node : {stage.from, stage.to}) {
       std::copy_n(w_.u, m.nv, w_.work);

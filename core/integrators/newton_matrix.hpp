@@ -3,7 +3,7 @@
 //   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
 // in place of Psidot and Psiddot, at the price of one matrix.
 #pragma once
-#include "forces/body_forces.hpp"
+#include "forces/local_forces.hpp"
 #include "linear/branch_matrix.hpp"
 #include "linear/tree_system.hpp"
 #include "model/retraction.hpp"
@@ -94,21 +94,6 @@ inline void stage_matrix(const Model& m, Arena& arena, const Motions<double>& al
   }
 }
 
-// Whether forces leave the entries between branches zero: those between points do if all bodies lie on one path.
-inline bool keeps_branches(const Model& m, const ForceSet& set) {
-  if (!set.customs.empty()) return false;
-  for (const PointLaw& law : set.points) {
-    int tip = -1;
-    for (const Attachment& point : law.points) tip = std::max(tip, point.body);
-    for (const Attachment& point : law.points) {
-      int i = tip;
-      while (i > point.body) i = m.links[i].parent;
-      if (i != point.body && point.body >= 0) return false;
-    }
-  }
-  return true;
-}
-
 // What the forces themselves add to H, if they keep branches: K and D (nv x nv) are working memory.
 inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all, const double* q,
                        const double* v, double t, const double* p, const std::vector<int>& quaternions,
@@ -122,14 +107,6 @@ inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const 
     H.row(r)[t] += K[r * n + a];
     H.column(r)[t] += K[a * n + r];
   });
-}
-
-// Whether what forces do depends on where bodies are.
-inline bool depends_on_place(const ForceSet& set) {
-  if (!set.points.empty()) return true;
-  for (const BodyLaw& law : set.bodies)
-    if (law.kind == BodyLaw::aligned || law.kind == BodyLaw::world) return true;
-  return false;
 }
 
 // H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
@@ -184,16 +161,16 @@ inline void add_forces(const Model& m, const ForceSet& set, Arena& arena, const 
                        const double* v, double t, const double* p, const std::vector<int>& quaternions,
                        const BlockDiagonal& V1, bool places, TreeSystem& H) {
   const int at = places ? 6 : 0;
-  for (const JointLaw& law : set.joints) {
-    const Model::Body& body = m.bodies[law.body];
-    const int n = body.nv;
-    Block K{}, D{}, own{};
-    linearise_joint(JointForce<double>(m, law, q, v, p), K.x, D.x, n);
+  for_each_joint_force(m, set, q, v, p, [&](int i, const double* Aq, const double* Av) {
+    const int n = m.bodies[i].nv;
+    Block K, D, own{};
+    std::copy_n(Aq, n * n, K.x);
+    std::copy_n(Av, n * n, D.x);
     for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
-    const auto found = std::find(quaternions.begin(), quaternions.end(), law.body);
+    const auto found = std::find(quaternions.begin(), quaternions.end(), i);
     multiply(n, 1.0, D, found == quaternions.end() ? own : V1.blocks[found - quaternions.begin()], K, true);
-    add_scaled(n * n, 1.0, K.x, H.N(law.body));
-  }
+    add_scaled(n * n, 1.0, K.x, H.N(i));
+  });
   for_each_body_force<double>(set, arena, all, t, p, [&](int i, const WrenchChange<double>& change) {
     for (int row = 0; row < 6; ++row) {
       if (places) add_scaled(6, -1.0, change.x[row], H.P(i, row));
