@@ -164,8 +164,8 @@ struct PartReader {
   ForceSet& set;
   int integer(int k) const { return nb::cast<int>(t[k]); }
 
-  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper): the numbers of
-  // the first coordinate and velocity lie where these offsets say.
+  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper): the
+  // numbers of the first coordinate and velocity lie where these offsets say.
   void joint() const {
     const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
     const int joint = integer(2), q0 = integer(3), v0 = integer(4);

@@ -87,29 +87,29 @@ struct BodyLaw : Law {
   }
 
   template <class S>
-  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually, S* gradient) const {
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
     const auto now = values.place(at.t);
     const auto& b = at.all.bodies[body];
     const SE3<S> X = wrench_frame(b);
     S moved[6], twist[6];
-    write(X.act_inverse(virtually.W[body]), moved);
+    write(X.act_inverse(motion.W[body]), moved);
     write(X.act_inverse(b.v), twist);
     for (int k = 0; k < 6; ++k) Table::add_gradient(now, kind == damper ? -moved[k] * twist[k] : moved[k], k, gradient);
   }
   // That by the twist: the matrix of a damper is symmetric.
   template <class S>
-  Force<S> by_twist(const BodyState<S>& at, const SE3<S>& X, const VirtualMotion<S>& virtually) const {
-    return X.act(given_wrench(X, virtually.W[body], at.p, at.t));
+  Force<S> by_twist(const BodyState<S>& at, const SE3<S>& X, const VirtualMotion<S>& motion) const {
+    return X.act(given_wrench(X, motion.W[body], at.p, at.t));
   }
   template <class S>
-  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually,
+  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
-    if (kind == damper) out.by_twist[body] += by_twist(at, wrench_frame(at.all.bodies[body]), virtually);
+    if (kind == damper) out.by_twist[body] += by_twist(at, wrench_frame(at.all.bodies[body]), motion);
   }
   template <class S>
-  void add_placement_sums(const BodyState<S>& at, const VirtualMotion<S>& virtually, PlacementSums<S>* sums) const {
+  void add_placement_sums(const BodyState<S>& at, const VirtualMotion<S>& motion, PlacementSums<S>* sums) const {
     const auto& b = at.all.bodies[body];
-    const Motion<S>& V = virtually.W[body];
+    const Motion<S>& V = motion.W[body];
     auto& sum = sums[frame];
     const SE3<S> X = wrench_frame(b);
     const Force<S> given = given_wrench(X, b.v, at.p, at.t), F = X.act(given);
@@ -120,7 +120,7 @@ struct BodyLaw : Law {
       const Vec3<S> u = cross_add(V.w, X.p, V.v);
       sum.A.n += cross_add(u, given.f, cross(V.w, given.n));
     } else if (kind == damper) {
-      sum.H += by_twist(at, X, virtually);
+      sum.H += by_twist(at, X, motion);
     }
   }
 };

@@ -4,9 +4,9 @@
 
 namespace torsor {
 
-// A point on the ground: normal force -(k d + b n.xdot) n while d = n.(x - ground) < 0 (eqs. (1.49), sign corrected, and (1.53)),
-// and friction against the slip a = (1 - n n^T) xdot: k_t a, or mu k |d| a / |a| where that is smaller (eqs. (1.56) and (1.59),
-// sign corrected).
+// A point on the ground: normal force -(k d + b n.xdot) n while d = n.(x - ground) < 0 (eqs. (1.49), sign corrected,
+// and (1.53)), and friction against the slip a = (1 - n n^T) xdot: k_t a, or mu k |d| a / |a| where that is smaller
+// (eqs. (1.56) and (1.59), sign corrected).
 template <class S>
 struct GroundContact {
   S k, b, kt, mu;

@@ -1,4 +1,4 @@
-// A force written by the user, in reduced coordinates.
+// A user-defined force, in reduced coordinates.
 #pragma once
 #include <memory>
 
@@ -53,19 +53,19 @@ struct CustomLaw : Law {
     return custom->energy(at.q, at.t, at.p + offset);
   }
   template <class S>
-  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually, S* gradient) const {
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
     S* g = at.arena.template get<S>(count);
-    custom->gradient(at.q, at.v, at.t, at.p + offset, virtually.w, g);
+    custom->gradient(at.q, at.v, at.t, at.p + offset, motion.w, g);
     for (int k = 0; k < count; ++k) gradient[offset + k] += g[k];
   }
   template <class S>
-  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually,
+  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
     const int nv = at.m.nv;
     S *K = at.arena.template get<S>(nv * nv), *D = at.arena.template get<S>(nv * nv);
     custom->derivatives(at.q, at.v, at.t, at.p + offset, K, D);
     for (int j = 0; j < nv; ++j)
-      for (int k = 0; k < nv; ++k) out.by_v[k] = mul_add(virtually.w[j], D[j * nv + k], out.by_v[k]);
+      for (int k = 0; k < nv; ++k) out.by_v[k] = mul_add(motion.w[j], D[j * nv + k], out.by_v[k]);
   }
 };
 

@@ -1,5 +1,5 @@
-// Mechanical energy at the two ends of a stage. The equations of a step with stiff springs have many solutions, and those that are
-// not meant have more energy than there was: a step that gains energy from nowhere is divided.
+// Mechanical energy at the two ends of a stage. The equations of a step with stiff springs have many solutions, and
+// those that are not meant have more energy than there was: a step that gains energy from nowhere is divided.
 #pragma once
 #include "forces/forces.hpp"
 

@@ -1,7 +1,8 @@
 // Gradient of the power w.tau of forces with respect to the placements of all bodies, in O(n).
 //
-// A placement moves its subtree like a joint whose column is any twist X on a parent that moves with v and, virtually, with W. A
-// force F at a point x with velocity xdot and virtual velocity u, and the gradients g and h of the power by x and xdot, then give
+// A placement moves its subtree like a joint whose column is any twist X on a parent that moves with v and, virtually,
+// with W. A force F at a point x with velocity xdot and virtual velocity u, and the gradients g and h of the power by x
+// and xdot, then give
 //   dx = [X]_x,  dxdot = X.w x xdot + [v x X]_x,  du = X.w x u + [W x X]_x,
 //   d(w.tau) = X.A + (v x X).H + (W x X).P,   A = (g at x) + (xdot x h + u x F, 0),  H = (h at x),  P = (F at x),
 // sums over the subtree (docs/derivations/implicit_steps.md). A wrench that moves with its body is in P alone.
@@ -15,11 +16,11 @@ template <class S>
 void force_placement_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
                               const S* p, const S* w, S* gradient) {
   const int frames = m.nframes();
-  const VirtualMotion<S> virtually = virtual_motion(m, arena, all, w);
+  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w);
   auto* sums = arena.get<PlacementSums<S>>(frames);
   for (int b = 0; b < frames; ++b) sums[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>()};
   const BodyState<S> at{arena, all, t, p};
-  set.for_each([&](const auto& law) { law.add_placement_sums(at, virtually, sums); });
+  set.for_each([&](const auto& law) { law.add_placement_sums(at, motion, sums); });
 
   const auto pose = [&](int b) {
     const Model::Frame& frame = m.frames[b];
@@ -35,7 +36,7 @@ void force_placement_gradient(const Model& m, const ForceSet& set, Arena& arena,
       sum.A.f -= x.f;
     };
     subtract(cross(all.bodies[above].v, sum.H));
-    subtract(cross(virtually.W[above], sum.P));
+    subtract(cross(motion.W[above], sum.P));
     SE3<S> X = parent >= 0 ? pose(parent) * m.frames[b].placement : lift<S>(m.frames[b].placement);
     if (above < 0 && i >= 0) X.p -= all.bodies[i].origin;
     S twist[6];

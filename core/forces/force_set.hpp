@@ -1,5 +1,5 @@
-// The forces of a scene, compiled for one model: the one list of all kinds of laws, and what is known of a set as a whole. A new
-// kind of law is a line in this list.
+// The forces of a scene, compiled for one model: the one list of all kinds of laws, and what is known of a set as a
+// whole. A new kind of law is a line in this list.
 #pragma once
 #include <memory>
 #include <tuple>
@@ -62,7 +62,8 @@ inline bool keeps_branches(const Model& m, const ForceSet& set) {
 inline bool depends_on_place(const ForceSet& set) {
   return !set.all([](const auto& law) { return !law.depends_on_place(); });
 }
-// Whether each force depends on one joint or on one body, and so fits into the systems over trees (linear/tree_system.hpp).
+// Whether each force depends on one joint or on one body, and so fits into the systems over trees
+// (linear/tree_system.hpp).
 inline bool on_single_bodies(const ForceSet& set) {
   return set.all([](const auto& law) { return law.on_single_body(); });
 }

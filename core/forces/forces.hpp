@@ -1,5 +1,5 @@
-// All forces of a scene at a state whose motions are known: their sums for the recursions, their derivatives by q and v beyond
-// those of the wrenches' own motion, their energies, and gradients of their power. p: parameters of all forces.
+// All forces of a scene at a state whose motions are known: their sums for the recursions, their derivatives by q and v
+// beyond those of the wrenches' own motion, their energies, and gradients of their power. p: parameters of all forces.
 #pragma once
 #include "derivatives/inverse_dynamics_derivatives.hpp"
 #include "forces/force_set.hpp"
@@ -20,8 +20,8 @@ ForceSums<S> force_sums(const Model& m, const ForceSet& set, Arena& arena, const
   return sums;
 }
 
-// Takes the wrenches off the bodies' f. With add_to_parents(m, bodies, sums.held) after it and pair_columns(..., sums.held, 2, ...)
-// derivatives then know the wrenches, but for what linearise_forces adds.
+// Takes the wrenches off the bodies' f. With add_to_parents(m, bodies, sums.held) after it and pair_columns(...,
+// sums.held, 2, ...) derivatives then know the wrenches, but for what linearise_forces adds.
 template <class S>
 void subtract_wrenches(const Model& m, DerivativeBody<S>* bodies, const ForceSums<S>& sums) {
   for (int i = 0; i < m.n(); ++i) {
@@ -104,21 +104,21 @@ template <class S>
 void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
                               const S* v, double t, const S* p, const S* w, S* gradient) {
   const ForceState<S> at(m, arena, all, q, v, t, p);
-  const VirtualMotion<S> virtually = virtual_motion(m, arena, all, w);
-  set.for_each([&](const auto& law) { law.add_parameter_gradient(at, virtually, gradient); });
+  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w);
+  set.for_each([&](const auto& law) { law.add_parameter_gradient(at, motion, gradient); });
 }
 
-// out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) but for forces written by the
-// user.
+// out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) but for
+// user-defined forces.
 template <class S>
 void add_transposed_damping(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
                             const S* v, double t, const S* p, const S* lambda, S* out) {
   const ForceState<S> at(m, arena, all, q, v, t, p);
-  const VirtualMotion<S> virtually = virtual_motion(m, arena, all, lambda);
+  const VirtualMotion<S> motion = virtual_motion(m, arena, all, lambda);
   const VelocityGradient<S> sums{arena.get<S>(m.nv), arena.get<Force<S>>(m.n())};
   for (int k = 0; k < m.nv; ++k) sums.by_v[k] = S(0.0);
   for (int i = 0; i < m.n(); ++i) sums.by_twist[i] = zero_force<S>();
-  set.for_each([&](const auto& law) { law.add_velocity_gradient(at, virtually, sums); });
+  set.for_each([&](const auto& law) { law.add_velocity_gradient(at, motion, sums); });
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) out[k] -= sums.by_v[k] + dot(all.columns[k].S_, sums.by_twist[i]);

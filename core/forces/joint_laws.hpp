@@ -1,5 +1,5 @@
-// Laws in the coordinates of joints: springs, dampers, limits, and given torques. A displacement x from rest has the energy
-// x.k x / 2:
+// Laws in the coordinates of joints: springs, dampers, limits, and given torques. A displacement x from rest has the
+// energy x.k x / 2:
 //   coordinates in R^n   x = q - rest
 //   quaternions          x = log(rest^-1 q), whose rate is J_r^-1(x) times the angular velocity
 //   positions of a free  x = p - rest, in the joint's axes; the velocity is in the body's
@@ -50,13 +50,13 @@ struct JointLaw : Law {
     return JointForce<S>(at.m, *this, at.q, at.v, at.p).energy();
   }
   template <class S>
-  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually, S* gradient) const {
-    JointForce<S>(at.m, *this, at.q, at.v, at.p).add_gradient(virtually.w, gradient);
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
+    JointForce<S>(at.m, *this, at.q, at.v, at.p).add_gradient(motion.w, gradient);
   }
   template <class S>
-  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually,
+  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
-    JointForce<S>(at.m, *this, at.q, at.v, at.p).add_velocity_gradient(virtually.w, out.by_v);
+    JointForce<S>(at.m, *this, at.q, at.v, at.p).add_velocity_gradient(motion.w, out.by_v);
   }
 };
 
@@ -71,9 +71,9 @@ struct TorqueLaw : Law {
     for (int k = 0; k < torque.size; ++k) sums.tau[iv + k] += Table::value(now, at.p, k);
   }
   template <class S>
-  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually, S* gradient) const {
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
     const auto now = torque.place(at.t);
-    for (int k = 0; k < torque.size; ++k) Table::add_gradient(now, virtually.w[iv + k], k, gradient);
+    for (int k = 0; k < torque.size; ++k) Table::add_gradient(now, motion.w[iv + k], k, gradient);
   }
 };
 

@@ -1,9 +1,11 @@
-// The contract of every law of force. A law is a struct derived from Law, which has a default for each member: a law defines
-// those that differ. One list has all kinds of laws (forces/force_set.hpp), and one loop over it makes every function of forces.
+// The contract of every law of force. A law is a struct derived from Law, whose members are the contract: properties,
+// value, linearisation, energy, and gradients of its power. Each has a default, and a law defines those that differ.
+// One list has all kinds of laws, and every function of forces is a loop over it (forces/force_set.hpp).
 //
-// Wrenches are about the point of their tree, in the world's axes, as everything in tree/motions.hpp. With the column S_k of a
-// velocity, a point x of a body has dx/dq_k = [S_k]_x = S_k.v + S_k.w x x and dxdot/dq_k = S_k.w x xdot + [Psidot_k]_x; a body's
-// twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters in the flat array p of its set.
+// Wrenches are about the point of their tree, in the world's axes, as everything in tree/motions.hpp. With the column
+// S_k of a velocity, a point x of a body has dx/dq_k = [S_k]_x = S_k.v + S_k.w x x and dxdot/dq_k = S_k.w x xdot +
+// [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
+// in the flat array p of its set.
 #pragma once
 #include <cmath>
 
@@ -74,8 +76,8 @@ struct PlacementSums {
   }
 };
 
-// Change of the wrench on a body, 6 x 12: by the displacement eta of the body, then by the change of its velocity, all seen by the
-// body: zero for a wrench that moves with it.
+// Change of the wrench on a body, 6 x 12: by the displacement eta of the body, then by the change of its velocity, all
+// seen by the body: zero for a wrench that moves with it.
 template <class S>
 struct WrenchChange {
   S x[6][12];
@@ -98,11 +100,11 @@ struct WrenchChange {
   }
 };
 
-// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it can only take
-// energy away. Unknown: what it does cannot be told from a gain of energy.
+// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it can
+// only take energy away. Unknown: what it does cannot be told from a gain of energy.
 enum class Work { stores, given, dissipates, unknown };
 
-// Code of the user's that a law calls.
+// User-defined code that a law calls.
 struct UserCode {
   virtual ~UserCode() = default;
 };

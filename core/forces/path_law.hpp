@@ -1,4 +1,4 @@
-// Tension along a path through points: springs, cables, and springs written by the user. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
+// Tension along a path through points: springs, cables and user-defined springs. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,7 @@
 
 namespace torsor {
 
-// Tension f(l, ldot) of a spring, written by the user. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
+// Tension f(l, ldot) of a user-defined spring. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
 struct SpringLaw : UserCode {
   virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
   virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
@@ -15,8 +15,9 @@ struct SpringLaw : UserCode {
   virtual Complex energy(const Complex& l, const Complex* p, int n) const = 0;
 };
 
-// A path through points: its length l, and for each segment k the unit vector u_k along it, its rate and 1/length, eqs. (1.62),
-// (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and pulls at nothing.
+// A path through points: its length l, and for each segment k the unit vector u_k along it, its rate and 1/length, eqs.
+// (1.62), (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and pulls
+// at nothing.
 template <class S>
 struct PointPath {
   int n;  // segments

@@ -1,7 +1,7 @@
-// Laws of forces on points of bodies that depend on where the points are and how they move. Sueda 2021, 1.9.2 and 1.9.5-1.9.10,
-// in terms of the points' places x and velocities. A kind of them has evaluate (forces F_i with dF_i/dx_j and dF_i/dxdot_j; false
-// if these are all zero), add_gradient (of sum u_i.F_i, by the parameters other than the points) and energy; what the points' own
-// motion adds is the same for all.
+// Laws of forces on points of bodies that depend on where the points are and how they move. Sueda 2021, 1.9.2 and
+// 1.9.5-1.9.10, in terms of the points' places x and velocities. A kind of them has evaluate (forces F_i with dF_i/dx_j
+// and dF_i/dxdot_j; false if these are all zero), add_gradient (of sum u_i.F_i, by the parameters other than the
+// points) and energy; what the points' own motion adds is the same for all.
 #pragma once
 #include <variant>
 
@@ -213,21 +213,22 @@ struct PointLaw : Law {
     return visit([&](const auto& k) { return k.energy(at, force_points(at), n()); });
   }
 
-  // Forces with their derivatives, the points' virtual velocities u, and the gradients g and h of sum u_i.F_i by x and xdot.
+  // Forces with their derivatives, the points' virtual velocities u, and the gradients g and h of sum u_i.F_i by x and
+  // xdot.
   template <class S>
   struct Gradients {
     PointForces<S> f;
     Vec3<S>*u, *g, *h;
   };
   template <class S>
-  Gradients<S> gradients(const BodyState<S>& at, const VirtualMotion<S>& virtually) const {
+  Gradients<S> gradients(const BodyState<S>& at, const VirtualMotion<S>& motion) const {
     bool changes;
     const PointForces<S> f = forces_and_derivatives(at, changes);
     const int n = f.n;
     auto* u = at.arena.template get<Vec3<S>>(3 * n);
     const Gradients<S> out{f, u, u + n, u + 2 * n};
     for (int i = 0; i < n; ++i) {
-      const Motion<S>& V = virtually.W[points[i].body];
+      const Motion<S>& V = motion.W[points[i].body];
       u[i] = cross_add(V.w, f.points[i].x, V.v);
     }
     for (int i = 0; i < n; ++i) {
@@ -240,8 +241,8 @@ struct PointLaw : Law {
     return out;
   }
   template <class S>
-  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually, S* gradient) const {
-    const Gradients<S> by = gradients(at, virtually);
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
+    const Gradients<S> by = gradients(at, motion);
     visit([&](const auto& k) { k.add_gradient(at, by.f, by.u, gradient); });
     // A point displaced by d in its body moves x by d, xdot by w x d and u by W.w x d.
     for (int i = 0; i < by.f.n; ++i) {
@@ -249,22 +250,22 @@ struct PointLaw : Law {
       Vec3<S> by_x = by.g[i];
       if (point.body >= 0) {
         const auto& b = at.all.bodies[point.body];
-        by_x = transposed(b.R, cross_add(by.h[i], b.v.w, cross_add(by.f.F[i], virtually.W[point.body].w, by_x)));
+        by_x = transposed(b.R, cross_add(by.h[i], b.v.w, cross_add(by.f.F[i], motion.W[point.body].w, by_x)));
       }
       const Vec3<S> d = transposed(point.pose.R, by_x);
       write3(read3(gradient + point.offset) + d, gradient + point.offset);
     }
   }
   template <class S>
-  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& virtually,
+  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
-    const auto [f, u, g, h] = gradients<S>(at, virtually);
+    const auto [f, u, g, h] = gradients<S>(at, motion);
     for (int i = 0; i < f.n; ++i)
       if (points[i].body >= 0) out.by_twist[points[i].body] += wrench_at(h[i], f.points[i].x);
   }
   template <class S>
-  void add_placement_sums(const BodyState<S>& at, const VirtualMotion<S>& virtually, PlacementSums<S>* sums) const {
-    const auto [f, u, g, h] = gradients(at, virtually);
+  void add_placement_sums(const BodyState<S>& at, const VirtualMotion<S>& motion, PlacementSums<S>* sums) const {
+    const auto [f, u, g, h] = gradients(at, motion);
     for (int i = 0; i < f.n; ++i) {
       if (points[i].frame < 0) continue;
       const auto& [body, origin, x, xdot] = f.points[i];
