@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import torsor as ts
-from torsor import testing
+from torsor import _core, testing
+from torsor.forces.force import compile_forces
 
 X, Y, Z = np.eye(3)
 
@@ -106,6 +107,12 @@ def test_check_force_finds_errors():
         testing.check_force(Wrong(MODEL), MODEL, 0)
 
 
+def gradients(forces, q, v, w, t):
+    """Of w . tau of forces on MODEL by v, without D, and by placements."""
+    scene = compile_forces(MODEL, forces)
+    return _core.force_gradients(MODEL, q, v, t, scene.parameters, w, {"forces": scene.core}, None, 1)
+
+
 def test_all_forces_together_are_their_sum():
     rng = np.random.default_rng(1)
     forces = (*testing.example_forces(MODEL, 1), Swirl(MODEL))
@@ -120,6 +127,9 @@ def test_all_forces_together_are_their_sum():
     g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t)
     close(g.q, w @ d.dtau_dq)
     close(g.v, w @ d.dtau_dv)
+    by_v, placement = gradients(forces, q, v, w, t)
+    close(by_v, w @ d.dtau_dv)
+    close(placement, sum(gradients([f], q, v, w, t)[1] for f in forces))
     for f, mine in zip(forces, g.parameters, strict=True):
         assert {k: x.shape for k, x in mine.items()} == {k: x.shape for k, x in f._for_model(MODEL).parameters.items()}
         alone = ts.generalized_forces_vjp(MODEL, [f], q, v, w, t).parameters[0]

@@ -135,10 +135,11 @@ def check_force(
 ) -> None:
     """Raises AssertionError unless the derivatives and the energy of a force agree with its torque at a random state.
 
-    K, D and the gradient by its parameters against complex steps of the torque, and minus the complex step of the
-    energy against the torque at v = 0; errors relative to the largest entry, or 1. A force of the user's own must take
-    complex numbers in `value` and `energy`, a spring of the user's own in its law. If it has `complex_derivatives`,
-    complex steps of these against differences, to 1e-7.
+    K, D and the gradients by its parameters and by placements against complex steps of the torque, and minus the
+    complex step of the energy against the torque at v = 0; errors relative to the largest entry, or 1. Where the core
+    knows that entries are zero, they are. A user-defined force must take complex numbers in `value` and `energy`, a
+    user-defined spring in its law. If a force has `complex_derivatives`, complex steps of these against differences, to
+    1e-7.
     """
     rng = np.random.default_rng(rng)
     q, v, w, t = model.random(rng), rng.standard_normal(model.nv), rng.standard_normal(model.nv), rng.uniform(0.0, 2.0)
@@ -165,6 +166,12 @@ def check_force(
     close("gradient by q", gq, w @ K)
     close("gradient by v", gv, w @ D)
     close("gradient by parameters", gp, complex_step(lambda p: np.asarray(torque(q, v, p) @ w), p))
+    gv, placement = _core.force_gradients(model, q, v, t, p, w, options, None, 1)
+    close("gradient by v without D", gv, w @ D)
+    direction = rng.standard_normal((model.nbodies, 6))
+    along = np.zeros(1) if force._joints(model) else _along_placements(force, model, q, v, w, t, direction)
+    close("gradient by placements", np.array([(placement * direction).sum()]), along)
+    _check_zeros(force, model, q, v, t, close)
     if isinstance(force, CustomForce) and force.complex_derivatives:
 
         def first(s: complex) -> Array:
@@ -178,6 +185,62 @@ def check_force(
         close("second derivative", first(1e-30j).imag / 1e-30, (4 * near - far) / 3, 1e-7)
     if force.has_energy:
         close("energy's gradient", -complex_step(energy, zero), torque(q, zero, p))
+    else:
+        close("energy of a force that has none", energy(zero), np.zeros(()))
+
+
+def _along_placements(
+    force: Force, model: Model, q: FloatArray, v: FloatArray, w: FloatArray, t: float, direction: FloatArray
+) -> FloatArray:
+    """How w . tau changes when the placement of body k moves with the twist direction[k], (1,).
+
+    A complex step of free joints, at rest, in the placements; for a force on bodies.
+    """
+    builder, own = ModelBuilder(), []
+    for b in model.bodies:
+        builder.add_body(f"placement of {b.name}", b.parent, Free(), b.placement, Inertia.zero())
+        builder.add_body(b.name, f"placement of {b.name}", b.joint, joint_name=b.joint_name)
+        own.append(b.joint_name)
+    wide = builder.build()
+    at = [wide.joint(name) for name in own]
+    neutral, rates, weights, step = wide.neutral, np.zeros(wide.nv), np.zeros(wide.nv), np.ones(wide.nv)
+    for j, k in zip(at, model.joints, strict=True):
+        neutral[j.q_slice], rates[j.v_slice], weights[j.v_slice] = q[k.q_slice], v[k.v_slice], w[k.v_slice]
+        step[j.v_slice] = 0.0
+    step[step == 1.0] = direction.ravel()
+    scene = compile_forces(wide, [force])
+
+    def power(s: Array) -> Array:
+        moved = wide.plus(neutral, s[0] * step)
+        tau = _core.generalized_forces(wide, moved, rates, t, scene.parameters, {"forces": scene.core}, None, 1)
+        return np.asarray(tau @ weights)
+
+    return complex_step(power, np.zeros(1))
+
+
+def _check_zeros(
+    force: Force, model: Model, q: FloatArray, v: FloatArray, t: float, close: Callable[[str, Array, Array], None]
+) -> None:
+    """What the core leaves out of its systems for this force is zero."""
+    scene = compile_forces(model, [force])
+    p, options = scene.parameters, {"forces": scene.core}
+    branches = scene.core.keeps_branches(model._core)
+    if scene.core.on_single_bodies and not branches:
+        raise AssertionError(f"{force!r}: it acts on single bodies, but not within branches")
+    index = {b.name: i for i, b in enumerate(model.bodies)}
+    above = np.eye(model.nbodies, dtype=np.bool_)  # [i, j]: whether body j carries body i, or is it
+    for i, b in enumerate(model.bodies):
+        if b.parent in index:
+            above[i] |= above[index[b.parent]]
+    body = np.repeat(np.arange(model.nbodies), [j.nv for j in model.joints])
+    if branches:
+        apart = ~(above | above.T)[np.ix_(body, body)]
+        for matrix in _core.generalized_forces_derivatives(model, q, v, t, p, options, None, 1):
+            close("K or D between branches", matrix * apart, np.zeros_like(matrix))
+    if not scene.core.depends_on_place:  # a root at rest that is displaced takes all along
+        root = np.isin(body, [i for i, b in enumerate(model.bodies) if b.parent not in index])
+        K, _ = _core.generalized_forces_derivatives(model, q, np.where(root, 0.0, v), t, p, options, None, 1)
+        close("K of displaced roots", K * np.outer(~root, root), np.zeros_like(K))
 
 
 def example_forces(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Force, ...]:

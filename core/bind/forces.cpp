@@ -4,6 +4,7 @@
 
 #include "bind/bind.hpp"
 #include "forces/energy_balance.hpp"
+#include "forces/force_placements.hpp"
 
 namespace torsor {
 namespace {
@@ -28,11 +29,18 @@ void read_array(nb::handle result, int n, T* out) {
   std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * n);
 }
 
+// The object whose methods a law calls.
+struct PythonCode {
+  explicit PythonCode(nb::object object) : object(std::move(object)) {}
+  virtual ~PythonCode() = default;
+  nb::object object;
+};
+
 // A spring whose tension a Python object's _tension(l, ldot, p) computes.
-class PythonSpringLaw final : public SpringLaw {
+class PythonSpringLaw final : public SpringLaw, public PythonCode {
  public:
   explicit PythonSpringLaw(nb::object spring)
-      : spring_(std::move(spring)), has_energy_(nb::cast<bool>(spring_.attr("has_energy"))) {}
+      : PythonCode(std::move(spring)), has_energy_(nb::cast<bool>(object.attr("has_energy"))) {}
   void evaluate(double l, double ldot, const double* p, int n, double* out) const override { call(l, ldot, p, n, out); }
   void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const override {
     call(l, ldot, p, n, out);
@@ -40,7 +48,6 @@ class PythonSpringLaw final : public SpringLaw {
   bool has_energy() const override { return has_energy_; }
   double energy(double l, const double* p, int n) const override { return call(l, p, n); }
   Complex energy(const Complex& l, const Complex* p, int n) const override { return call(l, p, n); }
-  nb::object spring_;
 
  private:
   const bool has_energy_;
@@ -48,22 +55,22 @@ class PythonSpringLaw final : public SpringLaw {
   void call(const T& l, const T& ldot, const T* p, int n, T* out) const {
     nb::gil_scoped_acquire acquire;
     const T x[2] = {l, ldot};
-    read_array(spring_.attr("_tension")(new_array(x, 2), new_array(p, n)), 3 + n, out);
+    read_array(object.attr("_tension")(new_array(x, 2), new_array(p, n)), 3 + n, out);
   }
   template <class T>
   T call(const T& l, const T* p, int n) const {
     nb::gil_scoped_acquire acquire;
     T energy;
-    read_array(spring_.attr("_energy")(new_array(&l, 1), new_array(p, n)), 1, &energy);
+    read_array(object.attr("_energy")(new_array(&l, 1), new_array(p, n)), 1, &energy);
     return energy;
   }
 };
 
 // A force that a Python object computes in reduced coordinates.
-class PythonForce final : public CustomForce {
+class PythonForce final : public CustomForce, public PythonCode {
  public:
   PythonForce(nb::object force, const Model& m, int count)
-      : force_(std::move(force)), nq_(m.nq), nv_(m.nv), n_(count) {}
+      : PythonCode(std::move(force)), nq_(m.nq), nv_(m.nv), n_(count) {}
   void value(const double* q, const double* v, double t, const double* p, double* tau) const override {
     call(q, v, t, p, tau);
   }
@@ -87,14 +94,13 @@ class PythonForce final : public CustomForce {
                 Complex* g) const override {
     call_gradient(q, v, t, p, w, g);
   }
-  nb::object force_;
 
  private:
   template <class T>
   void call(const T* q, const T* v, double t, const T* p, T* K, T* D) const {
     nb::gil_scoped_acquire acquire;
     nb::tuple both =
-        nb::cast<nb::tuple>(force_.attr("_derivatives")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)));
+        nb::cast<nb::tuple>(object.attr("_derivatives")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)));
     read_array(both[0], nv_ * nv_, K);
     read_array(both[1], nv_ * nv_, D);
   }
@@ -102,19 +108,19 @@ class PythonForce final : public CustomForce {
   void call_gradient(const T* q, const T* v, double t, const T* p, const T* w, T* g) const {
     if (n_ == 0) return;
     nb::gil_scoped_acquire acquire;
-    read_array(force_.attr("_gradient")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_), new_array(w, nv_)),
+    read_array(object.attr("_gradient")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_), new_array(w, nv_)),
                n_, g);
   }
   template <class T>
   void call(const T* q, const T* v, double t, const T* p, T* tau) const {
     nb::gil_scoped_acquire acquire;
-    read_array(force_.attr("_value")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)), nv_, tau);
+    read_array(object.attr("_value")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)), nv_, tau);
   }
   template <class T>
   T call(const T* q, double t, const T* p) const {
     nb::gil_scoped_acquire acquire;
     T energy;
-    read_array(force_.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)), 1, &energy);
+    read_array(object.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)), 1, &energy);
     return energy;
   }
   int nq_, nv_, n_;
@@ -129,63 +135,96 @@ PerVelocity read_per_velocity(nb::handle item) {
   const auto [offset, stride] = nb::cast<std::pair<int, int>>(item);
   return {offset, stride};
 }
-
-// ("joint", kind, joint or -1 for all, stiffness, damping, rest or lower, upper); the joint's, or the model's, first numbers lie
-// where these offsets say.
-void read_joint(const Model& m, int force, nb::tuple t, ForceSet& set) {
-  const auto kind = static_cast<JointLaw::Kind>(nb::cast<int>(t[1]));
-  const int joint = nb::cast<int>(t[2]), q0 = nb::cast<int>(t[3]), v0 = nb::cast<int>(t[4]);
-  const auto from = [&](PerVelocity p, int iv) -> PerVelocity {
-    return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
-  };
-  for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
-    if (joint >= 0 && body.joint != joint) continue;
-    JointLaw law{force, kind, i, from(read_per_velocity(t[5]), body.iv), from(read_per_velocity(t[6]), body.iv)};
-    law.rest = law.lower = nb::cast<int>(t[7]) + body.iq - q0;
-    law.upper = nb::cast<int>(t[8]) + body.iq - q0;
-    if (kind == JointLaw::limits && rotation_velocities(body.kind) > 0) continue;
-    set.joints.push_back(law);
+// One of the kinds of a law, which are named in the order of their enumeration.
+template <class Kind>
+Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
+  const auto name = nb::cast<std::string>(item);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
+  return static_cast<Kind>(found - names.begin());
+}
+std::vector<Attachment> read_attachments(const Model& m,
+                                         nb::handle items) {  // (index of the user's body or -1, offset)
+  std::vector<Attachment> out;
+  for (nb::handle item : items) {
+    const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);
+    if (frame < 0)
+      out.push_back({-1, {identity3<double>(), zero3<double>()}, offset, -1});
+    else
+      out.push_back({m.frames[frame].body, m.frames[frame].pose, offset, frame});
   }
-}
-Attachment read_attachment(const Model& m, nb::handle item) {  // (index of the user's body or -1, offset)
-  const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);
-  if (frame < 0) return {-1, {identity3<double>(), zero3<double>()}, offset, -1};
-  return {m.frames[frame].body, m.frames[frame].pose, offset, frame};
+  return out;
 }
 
-// parts: tuples (force, part), each part as the readers above and below have it.
+// Parts of forces, each a tuple (name, ...) as its reader says.
+struct PartReader {
+  const Model& m;
+  int force;
+  nb::tuple t;
+  ForceSet& set;
+  int integer(int k) const { return nb::cast<int>(t[k]); }
+
+  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper): the
+  // numbers of the first coordinate and velocity lie where these offsets say.
+  void joint() const {
+    const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
+    const int joint = integer(2), q0 = integer(3), v0 = integer(4);
+    const auto from = [&](PerVelocity p, int iv) -> PerVelocity {
+      return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
+    };
+    for (int i = 0; i < m.n(); ++i) {
+      const Model::Body& body = m.bodies[i];
+      if (joint >= 0 && body.joint != joint) continue;
+      if (kind == JointLaw::limits && rotation_velocities(body.kind) > 0) continue;
+      JointLaw law{{force}, kind, i, from(read_per_velocity(t[5]), body.iv), from(read_per_velocity(t[6]), body.iv)};
+      law.rest = law.lower = integer(7) + body.iq - q0;
+      law.upper = integer(8) + body.iq - q0;
+      set.add(law);
+    }
+  }
+  // (first velocity, table)
+  void torque() const { set.add(TorqueLaw{{force}, integer(1), read_table(t[2])}); }
+  // (kind, body, table)
+  void body() const {
+    const auto kind = read_kind<BodyLaw::Kind>(t[1], {"body", "world", "local_world_aligned", "damper"});
+    const Model::Frame& frame = m.frames[integer(2)];
+    if (frame.body < 0) return;  // fixed to the world
+    set.add(BodyLaw{{force}, kind, frame.body, frame.pose, read_table(t[3]), integer(2)});
+  }
+  // (attachments, table)
+  void push() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PushLaw{read_table(t[2])}}); }
+  // (attachments, offset)
+  void pull() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PullLaw{integer(2)}}); }
+  void contact() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), ContactLaw{integer(2)}}); }
+  // (attachments, kind, offset, count, spring or None)
+  void path() const {
+    PathLaw law{read_kind<PathLaw::Kind>(t[2], {"strain", "cable", "custom"}), integer(3), integer(4), nullptr};
+    if (law.kind == PathLaw::custom) law.law = std::make_shared<PythonSpringLaw>(nb::object(t[5]));
+    set.add(PointLaw{{force}, read_attachments(m, t[1]), std::move(law)});
+  }
+  // (force, offset, count)
+  void custom() const {
+    const int count = integer(3);
+    set.add(CustomLaw{{force}, integer(2), count, std::make_shared<PythonForce>(nb::object(t[1]), m, count)});
+  }
+};
+constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
+    {"joint", &PartReader::joint},     {"torque", &PartReader::torque}, {"body", &PartReader::body},
+    {"push", &PartReader::push},       {"pull", &PartReader::pull},     {"path", &PartReader::path},
+    {"contact", &PartReader::contact}, {"custom", &PartReader::custom}};
+
+// parts: tuples (force, part).
 void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {
   new (set) ForceSet();
   set->forces = forces;
   set->parameters = parameters;
   for (nb::handle item : parts) {
-    const int force = nb::cast<int>(nb::cast<nb::tuple>(item)[0]);
-    nb::tuple t = nb::cast<nb::tuple>(nb::cast<nb::tuple>(item)[1]);
-    const auto name = nb::cast<std::string>(t[0]);
-    if (name == "joint") {
-      read_joint(m, force, t, *set);
-    } else if (name == "torque") {  // (first velocity, table)
-      set->torques.push_back({force, nb::cast<int>(t[1]), read_table(t[2])});
-    } else if (name == "body") {  // (kind, body, table)
-      const int body = nb::cast<int>(t[2]);
-      const Model::Frame& frame = m.frames[body];
-      if (frame.body < 0) continue;  // fixed to the world
-      set->bodies.push_back(
-          {force, static_cast<BodyLaw::Kind>(nb::cast<int>(t[1])), frame.body, frame.pose, read_table(t[3]), body});
-    } else if (name == "points") {  // (kind, attachments, table or None, offset, count, spring or None)
-      PointLaw law{force, static_cast<PointLaw::Kind>(nb::cast<int>(t[1])), {}, 0, 0, {}, nullptr};
-      for (nb::handle point : t[2]) law.points.push_back(read_attachment(m, point));
-      if (!t[3].is_none()) law.values = read_table(t[3]);
-      law.offset = nb::cast<int>(t[4]);
-      law.count = nb::cast<int>(t[5]);
-      if (!t[6].is_none()) law.law = std::make_shared<PythonSpringLaw>(nb::object(t[6]));
-      set->points.push_back(std::move(law));
-    } else {  // "custom", (force, offset, count)
-      const int count = nb::cast<int>(t[3]);
-      set->customs.push_back(
-          {force, nb::cast<int>(t[2]), count, std::make_shared<PythonForce>(nb::object(t[1]), m, count)});
-    }
+    const auto [force, part] = nb::cast<std::pair<int, nb::tuple>>(item);
+    const auto name = nb::cast<std::string>(part[0]);
+    const auto* reader =
+        std::find_if(std::begin(kReaders), std::end(kReaders), [&](auto& r) { return r.first == name; });
+    if (reader == std::end(kReaders)) throw nb::value_error(("torsor: no law named " + name).c_str());
+    (PartReader{m, force, part, *set}.*reader->second)();
   }
   if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
 }
@@ -193,13 +232,12 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
 // For the garbage collector: a force written in Python may refer back to what it is part of.
 template <class F>
 int for_each_object(PyObject* self, F&& f) {
-  auto& set = *nb::inst_ptr<ForceSet>(self);
-  for (auto& law : set.points)
-    if (law.law)
-      if (const int result = f(static_cast<PythonSpringLaw*>(law.law.get())->spring_)) return result;
-  for (auto& law : set.customs)
-    if (const int result = f(static_cast<PythonForce*>(law.custom.get())->force_)) return result;
-  return 0;
+  int result = 0;
+  nb::inst_ptr<ForceSet>(self)->for_each([&](const auto& law) {
+    if (auto* code = dynamic_cast<PythonCode*>(law.user_code()); code != nullptr && result == 0)
+      result = f(code->object);
+  });
+  return result;
 }
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
@@ -293,16 +331,44 @@ struct GeneralizedForcesVjp {
   }
 };
 
+// For tests: w.dtau/dv without dtau/dv, and the gradient of w.tau by the placements of the bodies.
+struct ForceGradients {
+  static constexpr int inputs = 5, outputs = 2;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    state_slots(m, options, in);
+    in[4] = {"w", 1, {m.nv}};
+    out[0] = {"v", 1, {m.nv}};
+    out[1] = {"placement", 2, {m.nframes(), 6}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const ForceSet& set = *options.forces;
+    S* rest = arena.get<S>(m.nv);
+    for (int k = 0; k < m.nv; ++k) rest[k] = out[0][k] = S(0.0);
+    for (int k = 0; k < 6 * m.nframes(); ++k) out[1][k] = S(0.0);
+    const auto all = motions(m, arena, in[0], in[1], rest, false);
+    add_transposed_damping(m, set, arena, all, in[0], in[1], *in[2], in[3], in[4], out[0]);
+    for (int k = 0; k < m.nv; ++k) out[0][k] = -out[0][k];
+    force_placement_gradient(m, set, arena, all, *in[2], in[3], in[4], out[1]);
+  }
+};
+
 }  // namespace
 
 const ForceSet* force_set(nb::handle set) { return nb::cast<const ForceSet*>(set); }
 
 void bind_forces(nb::module_& module) {
-  nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots)).def("__init__", build_forces);
+  nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots))
+      .def("__init__", build_forces)
+      .def_prop_ro("depends_on_place", depends_on_place)
+      .def_prop_ro("on_single_bodies", on_single_bodies)
+      .def("keeps_branches", [](const ForceSet& set, const Model& m) { return keeps_branches(m, set); });
   def_kernel<GeneralizedForces>(module, "generalized_forces");
   def_kernel<GeneralizedForcesDerivatives>(module, "generalized_forces_derivatives");
   def_kernel<ForceEnergies>(module, "force_energies");
   def_kernel<GeneralizedForcesVjp>(module, "generalized_forces_vjp");
+  def_kernel<ForceGradients>(module, "force_gradients");
 }
 
 }  // namespace torsor

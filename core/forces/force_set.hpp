@@ -1,136 +1,71 @@
-// The forces of a scene, compiled for one model: what acts where, and where its numbers lie in one flat array of parameters,
-// the same for all forces, so that a call can be made with other values of them.
+// The forces of a scene, compiled for one model: the one list of all kinds of laws, and what is known of a set as a
+// whole. A new kind of law is a line in this list.
 #pragma once
-#include <algorithm>
-#include <cmath>
+#include <memory>
+#include <tuple>
 
-#include "model/model.hpp"
+#include "forces/body_laws.hpp"
+#include "forces/custom_law.hpp"
+#include "forces/joint_laws.hpp"
+#include "forces/point_laws.hpp"
 
 namespace torsor {
 
-// What is not a number is on no side of a limit, and must come out all the same.
-template <class S>
-bool is_nan(const S& x) {
-  return x != x;
-}
-
-// Values over time: linear between rows, constant beyond the first and the last.
-struct Table {
-  int offset = 0, size = 0;   // number k of row r is parameter offset + size r + k
-  std::vector<double> times;  // of the rows; empty for a row that holds at all times
-  struct Place {
-    int row, next;  // parameters where the two rows begin
-    double s;       // the part of the second
-  };
-  Place place(double t) const {
-    if (times.empty()) return {offset, offset, 0.0};
-    const int rows = static_cast<int>(times.size());
-    const int after = static_cast<int>(std::upper_bound(times.begin(), times.end(), t) - times.begin());
-    const int r = std::max(after - 1, 0), next = std::min(after, rows - 1);
-    const double s = std::isnan(t) ? t : r < next ? (t - times[r]) / (times[next] - times[r]) : 0.0;
-    return {offset + size * r, offset + size * next, s};
-  }
-  template <class S>
-  static S value(const Place& at, const S* p, int k) {
-    return mul_add(S(at.s), p[at.next + k] - p[at.row + k], p[at.row + k]);
-  }
-  template <class S>
-  static void add_gradient(const Place& at, const S& g, int k, S* gradient) {
-    gradient[at.row + k] += (1.0 - at.s) * g;
-    gradient[at.next + k] += at.s * g;
-  }
-};
-
-// A parameter for each velocity, or one for all of them (stride 0); offset -1: none.
-struct PerVelocity {
-  int offset = -1, stride = 0;
-  int at(int k) const { return offset + stride * k; }
-};
-
-// Springs, limits and dampers of one joint of the recursions.
-struct JointLaw {
-  enum Kind { spring, limits, damper };
-  int force;
-  Kind kind;
-  int body;
-  PerVelocity stiffness, damping;
-  int rest = 0;              // first parameter of the coordinates at rest
-  int lower = 0, upper = 0;  // or of the limits
-};
-struct TorqueLaw {
-  int force;
-  int iv;  // first velocity
-  Table torque;
-};
-
-// A wrench on one body, or damping of its twist.
-struct BodyLaw {
-  enum Kind { carried, world, aligned, damper };  // carried: given in the body's frame; aligned: in the world's axes
-  int force;
-  Kind kind;
-  int body;
-  SE3<double> pose;  // of the user's body in this one
-  Table values;
-  int frame;  // the user's body
-};
-
-// A point of a body of the user's, its coordinates being three parameters.
-struct Attachment {
-  int body;          // that carries it, or -1
-  SE3<double> pose;  // of the user's body in that one, or in the world
-  int offset;
-  int frame;  // the user's body, or -1
-};
-// Tension f(l, ldot) of a spring, written by the user. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
-struct SpringLaw {
-  virtual ~SpringLaw() = default;
-  virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
-  virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
-  virtual bool has_energy() const = 0;
-  virtual double energy(double l, const double* p, int n) const = 0;
-  virtual Complex energy(const Complex& l, const Complex* p, int n) const = 0;
-};
-// Forces on points of bodies that depend on where the points are and how they move.
-struct PointLaw {
-  enum Kind { push, pull, strain, cable, tension, contact };
-  int force;
-  Kind kind;
-  std::vector<Attachment> points;
-  int offset = 0, count = 0;  // of the further parameters
-  Table values;               // push
-  std::shared_ptr<SpringLaw> law;
-};
-
-// A force written by the user, in reduced coordinates. p: its n parameters.
-struct CustomForce {
-  virtual ~CustomForce() = default;
-  virtual void value(const double* q, const double* v, double t, const double* p, double* tau) const = 0;
-  virtual void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const = 0;
-  virtual void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const = 0;
-  virtual void derivatives(const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
-                           Complex* D) const = 0;
-  virtual double energy(const double* q, double t, const double* p) const = 0;
-  virtual Complex energy(const Complex* q, double t, const Complex* p) const = 0;
-  virtual void gradient(const double* q, const double* v, double t, const double* p, const double* w,
-                        double* g) const = 0;
-  virtual void gradient(const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
-                        Complex* g) const = 0;
-};
-struct CustomLaw {
-  int force;
-  int offset, count;
-  std::shared_ptr<CustomForce> custom;
-};
-
 struct ForceSet {
   int forces = 0, parameters = 0;
-  std::vector<JointLaw> joints;
-  std::vector<TorqueLaw> torques;
-  std::vector<BodyLaw> bodies;
-  std::vector<PointLaw> points;
-  std::vector<CustomLaw> customs;
-  std::shared_ptr<const ForceSet>
-      given;  // those that are given, not laws of motion; if all energies are known (forces/energy_balance.hpp)
+  std::tuple<std::vector<JointLaw>,   //
+             std::vector<TorqueLaw>,  //
+             std::vector<BodyLaw>,    //
+             std::vector<PointLaw>,   //
+             std::vector<CustomLaw>>
+      laws;
+  // Those that are given, not laws of motion; if all energies are known (forces/energy_balance.hpp).
+  std::shared_ptr<const ForceSet> given;
+
+  template <class L>
+  void add(L law) {
+    std::get<std::vector<L>>(laws).push_back(std::move(law));
+  }
+  // f(law) for all laws, kind by kind.
+  template <class F>
+  void for_each(F&& f) const {
+    const auto visit = [&](const auto& kind) {
+      for (const auto& law : kind) f(law);
+    };
+    std::apply([&](const auto&... kind) { (visit(kind), ...); }, laws);
+  }
+  // Whether f(law) is true of all laws.
+  template <class F>
+  bool all(F&& f) const {
+    bool result = true;
+    for_each([&](const auto& law) { result = result && f(law); });
+    return result;
+  }
+  bool empty() const {
+    return all([](const auto&) { return false; });
+  }
 };
+
+// Whether some forces are wrenches on bodies.
+inline bool acts_on_bodies(const ForceSet& set) {
+  return !set.all([](const auto& law) { return !law.acts_on_bodies(); });
+}
+// Whether some wrenches are held in the world's axes.
+inline bool holds(const ForceSet& set) {
+  return !set.all([](const auto& law) { return !law.holds(); });
+}
+// Whether forces leave the entries of dtau/dq and dtau/dv between branches zero.
+inline bool keeps_branches(const Model& m, const ForceSet& set) {
+  return set.all([&](const auto& law) { return law.keeps_branches(m); });
+}
+// Whether what forces do depends on where bodies are.
+inline bool depends_on_place(const ForceSet& set) {
+  return !set.all([](const auto& law) { return !law.depends_on_place(); });
+}
+// Whether each force depends on one joint or on one body, and so fits into the systems over trees
+// (linear/tree_system.hpp).
+inline bool on_single_bodies(const ForceSet& set) {
+  return set.all([](const auto& law) { return law.on_single_body(); });
+}
 
 }  // namespace torsor

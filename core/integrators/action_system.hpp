@@ -55,8 +55,7 @@ class ActionBlocks {
  private:
   const VariationalScene& scene_;
   bool whole_;
-  bool on_bodies_ =
-      scene_.forces != nullptr && scene_.local && !(scene_.forces->bodies.empty() && scene_.forces->points.empty());
+  bool on_bodies_ = scene_.forces != nullptr && scene_.local && acts_on_bodies(*scene_.forces);
   int copies_;
 
  public:
@@ -266,23 +265,19 @@ class ActionBlocks {
   }
   void add_local_forces(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
-    double *K = arena.get<double>(36), *D = arena.get<double>(36);
-    for (const JointLaw& law : scene_.forces->joints) {
-      const int i = law.body, n = m.links[i].nv;
-      const int j = quaternion_of(i);
+    scene_.forces->for_each([&](const auto& law) {
       for (int a = 0; a < scene_.rule.m; ++a) {
         const ActionPoint<double>& at = action.points[a];
-        std::fill_n(K, n * n, 0.0);
-        std::fill_n(D, n * n, 0.0);
-        linearise_joint(JointForce<double>(m, law, at.q, at.v, p), K, D, n);
-        for (int k = 0; k < n * n; ++k) {
-          K[k] *= -at.weight;
-          D[k] *= -at.weight;
-        }
-        map_joint(at, a, i, j, end);
-        add_native(i, K, D, nullptr);
+        law.on_joint(m, at.q, at.v, p, [&](int i, double* K, double* D) {
+          for (int k = 0; k < m.links[i].nv * m.links[i].nv; ++k) {
+            K[k] *= -at.weight;
+            D[k] *= -at.weight;
+          }
+          map_joint(at, a, i, quaternion_of(i), end);
+          add_native(i, K, D, nullptr);
+        });
       }
-    }
+    });
     for (int a = 0; on_bodies_ && a < scene_.rule.m; ++a) {
       const ActionPoint<double>& at = action.points[a];
       for_each_body_force<double>(*scene_.forces, arena, at.all, at.t, p,

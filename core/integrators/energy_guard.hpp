@@ -41,7 +41,7 @@ class EnergyGuard {
   double most_work(const Stage& stage, const double* displacement, double h, double t) {
     const Model& m = at_.scene.m;
     const ForceSet& given = *at_.scene.forces->given;
-    const bool any = !given.torques.empty() || !given.bodies.empty() || !given.points.empty();
+    const bool any = !given.empty();
     double work = 0.0;
     for (const int node : {stage.from, stage.to}) {
       const double* torques = at_.u;

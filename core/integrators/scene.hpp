@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "forces/energy_balance.hpp"
-#include "forces/force_properties.hpp"
+#include "forces/local_forces.hpp"
 #include "model/retraction.hpp"
 
 namespace torsor {

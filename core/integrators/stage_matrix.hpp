@@ -166,15 +166,16 @@ inline void add_forces(const Scene& scene, Arena& arena, const Evaluation<double
                        const BlockDiagonal<double>& V1, TreeSystem& H) {
   const ForceSet& set = *scene.forces;
   const int at = scene.places ? 6 : 0;
-  for (const JointLaw& law : set.joints) {
-    const int n = scene.m.bodies[law.body].nv;
-    Block<double> K{}, D{}, own{};
-    linearise_joint(JointForce<double>(scene.m, law, e.q, e.v, p), K.x, D.x, n);
+  for_each_joint_force(scene.m, set, e.q, e.v, p, [&](int i, const double* Aq, const double* Av) {
+    const int n = scene.m.bodies[i].nv;
+    Block<double> K, D, own{};
+    std::copy_n(Aq, n * n, K.x);
+    std::copy_n(Av, n * n, D.x);
     for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
-    const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), law.body);
+    const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), i);
     multiply(n, 1.0, D, found == scene.quaternions.end() ? own : V1.blocks[found - scene.quaternions.begin()], K, true);
-    add_scaled(n * n, 1.0, K.x, H.N(law.body));
-  }
+    add_scaled(n * n, 1.0, K.x, H.N(i));
+  });
   for_each_body_force<double>(set, arena, e.all, e.t, p, [&](int i, const WrenchChange<double>& change) {
     for (int row = 0; row < 6; ++row) {
       if (scene.places) add_scaled(6, -1.0, change.x[row], H.P(i, row));

@@ -209,17 +209,14 @@ void add_force_terms(const VariationalScene& scene, Arena& arena, const ActionPo
   const int nv = m.nv;
   const S weight(at.weight);
   if (scene.forces != nullptr && scene.local) {
-    for (const JointLaw& law : scene.forces->joints) {
-      const int iv = m.links[law.body].iv, size = m.links[law.body].nv;
-      S K[36], D[36];
-      for (int k = 0; k < size * size; ++k) K[k] = D[k] = S(0.0);
-      linearise_joint(JointForce<S>(m, law, at.q, at.v, p), K, D, size);
+    for_each_joint_force<S>(m, *scene.forces, at.q, at.v, p, [&](int i, const S* K, const S* D) {
+      const int iv = m.links[i].iv, size = m.links[i].nv;
       for (int r = 0; r < size; ++r)
         for (int k = 0; k < size; ++k) {
           out.q[iv + k] -= weight * dq[iv + r] * K[size * r + k];
           out.v[iv + k] -= weight * dq[iv + r] * D[size * r + k];
         }
-    }
+    });
   } else if (scene.forces != nullptr) {
     S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
     generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from torsor.forces.force import Part
 
-_DAMPER = 3  # BodyLaw::Kind of core/forces/force_set.hpp, after the frames of a wrench
-PUSH = 0  # PointLaw::Kind
-
 
 @final
 @dataclass(frozen=True, init=False)
@@ -47,7 +44,7 @@ class BodyDamping(Force):
         object.__setattr__(self, "coefficients", numbers(each(c, "coefficients"), (6,), "coefficients"))
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
-        return [("body", _DAMPER, body_index(model, self.body), ([], at["coefficients"], 6))]
+        return [("body", "damper", body_index(model, self.body), ([], at["coefficients"], 6))]
 
 
 @final
@@ -86,7 +83,7 @@ class BodyWrench(Force):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         table = (list(self.times or ()), at["wrench"], 6)
-        return [("body", axes(self.frame), body_index(model, self.body), table)]
+        return [("body", self.frame, body_index(model, self.body), table)]
 
 
 @final
@@ -124,4 +121,4 @@ class PointForce(Force):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         points = [(body_index(model, self.body), at["point"])]
-        return [("points", PUSH, points, (list(self.times or ()), at["force"], 3), 0, 0, None)]
+        return [("push", points, (list(self.times or ()), at["force"], 3))]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from torsor.forces.force import Part
 
-_CONTACT = 5  # PointLaw::Kind of core/forces/force_set.hpp
-
 
 @final
 @dataclass(frozen=True, init=False)
@@ -96,6 +94,4 @@ class GroundContact(Force):
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         body = body_index(model, self.body)
         count = np.size(self.points) // 3
-        return [
-            ("points", _CONTACT, [(body, at["points"] + 3 * k)], None, at["stiffness"], 10, None) for k in range(count)
-        ]
+        return [("contact", [(body, at["points"] + 3 * k)], at["stiffness"]) for k in range(count)]

@@ -82,6 +82,9 @@ class CustomForce(Force):
             object.__setattr__(out, "p", spatial.frozen_array(np.atleast_1d(value), (np.size(self.p),), "p"))
         return out
 
+    def _joints(self, model: Model) -> tuple[str, ...]:
+        return tuple(j.name for j in model.joints)
+
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         return [("custom", self, at.get("p", 0), np.size(self.p))]
 

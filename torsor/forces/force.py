@@ -51,6 +51,10 @@ class Force(ABC):
         """The force with nothing left to the model: what was None has its value."""
         return self
 
+    def _joints(self, model: Model) -> tuple[str, ...]:
+        """Names of the joints in whose coordinates the force is given; none for a force on bodies."""
+        return ()
+
     @abstractmethod
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         """The force as parts of the core; `at` says where each parameter begins in the flat array."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-_SPRING, _LIMITS, _DAMPER = range(3)  # JointLaw::Kind of core/forces/force_set.hpp
 _NONE = (-1, 0)
 
 
@@ -53,7 +52,7 @@ class _Span:
             )
         return at[name], len(shape)
 
-    def part(self, kind: int, stiffness: tuple[int, int], damping: tuple[int, int], first: int, second: int) -> Part:
+    def part(self, kind: str, stiffness: tuple[int, int], damping: tuple[int, int], first: int, second: int) -> Part:
         return ("joint", kind, self.index, self.q.start, self.v.start, stiffness, damping, first, second)
 
     def coordinates(self, value: Any, name: str, force: Force) -> None:
@@ -64,9 +63,18 @@ class _Span:
             )
 
 
+class _JointForce(Force):
+    """A force in the coordinates of one joint, or of all of the model's."""
+
+    joint: str | None
+
+    def _joints(self, model: Model) -> tuple[str, ...]:
+        return tuple(j.name for j in _Span(model, self.joint).joints)
+
+
 @final
 @dataclass(frozen=True, init=False)
-class JointSpring(Force):
+class JointSpring(_JointForce):
     """Springs and dampers in the coordinates of a joint: torque -stiffness x - damping v.
 
     The displacement x is q - rest. For a quaternion it is the rotation vector from rest to q, log(rest^-1 q): the
@@ -118,12 +126,12 @@ class JointSpring(Force):
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
         stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
-        return [span.part(_SPRING, stiffness, damping, at["rest"], 0)]
+        return [span.part("spring", stiffness, damping, at["rest"], 0)]
 
 
 @final
 @dataclass(frozen=True, init=False)
-class JointDamping(Force):
+class JointDamping(_JointForce):
     """Viscous friction in a joint: torque -damping v. It has no energy.
 
     Parameters
@@ -146,12 +154,12 @@ class JointDamping(Force):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
-        return [span.part(_DAMPER, _NONE, span.per_velocity(self, "damping", at), 0, 0)]
+        return [span.part("damper", _NONE, span.per_velocity(self, "damping", at), 0, 0)]
 
 
 @final
 @dataclass(frozen=True, init=False)
-class JointLimits(Force):
+class JointLimits(_JointForce):
     """Springs and dampers that push a joint back between its limits: stiffness (limit - q) - damping v while violated.
 
     The energy, stiffness (limit - q)^2 / 2, has a continuous first derivative: the torque of the spring sets in from
@@ -225,7 +233,7 @@ class JointLimits(Force):
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
         stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
-        return [span.part(_LIMITS, stiffness, damping, at["lower"], at["upper"])]
+        return [span.part("limits", stiffness, damping, at["lower"], at["upper"])]
 
 
 def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
@@ -237,7 +245,7 @@ def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:
 
 @final
 @dataclass(frozen=True, init=False)
-class JointTorque(Force):
+class JointTorque(_JointForce):
     """Torques at a joint, constant or a table over time. They have no energy.
 
     Parameters

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-_PULL, _STRAIN, _CABLE, _TENSION = range(1, 5)  # PointLaw::Kind of core/forces/force_set.hpp
-
 Law = Callable[..., Any]
 
 
@@ -133,7 +131,7 @@ class PointSpring(_Pair):
         object.__setattr__(self, "damping", scalar(damping, "damping", least=0.0))
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
-        return [("points", _PULL, self._attachments(model, at), None, at["stiffness"], 2, None)]
+        return [("pull", self._attachments(model, at), at["stiffness"])]
 
 
 @final
@@ -188,7 +186,7 @@ class SpringDamper(_Pair):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         _require_rest_length(self, self.rest_length)
-        return [("points", _STRAIN, self._attachments(model, at), None, at["stiffness"], 3, None)]
+        return [("path", self._attachments(model, at), "strain", at["stiffness"], 3, None)]
 
 
 @final
@@ -241,7 +239,7 @@ class Cable(_Path):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         _require_rest_length(self, self.rest_length)
-        return [("points", _CABLE, self._attachments(model, at), None, at["stiffness"], 3, None)]
+        return [("path", self._attachments(model, at), "cable", at["stiffness"], 3, None)]
 
 
 class _Tension(Force):
@@ -334,7 +332,7 @@ class Spring(_Tension, _Pair):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         count = len(self.law_parameters)
-        return [("points", _TENSION, self._attachments(model, at), None, at["law_parameters"], count, self)]
+        return [("path", self._attachments(model, at), "custom", at["law_parameters"], count, self)]
 
 
 @final
@@ -373,4 +371,4 @@ class MultiPointSpring(_Tension, _Path):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         count = len(self.law_parameters)
-        return [("points", _TENSION, self._attachments(model, at), None, at["law_parameters"], count, self)]
+        return [("path", self._attachments(model, at), "custom", at["law_parameters"], count, self)]

@@ -12,7 +12,6 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import as_array, listed
-from torsor.forces.custom import CustomForce
 from torsor.forces.force import CompiledForces, Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
@@ -221,11 +220,5 @@ class Batch:
 
 def switching_parts(model: Model, forces: Sequence[Force]) -> list[_charts.ChartPart]:
     """The joints that change their charts: all with charts but those in whose coordinates a force is given."""
-    kept: set[str | None] = set()
-    for force in forces:
-        if isinstance(force, CustomForce):
-            kept.add(None)
-        elif hasattr(force, "joint"):
-            kept.add(None if force.joint is None else model.joint(force.joint).name)
-    parts = _charts.chart_parts(model)
-    return [p for p in parts if None not in kept and model.joints[p.body].name not in kept]
+    kept = {name for force in forces for name in force._joints(model)}
+    return [p for p in _charts.chart_parts(model) if model.joints[p.body].name not in kept]

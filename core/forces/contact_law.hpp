@@ -1,0 +1,92 @@
+// Contact of a point with the ground. Sueda 2021, 1.9.6.
+#pragma once
+#include "forces/force_points.hpp"
+
+namespace torsor {
+
+// A point on the ground: normal force -(k d + b n.xdot) n while d = n.(x - ground) < 0 (eqs. (1.49), sign corrected,
+// and (1.53)), and friction against the slip a = (1 - n n^T) xdot: k_t a, or mu k |d| a / |a| where that is smaller
+// (eqs. (1.56) and (1.59), sign corrected).
+template <class S>
+struct GroundContact {
+  S k, b, kt, mu;
+  Vec3<S> ground, n;
+  S scale;  // 1 / |normal|
+  bool touches, slips = false;
+  Vec3<S> r, a, t;  // t = a / |a|
+  S d, vn, speed{1.0};
+  GroundContact(const ForcePoint<S>& point, const S* p)
+      : k(p[0]), b(p[1]), kt(p[2]), mu(p[3]), ground(read3(p + 4)), n(read3(p + 7)) {
+    scale = S(1.0) / square_root(dot(n, n));
+    n = scale * n;
+    r = point.x + (point.origin - ground);
+    d = dot(n, r);
+    vn = dot(n, point.xdot);
+    touches = less(d, S(0.0)) || is_nan(d);
+    a = mul_add(-vn, n, point.xdot);
+    t = zero3<S>();
+    const S square = dot(a, a), limit = mu * k * d;
+    slips = less(limit * limit, kt * kt * square);
+    if (!slips) return;
+    speed = square_root(square);
+    t = (S(1.0) / speed) * a;
+  }
+  Vec3<S> force() const {
+    if (!touches) return zero3<S>();
+    return mul_add(-(k * d + b * vn), n, slips ? (mu * k * d) * t : (-kt) * a);
+  }
+  void derivatives(Mat3<S>& Fx, Mat3<S>& Fv) const {
+    Fx = Fv = outer(zero3<S>(), zero3<S>());
+    if (!touches) return;
+    const Mat3<S> N = outer(n, n);
+    add(Fx, -k, N);
+    add(Fv, -b, N);
+    const S across = slips ? mu * k * d / speed : -kt;
+    add(Fv, across, identity3<S>());
+    add(Fv, -across, N);
+    if (!slips) return;
+    add(Fv, -across, outer(t, t));
+    add(Fx, mu * k, outer(t, n));
+  }
+  // Adds the gradient of u.force() by the parameters, xdot being the point's velocity.
+  void add_gradient(const Vec3<S>& u, const Vec3<S>& xdot, S* g) const {
+    if (!touches) return;
+    const S nu = dot(n, u), tu = dot(t, u);
+    g[0] += -d * nu + mu * d * tu;
+    g[1] += -vn * nu;
+    g[2] -= slips ? S(0.0) : dot(a, u);
+    g[3] += k * d * tu;
+    // by d, and by the normal where d stays
+    const S by_d = -k * nu + mu * k * tu;
+    write3(mul_add(-by_d, n, read3(g + 4)), g + 4);
+    const Vec3<S> z = slips ? (mu * k * d / speed) * mul_add(-tu, t, u) : (-kt) * u;  // by the slip
+    Vec3<S> by_n = mul_add(by_d, r, mul_add(-(k * d + b * vn), u, (-b * nu) * xdot));
+    by_n = mul_add(-vn, z, mul_add(-dot(n, z), xdot, by_n));
+    write3(mul_add(scale, mul_add(-dot(n, by_n), n, by_n), read3(g + 7)), g + 7);
+  }
+};
+
+struct ContactLaw {
+  int offset;  // of its ten parameters: stiffness, damping, stiffness and coefficient of friction, ground, normal
+
+  Work work() const { return Work::stores; }
+  UserCode* user_code() const { return nullptr; }
+  template <class S>
+  bool evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
+    const GroundContact<S> contact(f.points[0], at.p + offset);
+    f.F[0] = contact.force();
+    if (f.Fx != nullptr) contact.derivatives(f.Fx[0], f.Fv[0]);
+    return contact.touches;
+  }
+  template <class S>
+  void add_gradient(const BodyState<S>& at, const PointForces<S>& f, const Vec3<S>* u, S* gradient) const {
+    GroundContact<S>(f.points[0], at.p + offset).add_gradient(u[0], f.points[0].xdot, gradient + offset);
+  }
+  template <class S>
+  S energy(const BodyState<S>& at, const ForcePoint<S>* points, int) const {
+    const GroundContact<S> contact(points[0], at.p + offset);
+    return contact.touches ? S(0.5) * contact.k * contact.d * contact.d : S(0.0);
+  }
+};
+
+}  // namespace torsor

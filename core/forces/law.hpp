@@ -1,0 +1,170 @@
+// The contract of every law of force. A law is a struct derived from Law, whose members are the contract: properties,
+// value, linearisation, energy, and gradients of its power. Each has a default, and a law defines those that differ.
+// One list has all kinds of laws, and every function of forces is a loop over it (forces/force_set.hpp).
+//
+// Wrenches are about the point of their tree, in the world's axes, as everything in tree/motions.hpp. With the column
+// S_k of a velocity, a point x of a body has dx/dq_k = [S_k]_x = S_k.v + S_k.w x x and dxdot/dq_k = S_k.w x xdot +
+// [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
+// in the flat array p of its set.
+#pragma once
+#include <cmath>
+
+#include "tree/motions.hpp"
+
+namespace torsor {
+
+// Where forces on bodies are evaluated. Of motions, accelerations are not read.
+template <class S>
+struct BodyState {
+  Arena& arena;
+  const Motions<S>& all;
+  double t;
+  const S* p;  // parameters of all forces
+};
+template <class S>
+struct ForceState : BodyState<S> {
+  ForceState(const Model& m, Arena& arena, const Motions<S>& all, const S* q, const S* v, double t, const S* p)
+      : BodyState<S>{arena, all, t, p}, m(m), q(q), v(v) {}
+  const Model& m;
+  const S *q, *v;
+};
+
+template <class S>
+struct ForceSums {
+  S* tau;                // by velocity: torques at the joints
+  Force<S>* carried;     // by body: wrenches that move with it
+  WorldWrench<S>* held;  // by body: forces at its points, held in the world's axes
+};
+// Aq = -dtau/dq and Av = -dtau/dv, rows `stride` apart.
+template <class S>
+struct ForceMatrices {
+  S *Aq, *Av;
+  int stride;
+};
+// Joints that move with w. w.tau is then the power of forces.
+template <class S>
+struct VirtualMotion {
+  const S* w;
+  const Motion<S>* W;  // twists of the bodies; W[-1] is the world's
+};
+template <class S>
+VirtualMotion<S> virtual_motion(const Model& m, Arena& arena, const Motions<S>& all, const S* w) {
+  auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
+  W[-1] = zero_motion<S>();
+  for (int i = 0; i < m.n(); ++i) {
+    const Model::Link& link = m.links[i];
+    W[i] = W[link.parent];
+    for (int k = link.iv; k < link.iv + link.nv; ++k) W[i] = mul_add(w[k], all.columns[k].S_, W[i]);
+  }
+  return {w, W};
+}
+// Gradient of w.tau by the velocities: by those of joints, and by the twists of bodies.
+template <class S>
+struct VelocityGradient {
+  S* by_v;
+  Force<S>* by_twist;
+};
+// What a law adds to the gradient of w.tau by placements (forces/force_placements.hpp).
+template <class S>
+struct PlacementSums {
+  Force<S> A, H, P;
+  PlacementSums& operator+=(const PlacementSums& b) {
+    A += b.A;
+    H += b.H;
+    P += b.P;
+    return *this;
+  }
+};
+
+// Change of the wrench on a body, 6 x 12: by the displacement eta of the body, then by the change of its velocity, all
+// seen by the body: zero for a wrench that moves with it.
+template <class S>
+struct WrenchChange {
+  S x[6][12];
+  struct Column {
+    Force<S> by_q, by_v;
+  };
+  template <class F>
+  explicit WrenchChange(F&& column) {  // column(unit twist)
+    for (int k = 0; k < 6; ++k) {
+      S unit[6] = {S(0.0), S(0.0), S(0.0), S(0.0), S(0.0), S(0.0)}, by_q[6], by_v[6];
+      unit[k] = S(1.0);
+      const Column c = column(read_motion(unit));
+      write(c.by_q, by_q);
+      write(c.by_v, by_v);
+      for (int r = 0; r < 6; ++r) {
+        x[r][k] = by_q[r];
+        x[r][6 + k] = by_v[r];
+      }
+    }
+  }
+};
+
+// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it can
+// only take energy away. Unknown: what it does cannot be told from a gain of energy.
+enum class Work { stores, given, dissipates, unknown };
+
+// User-defined code that a law calls.
+struct UserCode {
+  virtual ~UserCode() = default;
+};
+
+struct Law {
+  int force;  // the user's force that the law is part of
+
+  Work work() const { return Work::given; }
+  bool acts_on_bodies() const { return false; }             // whether it has wrenches on bodies
+  bool holds() const { return false; }                      // whether wrenches are held in the world's axes
+  bool keeps_branches(const Model&) const { return true; }  // whether dtau/dq, dtau/dv are zero between branches
+  bool depends_on_place() const { return false; }           // whether it depends on where bodies are
+  bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
+  UserCode* user_code() const { return nullptr; }           // what it calls, if anything
+
+  // Adds torques and wrenches.
+  template <class S>
+  void add_forces(const ForceState<S>&, const ForceSums<S>&) const {}
+  // Aq -= dtau/dq, Av -= dtau/dv: of torques wholly, of wrenches without what their own motion does (pair_columns).
+  template <class S>
+  void linearise(const ForceState<S>&, const ForceMatrices<S>&) const {}
+  // The same where the law is on a single joint or body: each(body, Aq, Av) with the joint's own blocks, n x n.
+  template <class S, class F>
+  void on_joint(const Model&, const S* /*q*/, const S* /*v*/, const S* /*p*/, F&& /*each*/) const {}
+  // each(body, change) with how the wrench changes.
+  template <class S, class F>
+  void on_body(const BodyState<S>&, F&& /*each*/) const {}
+  // Minus its gradient is tau at v = 0.
+  template <class S>
+  S energy(const ForceState<S>&) const {
+    return S(0.0);
+  }
+  // Add gradients of w.tau: by the parameters, by the velocities, and by placements, for the user's bodies.
+  template <class S>
+  void add_parameter_gradient(const ForceState<S>&, const VirtualMotion<S>&, S* /*gradient*/) const {}
+  template <class S>
+  void add_velocity_gradient(const ForceState<S>&, const VirtualMotion<S>&, const VelocityGradient<S>&) const {}
+  template <class S>
+  void add_placement_sums(const BodyState<S>&, const VirtualMotion<S>&, PlacementSums<S>*) const {}
+};
+
+// What is not a number is on no side of a limit, and must come out all the same.
+template <class S>
+bool is_nan(const S& x) {
+  return x != x;
+}
+template <class S>
+Force<S> negative(const Force<S>& x) {
+  return {-x.n, -x.f};
+}
+// f at x.
+template <class S>
+Force<S> wrench_at(const Vec3<S>& f, const Vec3<S>& x) {
+  return {cross(x, f), f};
+}
+// Over the velocities that move body i, tips first.
+template <class F>
+void for_each_velocity(const Model& m, int i, F&& f) {
+  for (; i >= 0; i = m.links[i].parent)
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) f(k);
+}
+
+}  // namespace torsor
