@@ -77,6 +77,17 @@ from torsor.spatial import SE3
 
 if TYPE_CHECKING:
     from torsor import interop, testing
+    from torsor.costs import (
+        ControlEffort,
+        Cost,
+        CostSum,
+        CostValue,
+        CustomCost,
+        EnergyCost,
+        PointTarget,
+        PositionTarget,
+        VelocityTarget,
+    )
     from torsor.derivatives.hessians import (
         ContractedForwardDynamicsHessians,
         ContractedInverseDynamicsHessians,
@@ -146,7 +157,7 @@ if TYPE_CHECKING:
         Variational,
     )
     from torsor.simulation.adjoint import AdjointGradient, StepDerivatives, adjoint, step_derivatives
-    from torsor.simulation.losses import Loss, control_effort, energy_loss, point_target, velocity_target
+    from torsor.simulation.losses import Loss, loss
     from torsor.simulation.simulate import Energies, Trajectory, simulate
     from torsor.simulation.variational import (
         DiscreteEulerLagrange,
@@ -161,6 +172,9 @@ __version__ = "0.1.0"
 
 # Modules that are imported when one of their names is first used, so that `import torsor` stays short.
 _LAZY = {
+    "torsor.costs": """
+        ControlEffort Cost CostSum CostValue CustomCost EnergyCost PointTarget PositionTarget VelocityTarget
+    """,
     "torsor.simulation.adjoint": "AdjointGradient StepDerivatives adjoint step_derivatives",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
@@ -180,7 +194,7 @@ _LAZY = {
         MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
         centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
     """,
-    "torsor.simulation.losses": "Loss control_effort energy_loss point_target velocity_target",
+    "torsor.simulation.losses": "Loss loss",
     "torsor.simulation.simulate": "Energies Trajectory simulate",
     "torsor.derivatives.tangents": """
         ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
@@ -229,12 +243,18 @@ __all__ = [
     "Composite",
     "ContractedForwardDynamicsHessians",
     "ContractedInverseDynamicsHessians",
+    "ControlEffort",
     "ConvergenceError",
+    "Cost",
+    "CostSum",
+    "CostValue",
+    "CustomCost",
     "CustomForce",
     "CustomJoint",
     "Cylindrical",
     "DiscreteEulerLagrange",
     "Energies",
+    "EnergyCost",
     "Fixed",
     "Force",
     "FormatError",
@@ -276,6 +296,8 @@ __all__ = [
     "Planar",
     "PointForce",
     "PointSpring",
+    "PointTarget",
+    "PositionTarget",
     "Prismatic",
     "Revolute",
     "SDIRK2",
@@ -297,6 +319,7 @@ __all__ = [
     "Translational",
     "Universal",
     "Variational",
+    "VelocityTarget",
     "Visual",
     "adjoint",
     "bias_forces",
@@ -310,10 +333,8 @@ __all__ = [
     "centroidal_momentum_derivatives",
     "centroidal_momentum_matrix",
     "christoffel_symbols",
-    "control_effort",
     "coriolis_matrix",
     "discrete_euler_lagrange",
-    "energy_loss",
     "force_energies",
     "forward_dynamics",
     "forward_dynamics_derivatives",
@@ -346,6 +367,7 @@ __all__ = [
     "kinetic_energy",
     "load_mjcf",
     "load_urdf",
+    "loss",
     "mass_matrix",
     "mass_matrix_inverse",
     "mass_matrix_solve",
@@ -358,11 +380,9 @@ __all__ = [
     "point_hessian",
     "point_jacobian",
     "point_positions",
-    "point_target",
     "potential_energy",
     "simulate",
     "step_derivatives",
     "step_hessian",
     "testing",
-    "velocity_target",
 ]

@@ -15,12 +15,14 @@ import numpy as np
 from torsor import _core
 from torsor._check import as_array, record_of, require_finite
 from torsor._errors import ConvergenceError
+from torsor.costs.cost import Cost
 from torsor.forces import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation.losses import Loss, same_trajectory
+from torsor.simulation.losses import loss as loss_of
 from torsor.simulation.simulate import Run, Trajectory, repeat
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def _check_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -
 
 def adjoint(
     trajectory: Trajectory,
-    loss: Loss | None = None,
+    loss: Cost | Loss | None = None,
     *,
     dloss_dq: ArrayLike | None = None,
     dloss_dv: ArrayLike | None = None,
@@ -104,8 +106,8 @@ def adjoint(
     ----------
     trajectory : Trajectory
         From `simulate`. Of a batch, each trajectory has its own loss and its own gradient.
-    loss : Loss
-        From `torsor.simulation.losses`, or sums of them; or instead its derivatives:
+    loss : Cost or Loss
+        A cost, or what `loss` made of one and this trajectory; or instead its derivatives:
     dloss_dq, dloss_dv : (..., rows, nv) or (..., nv)
         Derivatives of the loss with respect to every row, or the last one; dloss_dq in the tangent space (for a
         quaternion, along rotations in the child's frame), in the coordinates of the row.
@@ -124,8 +126,11 @@ def adjoint(
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
+        if isinstance(loss, Cost):
+            loss = loss_of(trajectory, loss, parameters=parameters)
         if not isinstance(loss, Loss):
-            raise TypeError(f"loss must be a Loss, got {type(loss).__name__}; give arrays as dloss_dq= and dloss_dv=")
+            got = type(loss).__name__
+            raise TypeError(f"loss must be a Cost or a Loss, got {got}; give arrays as dloss_dq= and dloss_dv=")
         if not same_trajectory(loss.of, trajectory):
             raise ValueError("loss is of another trajectory than the one given; make it from this one")
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
