@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
@@ -224,7 +224,7 @@ def when(at: Any, inputs: str) -> At:
         if at != "time":
             raise ValueError(f"at is {at!r}, {expected}")
         out = at
-    elif isinstance(at, slice):
+    elif isinstance(at, (slice, int)):
         out = at
     else:
         try:
@@ -243,6 +243,8 @@ def when(at: Any, inputs: str) -> At:
 
 def weights(value: Any, *, one: bool = False) -> float | tuple[float, ...]:
     """Numbers of at least 0: one, or one for each velocity or control, of which the model says how many."""
+    if isinstance(value, float) and 0 <= value < inf:
+        return value
     a = as_array("weight", value)
     if a.ndim > (0 if one else 1):
         raise ValueError(

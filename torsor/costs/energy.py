@@ -81,7 +81,7 @@ class EnergyCost(Cost):
 
         if "kinetic" in self.parts:
             # v . M(q) v / 2 is v . inverse_dynamics(q, 0, v) / 2 without gravity.
-            still = model.with_gravity((0.0, 0.0, 0.0))
+            still = model._weightless
             M = mass_matrix(model, q)
             dq = 0.5 * inverse_dynamics_vjp(still, q, rest, v, v, outputs=("q",)).q
             add(value=kinetic_energy(model, q, v), dq=dq, dv=np.einsum("...ij,...j->...i", M, v))
@@ -109,8 +109,7 @@ class EnergyCost(Cost):
             total[name] = self.weight * part + total.get(name, 0.0)
 
         if "kinetic" in self.parts:
-            still = model.with_gravity((0.0, 0.0, 0.0))
-            g = inverse_dynamics_vjp(still, q, rest, x.v, x.v, outputs=("inertia", "placement"))
+            g = inverse_dynamics_vjp(model._weightless, q, rest, x.v, x.v, outputs=("inertia", "placement"))
             add("inertia", 0.5 * g.inertia)
             add("placement", 0.5 * g.placement)
         if "potential" in self.parts:

@@ -41,9 +41,11 @@ def by_placement(model: Model, poses: FloatArray, bodies: list[int], wrenches: F
     above = parents(model)
     world = np.broadcast_to(np.eye(4), (*poses.shape[:-3], 1, 4, 4))
     carried = np.concatenate([poses, world], axis=-3)[..., [above[i] for i in bodies], :, :]
-    frames = carried @ np.array([model.bodies[i].placement.matrix for i in bodies])
-    moments = wrenches[..., :3] - cross(frames[..., :3, 3], wrenches[..., 3:])
+    placements = [model.bodies[i].placement for i in bodies]
+    R = carried[..., :3, :3] @ np.array([x.R for x in placements])
+    p = carried[..., :3, 3] + np.einsum("...ij,...j->...i", carried[..., :3, :3], np.array([x.p for x in placements]))
+    forces = wrenches[..., 3:]
     out = np.zeros((*poses.shape[:-2], 6))
-    out[..., bodies, :3] = np.einsum("...ji,...j->...i", frames[..., :3, :3], moments)
-    out[..., bodies, 3:] = np.einsum("...ji,...j->...i", frames[..., :3, :3], wrenches[..., 3:])
+    out[..., bodies, :3] = np.einsum("...ji,...j->...i", R, wrenches[..., :3] - cross(p, forces))
+    out[..., bodies, 3:] = np.einsum("...ji,...j->...i", R, forces)
     return out

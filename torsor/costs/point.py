@@ -73,22 +73,26 @@ class PointTarget(Cost):
     def _target(self) -> FloatArray:
         return np.array(self.target)
 
+    @cached_property
+    def _point(self) -> FloatArray:
+        return np.array(self.point)
+
     def _rows(self) -> int | None:
         return row_count(self.target, self.times)
 
     def _evaluate(self, x: States, hessians: bool) -> CostValue:
-        off = point_positions(x.model, x.q, self.body, self.point) - target_at(self._target, self.times, x)
-        J = point_jacobian(x.model, x.q, self.body, self.point)
-        value, dq = 0.5 * self.weight * (off**2).sum(-1), self.weight * np.einsum("...ij,...i->...j", J, off)
+        off = point_positions(x.model, x.q, self.body, self._point) - target_at(self._target, self.times, x)
+        J = point_jacobian(x.model, x.q, self.body, self._point)
+        value, dq = 0.5 * self.weight * (off**2).sum(-1), self.weight * (off[..., None, :] @ J)[..., 0, :]
         if not hessians:
             return CostValue(value, dq)
-        H = np.einsum("...ijk,...i->...jk", point_hessian(x.model, x.q, self.body, self.point), off)
+        H = np.einsum("...ijk,...i->...jk", point_hessian(x.model, x.q, self.body, self._point), off)
         return CostValue(value, dq, dqdq=self.weight * (np.swapaxes(J, -1, -2) @ J + symmetric(H)))
 
     def _by_parameters(self, x: States) -> dict[str, FloatArray]:
         i = x.model._find(self.body, "body")
         poses = body_poses(x.model, x.q)
-        place = poses[..., i, :3, :3] @ np.array(self.point) + poses[..., i, :3, 3]
+        place = poses[..., i, :3, :3] @ self._point + poses[..., i, :3, 3]
         off = place - target_at(self._target, self.times, x)
         wrench = self.weight * np.concatenate([cross(place, off), off], axis=-1)[..., None, :]
         return {"placement": by_placement(x.model, poses, carriers(x.model, i), wrench)}

@@ -207,7 +207,7 @@ class _Total:
             here = np.flatnonzero((span.rows.start <= chosen) & (chosen < span.rows.stop))
             if len(here):
                 part, tracks = chosen[here], span.tracks
-                q, v = self.q[tracks, part], self.v[tracks, part]
+                q, v = self.q[tracks].take(part, axis=1), self.v[tracks].take(part, axis=1)
                 t, shape = self.trajectory.t[part], q.shape[:-1]
                 x = States(span.model, shape, q, v, None, t, here, self._scene(term, span))
                 self._add_terms(term, x, tracks, {"dq": part, "dv": part}, weights[here])
