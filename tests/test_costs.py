@@ -478,6 +478,7 @@ def test_bad_costs_are_told():
             rf"target has shape \({nv},\), expected \(..., {nq}\): the model has {nq} coord",
         ),
         (ts.PositionTarget(v, joints="ball"), ValueError, r"expected \(..., 4\): 'ball' has 4 coordinates"),
+        (ts.VelocityTarget(joints=["ball", "ball_joint"]), ValueError, "which has a joint twice, by its name and by"),
         (ts.PositionTarget(zero), ValueError, "target has a quaternion of length 0 at joint 'ball_joint'"),
     ):
         with pytest.raises(error, match=message):

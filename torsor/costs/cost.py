@@ -108,7 +108,8 @@ class Cost(ABC):
         for name, value in given.items():
             if value is None:
                 if name in self.inputs:
-                    raise TypeError(f"{name} is missing: {self!r} depends on it")
+                    term = next(type(term).__name__ for _, term in self.terms if name in term.inputs)
+                    raise TypeError(f"{name} is missing: {term} depends on it")
                 continue
             arrays[name] = array = as_array(name, value)
             if name in lengths and array.shape[-1:] != (lengths[name],):
@@ -339,6 +340,8 @@ class Selection:
             names = (joints,) if isinstance(joints, str) else joints
             found = [model.joint(name) for name in names]
             self.indices = [model._find(name, "joint") for name in names]
+            if len(set(self.indices)) < len(names):
+                raise ValueError(f"joints is {names!r}, which has a joint twice, by its name and by its body's")
             self.q = np.concatenate([np.arange(j.q_slice.start, j.q_slice.stop) for j in found])
             self.v = np.concatenate([np.arange(j.v_slice.start, j.v_slice.stop) for j in found])
             self.nq, self.nv = len(self.q), len(self.v)

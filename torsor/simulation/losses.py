@@ -158,7 +158,8 @@ class _Total:
     def add(self, factor: float, term: Cost) -> None:
         """Adds a multiple of one cost."""
         if "u" in term.inputs and self.trajectory.controls is None:
-            raise ValueError(f"the trajectory has no controls, on which {term!r} depends; simulate with controls=")
+            name = type(term).__name__
+            raise ValueError(f"the trajectory has no controls, on which {name} depends; simulate with controls=")
         if term.at != "time":
             chosen = self._chosen(term.at)
             self._add_rows(term, chosen, np.full(len(chosen), factor))
@@ -227,8 +228,9 @@ class _Total:
         trajectory = self.trajectory
         if trajectory.every > 1:
             raise ValueError(
-                f"{term!r} couples states and controls, but a trajectory with every={trajectory.every} does not have "
-                "the states of all steps; simulate with every=1, or divide it into a cost of states and one of controls"
+                f"{type(term).__name__} couples states and controls, but a trajectory with every={trajectory.every} "
+                "does not have the states of all steps; simulate with every=1, or divide it into a cost of states and "
+                "one of controls"
             )
         self._require_coordinates(term, np.arange(self.count))
         u, weights = self._controls()
@@ -316,7 +318,7 @@ class _Total:
                 same = hypot(*switch.q[part.iq : part.iq + 3]) <= np.pi if new == "exp" else old == new
                 if part.body in bodies and not same and (chosen >= switch.row).any():
                     raise ValueError(
-                        f"{term!r} is given in the coordinates of {part.name!r}, which changed at row {switch.row}, at "
-                        f"t = {self.trajectory.t[switch.row]:g}; let it count at rows before that, use PointTarget, or "
-                        "a Spherical joint, whose coordinates do not change"
+                        f"{type(term).__name__} is given in the coordinates of {part.name!r}, which changed at row "
+                        f"{switch.row}, at t = {self.trajectory.t[switch.row]:g}; let it count at rows before that, "
+                        "use PointTarget, or a Spherical joint, whose coordinates do not change"
                     )
