@@ -12,6 +12,8 @@ forces = [ts.JointDamping(None, 2.0)]
 hold = ts.gravity_forces(model, q0)  # the torques that keep the arm where it is
 hand = ts.point_positions(model, q0, "hand", (0, 0, 0))
 target = hand + [-0.1, 0.4, 0.2]
+reach = ts.PointTarget("hand", (0, 0, 0), target, weight=1e3)
+cost = reach + ts.VelocityTarget(weight=1.0) + 1e-3 * ts.ControlEffort()
 
 
 def simulate(u):
@@ -21,13 +23,9 @@ def simulate(u):
 
 
 def objective(u):
-    """The loss and its gradient with respect to all 350 torques, by one simulation and one sweep backward."""
+    """The cost and its gradient with respect to all 350 torques, by one simulation and one sweep backward."""
     motion = simulate(u)
-    loss = (
-        ts.point_target(motion, "hand", (0, 0, 0), target, weight=1e3)
-        + ts.velocity_target(motion, weight=1.0)
-        + 1e-3 * ts.control_effort(motion)
-    )
+    loss = ts.loss(motion, cost)
     return float(loss.value), ts.adjoint(motion, loss, parameters=False).controls.ravel()
 
 
@@ -42,12 +40,11 @@ assert np.isclose(gradient @ direction, difference, rtol=1e-6)
 result = minimize(objective, u0, jac=True, method="L-BFGS-B", options={"maxiter": 100})
 motion = simulate(result.x)
 off = np.linalg.norm(ts.point_positions(model, motion.q[-1], "hand", (0, 0, 0)) - target)
-print(f"loss from {value:.2f} to {result.fun:.4f} in {result.nit} iterations")
+print(f"cost from {value:.2f} to {result.fun:.4f} in {result.nit} iterations")
 print(f"the hand is {1e3 * off:.2f} mm from its target; no joint is faster than {np.abs(motion.v[-1]).max():.2f} rad/s")
 assert off < 5e-3
 
-# The same sweep has the gradients of all else: here what it would do to the loss if a link were 1 % heavier.
-loss = ts.point_target(motion, "hand", (0, 0, 0), target, weight=1e3)
-inertia = ts.adjoint(motion, loss).inertia
+# The same sweep has the gradients of all else: here what it would do to the reach if a link were 1 % heavier.
+inertia = ts.adjoint(motion, reach).inertia
 for body, slope in zip(model.bodies[3:], inertia[3:], strict=True):
     print(f"  {body.name:10} {0.01 * slope @ body.inertia.parameters:+.5f}")

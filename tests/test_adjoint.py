@@ -1,7 +1,6 @@
 """Gradients of whole simulations and Jacobians of steps, against differences of fourth order."""
 
 import copy
-import math
 import pickle
 import tracemalloc
 from dataclasses import replace
@@ -155,8 +154,8 @@ def test_gradients_by_parameters_that_are_not_of_unit_length(integrator):
     def run(normal=given["normal"], rest=given["rest"], free=free):
         parameters = [{"normal": normal}, {"rest": rest}, {"rest": free}]
         made = ts.simulate(model, q, v, steps=3, integrator=integrator, forces=forces, parameters=parameters)
-        loss = ts.energy_loss(made, 2.0, parts=("kinetic", "potential", "forces"), rows=slice(None))
-        return made, loss + ts.velocity_target(made, 1.0)
+        cost = ts.EnergyCost(("kinetic", "potential", "forces"), 2.0, at=slice(None)) + ts.VelocityTarget(1.0)
+        return made, ts.loss(made, cost)
 
     g = ts.adjoint(*run()).forces
     close(g[0]["normal"], differences(lambda x: run(normal=x)[1].value, given["normal"]), 1e-7)
@@ -316,16 +315,15 @@ def test_losses_of_a_batch_of_models_and_parameters():
     run = ts.simulate(
         model, q, v, steps=5, integrator=integrator, forces=forces, parameters=[None, {"stiffness": 5.0 + shifts}]
     )
-    loss = ts.point_target(run, "b4", (0.1, 0, 0), (1, 0, 0), rows=slice(None)) + ts.energy_loss(run)
-    _, a, b, c, d = loss.value
+    cost = ts.PointTarget("b4", (0.1, 0, 0), (1, 0, 0), at=slice(None)) + ts.EnergyCost()
+    _, a, b, c, d = ts.loss(run, cost).value
     expected = (4 * (a - b) / (2 * eps) - (c - d) / (4 * eps)) / 3
-    close(ts.adjoint(run, loss).forces[1]["stiffness"][0], expected)
+    close(ts.adjoint(run, cost).forces[1]["stiffness"][0], expected)
     models = [model.with_gravity(np.array(model.gravity) + (s, 0, 0)) for s in 10 * shifts]
     run = ts.simulate(models, q, v, steps=5, integrator=integrator, forces=forces)
-    loss = ts.point_target(run, "b4", (0.1, 0, 0), (1, 0, 0), rows=slice(None)) + ts.energy_loss(run)
-    _, a, b, c, d = loss.value
+    _, a, b, c, d = ts.loss(run, cost).value
     expected = (4 * (a - b) / (20 * eps) - (c - d) / (40 * eps)) / 3
-    close(ts.adjoint(run, loss).gravity[0, 0], expected)
+    close(ts.adjoint(run, cost).gravity[0, 0], expected)
 
 
 @pytest.mark.parametrize("every", [2, 4, 6])
@@ -373,8 +371,8 @@ def test_adjoint_with_every_through_switches(kind, every):
     w[:, ::every] = rng.standard_normal((3, 30 // every + 1, model.nv))
     g = ts.adjoint(some, dloss_dq=w[:, ::every], dloss_dv=w[:, ::every])
     equal(g, ts.adjoint(full, dloss_dq=w, dloss_dv=w), tolerance=rounding(kind(0.01)))
-    loss = ts.point_target(some, "b", (0, 0, 1), (1, 0, 0), rows=slice(None))
-    other = ts.point_target(full, "b", (0, 0, 1), (1, 0, 0), rows=slice(0, None, every))
+    loss = ts.loss(some, ts.PointTarget("b", (0, 0, 1), (1, 0, 0), at=slice(None)))
+    other = ts.loss(full, ts.PointTarget("b", (0, 0, 1), (1, 0, 0), at=slice(0, None, every)))
     np.testing.assert_array_equal(loss.value, other.value)
     equal(ts.adjoint(some, loss), ts.adjoint(full, other), tolerance=rounding(kind(0.01)))
 
@@ -610,22 +608,22 @@ def test_losses_have_the_derivatives_that_they_say():
     def run(q, v, u):
         return ts.simulate(model, q, v, steps=4, integrator=integrator, forces=forces, controls=u)
 
-    def total(r):
-        return (
-            ts.point_target(r, "b5", (0.1, 0.2, 0.3), (1, 0, 0), weight=3.0)
-            + ts.point_target(r, "b3", (0.1, 0, 0), rng_targets, rows=[1, 3])
-            + 2.0 * ts.energy_loss(r, rows=slice(1, 4), parts=("kinetic", "potential", "forces"))
-            + ts.velocity_target(r, 0.1, rows=-2)
-            + ts.control_effort(r, 0.5)
-        )
-
-    rng_targets = rng.standard_normal((2, 3))
-    base = run(q, v, u)
-    g = ts.adjoint(base, total(base))
+    cost = (
+        ts.PointTarget("b5", (0.1, 0.2, 0.3), (1, 0, 0), weight=3.0)
+        + ts.PointTarget("b3", (0.1, 0, 0), rng.standard_normal((2, 3)), at=[1, 3])
+        + 2.0 * ts.EnergyCost(("kinetic", "potential", "forces"), at=slice(1, 4))
+        + ts.VelocityTarget(0.1, at=-2)
+        + ts.ControlEffort(0.5)
+    )
+    g = ts.adjoint(run(q, v, u), cost)
     zero = np.zeros(model.nv)
-    close(g.q0, differences(lambda x: total(run(model.plus(q, x), v, u)).value, zero))
-    close(g.v0, differences(lambda x: total(run(q, x, u)).value, v))
-    close(g.controls[1], differences(lambda x: total(run(q, v, np.stack([u[0], x, *u[2:]]))).value, u[1], 1e-2))
+
+    def value(*given):
+        return ts.loss(run(*given), cost).value
+
+    close(g.q0, differences(lambda x: value(model.plus(q, x), v, u), zero))
+    close(g.v0, differences(lambda x: value(q, x, u), v))
+    close(g.controls[1], differences(lambda x: value(q, v, np.stack([u[0], x, *u[2:]])), u[1], 1e-2))
 
 
 def test_losses_know_their_trajectory():
@@ -633,13 +631,12 @@ def test_losses_know_their_trajectory():
     given = {"steps": 2, "integrator": ts.BDF1(0.01), "controls": np.zeros(model.nv)}
     heavy = model.with_inertia("b0", model.bodies[0].inertia + ts.Inertia.sphere(mass=1.0, radius=0.1))
     run, other, start = (ts.simulate(m, q, x, **given) for m, x in ((model, v), (model, 2 * v), (heavy, v)))
-    losses = {
-        "point_target": lambda r: ts.point_target(r, "b3", (0, 0, 0), (1, 0, 0)),
-        "velocity_target": ts.velocity_target,
-        "energy_loss": ts.energy_loss,
-        "control_effort": ts.control_effort,
-    }
-    for make in losses.values():
+    energy, speed, effort = ts.EnergyCost(), ts.VelocityTarget(), ts.ControlEffort()
+    for cost in (ts.PointTarget("b3", (0, 0, 0), (1, 0, 0)), speed, energy, effort):
+
+        def make(trajectory, cost=cost):
+            return ts.loss(trajectory, cost)
+
         for wrong in (make(other), make(start), 2 * make(other), -make(other), sum([make(other), make(other)])):
             with pytest.raises(ValueError, match="loss is of another trajectory than the one given"):
                 ts.adjoint(run, wrong)
@@ -652,21 +649,21 @@ def test_losses_know_their_trajectory():
     # Without a step the motion is the same in both models, and the losses are not.
     still, moved = (ts.simulate(m, q, v, steps=0, integrator=ts.BDF1(0.01)) for m in (model, heavy))
     with pytest.raises(ValueError, match="loss is of another trajectory"):
-        ts.adjoint(still, ts.energy_loss(moved))
+        ts.adjoint(still, ts.loss(moved, energy))
     # Copies are as good.
-    loss = ts.energy_loss(run) - 2 * ts.velocity_target(run)
+    loss = ts.loss(run, energy) - 2 * ts.loss(run, speed)
     g = ts.adjoint(run, loss)
     for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), replace):
         equal(ts.adjoint(run, copied(loss)), g)
         equal(ts.adjoint(copied(run), loss), g)
-        equal(ts.adjoint(copied(run), copied(loss) + 0 * copied(ts.control_effort(run))), g)
+        equal(ts.adjoint(copied(run), copied(loss) + 0 * copied(ts.loss(run, effort))), g)
         with pytest.raises(ValueError, match="loss is of another trajectory"):
             ts.adjoint(other, copied(loss))
     # One that was made by hand fits any.
     by_hand = ts.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
     equal(ts.adjoint(run, by_hand), ts.adjoint(run, dloss_dv=np.ones((3, model.nv))))
     with pytest.raises(ValueError, match="loss is of another trajectory"):
-        ts.adjoint(run, by_hand + ts.velocity_target(other))
+        ts.adjoint(run, by_hand + ts.loss(other, speed))
 
 
 @pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.LinearlyImplicitEuler])
@@ -749,13 +746,13 @@ def test_losses_know_what_they_depend_on_by_themselves(steps):
     def total(model=model, forces=forces):
         run = ts.simulate(model, q, v, steps=steps, integrator=ts.BDF2(0.01, **TIGHT), forces=forces)
         parts = [
-            ts.energy_loss(run, 0.3, parts=("kinetic",)),
-            ts.energy_loss(run, 0.2, rows=0, parts=("potential",)),
-            ts.energy_loss(run, 0.4, rows=slice(None), parts=("forces",)) / 2,
-            3.0 * ts.point_target(run, "b5", (0.1, 0.2, 0.3), targets, rows=sorted({0, steps})),
-            -ts.point_target(run, "b7", (0.1, 0.2, 0.3), (1, 0, 0)),
+            ts.EnergyCost(("kinetic",), 0.3),
+            ts.EnergyCost(("potential",), 0.2, at=0),
+            ts.EnergyCost(("forces",), 0.4, at=slice(None)) / 2,
+            3.0 * ts.PointTarget("b5", (0.1, 0.2, 0.3), targets, at=sorted({0, steps})),
+            -ts.PointTarget("b7", (0.1, 0.2, 0.3), (1, 0, 0)),
         ]
-        return run, sum(parts) - ts.velocity_target(run)
+        return run, ts.loss(run, sum(parts) - ts.VelocityTarget())
 
     run, loss = total()
     g = ts.adjoint(run, loss)
@@ -798,7 +795,8 @@ def test_losses_add_up():
     model, q, v, _ = scene(JOINTS[:5])
     forces = [ts.JointSpring(None, 2.0, model.neutral)]
     run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), forces=forces)
-    a, b = ts.energy_loss(run, parts=("kinetic", "forces")), ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0))
+    energy, point = ts.EnergyCost(("kinetic", "forces")), ts.PointTarget("b3", (0, 0, 0), (1, 0, 0))
+    a, b = ts.loss(run, energy), ts.loss(run, point)
     g, h = ts.adjoint(run, a), ts.adjoint(run, b)
     for loss, x, y in (
         (a + b, 1, 1),
@@ -821,66 +819,10 @@ def test_losses_add_up():
             wrong()
     other = ts.simulate(model, np.stack([q, q]), v, steps=2, integrator=ts.BDF1(0.01), forces=forces)
     with pytest.raises(ValueError, match=r"losses of shapes \(\) and \(2,\) cannot be added"):
-        a + ts.energy_loss(other)
+        a + ts.loss(other, energy)
     start = ts.simulate(model, q, v, steps=0, integrator=ts.BDF1(0.01), forces=forces)
     with pytest.raises(ValueError, match=r"losses with derivatives \(.*\) and \(1, .*\) cannot be added"):
-        a + ts.energy_loss(start)  # which would broadcast
-
-
-def test_bad_losses_are_told():
-    model, q, v, _ = scene(JOINTS[:5])
-    run = ts.simulate(model, q, v, steps=2, integrator=ts.BDF1(0.01), controls=np.zeros(model.nv))
-    nv = model.nv
-    for rows, error, message in (
-        (99, ValueError, "rows has 99, but the trajectory has 3 rows: -3 to 2"),
-        (-4, ValueError, "rows has -4"),
-        ([0, 7], ValueError, "rows has 7"),
-        ([1, -2], ValueError, r"rows is \[1, -2\], which has a row twice"),
-        ([], ValueError, r"rows is \[\], which is none of the trajectory's 3 rows"),
-        (slice(5, 9), ValueError, "which is none of the trajectory's 3 rows"),
-        (1.5, TypeError, "rows is 1.5, expected an index, a slice or a list of indices"),
-        ("last", TypeError, "rows is 'last'"),
-        (None, TypeError, "rows is None"),
-    ):
-        for loss in (
-            lambda rows: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), rows=rows),
-            lambda rows: ts.velocity_target(run, rows=rows),
-            lambda rows: ts.energy_loss(run, rows=rows),
-        ):
-            with pytest.raises(error, match=message):
-                loss(rows)
-    for call, error, message in (
-        (lambda: ts.point_target(run, "b3", (0, 0), (1, 0, 0)), ValueError, r"point has shape \(2,\), expected \(3,\)"),
-        (lambda: ts.point_target(run, "b3", (0, 0, 0), np.zeros((4, 3))), ValueError, r"expected \(3,\) or \(1, 3\)"),
-        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, np.nan)), ValueError, "target is not finite"),
-        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), [1, 2]), ValueError, r"weight has shape \(2,\)"),
-        (lambda: ts.point_target(run, "b3", (0, 0, 0), (1, 0, 0), "much"), TypeError, "weight has dtype"),
-        (lambda: ts.point_target(run, 3, (0, 0, 0), (1, 0, 0)), KeyError, "no body named 3"),
-        (
-            lambda: ts.velocity_target(run, np.zeros(2)),
-            ValueError,
-            rf"target has shape \(2,\), expected a number or \({nv},\)",
-        ),
-        (lambda: ts.velocity_target(run, 0.0, np.ones(2)), ValueError, r"weight has shape \(2,\)"),
-        (lambda: ts.velocity_target(run, 0.0, np.inf), ValueError, "weight is not finite"),
-        (lambda: ts.energy_loss(run, np.nan), ValueError, "weight is not finite"),
-        (lambda: ts.energy_loss(run, parts="kinetic"), ValueError, "expected a list of 'kinetic'"),
-        (lambda: ts.energy_loss(run, parts=()), ValueError, "expected a list of 'kinetic'"),
-        (lambda: ts.energy_loss(run, parts=None), ValueError, "expected a list of 'kinetic'"),
-        (lambda: ts.control_effort(run, np.ones(2)), ValueError, r"weight has shape \(2,\)"),
-        (lambda: ts.control_effort(run.q), TypeError, "trajectory must be a Trajectory, got ndarray"),
-        (lambda: ts.energy_loss(None), TypeError, "trajectory must be a Trajectory, got NoneType"),
-    ):
-        with pytest.raises(error, match=message):
-            call()
-
-    def law(l, ldot, p):
-        return p[0] * l, p[0], 0.0, np.array([l])
-
-    spring = ts.Spring("b3", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
-    run = ts.simulate(model, q, v, steps=1, integrator=ts.BDF1(0.01), forces=[spring])
-    with pytest.raises(TypeError, match="energy_loss takes complex steps of the energies of forces, one of which"):
-        ts.energy_loss(run, parts=["forces"])
+        a + ts.loss(start, energy)  # which would broadcast
 
 
 def test_control_effort_is_an_integral():
@@ -892,7 +834,7 @@ def test_control_effort_is_an_integral():
         errors = []
         for h in (0.05, 0.025):
             run = ts.simulate(model, [0.1], T=1.0, integrator=kind(h), controls=lambda t: [np.exp(t)])
-            loss = ts.control_effort(run)
+            loss = ts.loss(run, ts.ControlEffort())
             errors.append(abs(loss.value - exact))
             # Quadratic in the controls, so that the derivative along these is twice the value.
             np.testing.assert_allclose((loss.du * run.controls).sum(), 2 * loss.value, rtol=1e-12)
@@ -909,8 +851,8 @@ def test_losses_across_a_switch():
     def total(v):
         run = ts.simulate(model, q, v, steps=12, integrator=ts.BDF2(0.01, **TIGHT))
         assert run.switches
-        target = ts.point_target(run, "a", (1, 0, 0), (0, 1, 0), rows=slice(None))
-        return run, target + ts.energy_loss(run, rows=[2, 11])
+        cost = ts.PointTarget("a", (1, 0, 0), (0, 1, 0), at=slice(None)) + ts.EnergyCost(at=[2, 11])
+        return run, ts.loss(run, cost)
 
     run, loss = total(v)
     close(ts.adjoint(run, loss).v0, differences(lambda x: total(x)[1].value, v))
@@ -932,19 +874,11 @@ def test_bad_input_is_told():
     with pytest.raises(ValueError, match="dloss_du has shape"):
         ts.adjoint(run, dloss_du=np.zeros((3, nv)))
     with pytest.raises(TypeError, match="either a loss or its derivatives"):
-        ts.adjoint(run, ts.velocity_target(run), dloss_dv=np.zeros(nv))
+        ts.adjoint(run, ts.VelocityTarget(), dloss_dv=np.zeros(nv))
     with pytest.raises(TypeError, match=r"adjoint takes a loss, or its derivatives .*: got none of them"):
         ts.adjoint(run)
-    with pytest.raises(TypeError, match="loss must be a Loss"):
+    with pytest.raises(TypeError, match="loss must be a Cost or a Loss"):
         ts.adjoint(run, np.zeros((3, nv)))
-    with pytest.raises(ValueError, match="the trajectory has no controls"):
-        ts.control_effort(run)
-    with pytest.raises(ValueError, match="expected a list of 'kinetic'"):
-        ts.energy_loss(run, parts=("heat",))
-    with pytest.raises(ValueError, match=r"target has shape \(2,\)"):
-        ts.point_target(run, "b1", (0, 0, 0), (1, 2))
-    with pytest.raises(KeyError, match="no body named 'b77'"):
-        ts.point_target(run, "b77", (0, 0, 0), (1, 2, 3))
     exact = ts.simulate(model, q, v, steps=1, integrator=ts.Adaptive(0.01))
     with pytest.raises(TypeError, match="Adaptive has no adjoint"):
         ts.adjoint(exact)

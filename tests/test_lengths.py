@@ -110,10 +110,10 @@ def close(result, expected):
 
 
 def simulated(model, q, integrator):
-    """A short motion, its energies, and the gradient of losses of it."""
+    """A short motion, its energies, and the gradient of a cost of it."""
     t = ts.simulate(model, q, V, steps=3, integrator=integrator, forces=FORCES, controls=TAU)
-    loss = ts.point_target(t, BODY, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0)) + ts.energy_loss(t, parts=("kinetic", "forces"))
-    return ts.body_poses(model, t.q), t.v, t.a, t.energies, ts.adjoint(t, loss)
+    cost = ts.PointTarget(BODY, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0)) + ts.EnergyCost(("kinetic", "forces"))
+    return ts.body_poses(model, t.q), t.v, t.a, t.energies, ts.adjoint(t, cost)
 
 
 def cases(name, model, of):

@@ -103,7 +103,7 @@ def test_published_gradient():
     def objective(p):
         integrator, u = ts.BDF1(0.01, tolerance=1e-13), task["pscale"] * p[order]
         run = ts.simulate(model, q, v, steps=100, integrator=integrator, forces=forces, controls=u)
-        loss = ts.point_target(run, task["body"], point, task["xtarget"], task["wpos"])
+        loss = ts.loss(run, ts.PointTarget(task["body"], point, task["xtarget"], task["wpos"]))
         gradient = np.empty(2)
         gradient[order] = task["pscale"] * ts.adjoint(run, loss).controls.sum(axis=0)
         return loss.value + 0.5 * task["wreg"] * p @ p, gradient + task["wreg"] * p

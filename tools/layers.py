@@ -16,7 +16,7 @@ CORE = (
 )
 PYTHON = (
     *("_errors", "_core", "spatial", "_check", "_compile", "inertia", "joints", "model", "models", "formats"),
-    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "simulation"),
+    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation"),
     *("interop", "testing", "demo", "__init__"),
 )
 

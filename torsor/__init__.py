@@ -77,6 +77,17 @@ from torsor.spatial import SE3
 
 if TYPE_CHECKING:
     from torsor import interop, testing
+    from torsor.costs import (
+        ControlEffort,
+        Cost,
+        CostSum,
+        CostValue,
+        CustomCost,
+        EnergyCost,
+        PointTarget,
+        PositionTarget,
+        VelocityTarget,
+    )
     from torsor.derivatives.hessians import (
         ContractedForwardDynamicsHessians,
         ContractedInverseDynamicsHessians,
@@ -148,7 +159,7 @@ if TYPE_CHECKING:
         Variational,
     )
     from torsor.simulation.adjoint import AdjointGradient, adjoint
-    from torsor.simulation.losses import Loss, control_effort, energy_loss, point_target, velocity_target
+    from torsor.simulation.losses import Loss, loss
     from torsor.simulation.simulate import simulate
     from torsor.simulation.steps import StepDerivatives, step_derivatives
     from torsor.simulation.trajectory import Energies, Trajectory
@@ -165,6 +176,9 @@ __version__ = "0.1.0"
 
 # Modules that are imported when one of their names is first used, so that `import torsor` stays short.
 _LAZY = {
+    "torsor.costs": """
+        ControlEffort Cost CostSum CostValue CustomCost EnergyCost PointTarget PositionTarget VelocityTarget
+    """,
     "torsor.simulation.adjoint": "AdjointGradient adjoint",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
@@ -186,7 +200,7 @@ _LAZY = {
         MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
         centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
     """,
-    "torsor.simulation.losses": "Loss control_effort energy_loss point_target velocity_target",
+    "torsor.simulation.losses": "Loss loss",
     "torsor.simulation.simulate": "simulate",
     "torsor.simulation.steps": "StepDerivatives step_derivatives",
     "torsor.simulation.trajectory": "Energies Trajectory",
@@ -237,12 +251,18 @@ __all__ = [
     "Composite",
     "ContractedForwardDynamicsHessians",
     "ContractedInverseDynamicsHessians",
+    "ControlEffort",
     "ConvergenceError",
+    "Cost",
+    "CostSum",
+    "CostValue",
+    "CustomCost",
     "CustomForce",
     "CustomJoint",
     "Cylindrical",
     "DiscreteEulerLagrange",
     "Energies",
+    "EnergyCost",
     "Fixed",
     "Force",
     "FormatError",
@@ -285,6 +305,8 @@ __all__ = [
     "Planar",
     "PointForce",
     "PointSpring",
+    "PointTarget",
+    "PositionTarget",
     "Prismatic",
     "Revolute",
     "SDIRK2",
@@ -307,6 +329,7 @@ __all__ = [
     "Translational",
     "Universal",
     "Variational",
+    "VelocityTarget",
     "Visual",
     "adjoint",
     "bias_forces",
@@ -320,10 +343,8 @@ __all__ = [
     "centroidal_momentum_derivatives",
     "centroidal_momentum_matrix",
     "christoffel_symbols",
-    "control_effort",
     "coriolis_matrix",
     "discrete_euler_lagrange",
-    "energy_loss",
     "force_energies",
     "forward_dynamics",
     "forward_dynamics_derivatives",
@@ -356,6 +377,7 @@ __all__ = [
     "kinetic_energy",
     "load_mjcf",
     "load_urdf",
+    "loss",
     "mass_matrix",
     "mass_matrix_inverse",
     "mass_matrix_solve",
@@ -368,11 +390,9 @@ __all__ = [
     "point_hessian",
     "point_jacobian",
     "point_positions",
-    "point_target",
     "potential_energy",
     "simulate",
     "step_derivatives",
     "step_hessian",
     "testing",
-    "velocity_target",
 ]

@@ -92,7 +92,7 @@ class Reach:
     def objective(self, p: Array) -> tuple[float, Array]:
         """The objective and its gradient, by one simulation forward and one sweep backward."""
         motion = self.simulate(p)
-        loss = ts.point_target(motion, "lower", self.tip, self.target, self.wpos)
+        loss = ts.loss(motion, ts.PointTarget("lower", self.tip, self.target, self.wpos))
         controls = ts.adjoint(motion, loss, parameters=False).controls
         value = float(loss.value) + 0.5 * self.wreg * float(p @ p)
         return value, self.scale * controls.sum(axis=0) + self.wreg * p

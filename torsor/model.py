@@ -406,6 +406,11 @@ class Model:
         """q with quaternions of unit length and exponential coordinates of length pi at most: the same poses."""
         return _core.normalize(self, q, out, threads)
 
+    @cached_property
+    def _weightless(self) -> Model:
+        """A copy without gravity."""
+        return self.with_gravity((0.0, 0.0, 0.0))
+
     def with_gravity(self, gravity: ArrayLike) -> Model:
         """A copy with another acceleration of free fall (3,)."""
         return replace(self, gravity=_gravity(gravity))

@@ -1,14 +1,17 @@
-"""Tools to verify derivatives, joints, forces and algorithms: complex step, random trees, contracts."""
+"""Tools to verify derivatives, joints, forces, costs and algorithms: complex step, random trees, contracts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torsor import _check, _core, spatial
+from torsor.costs import ControlEffort, Cost, CustomCost, EnergyCost, PointTarget, PositionTarget, VelocityTarget
+from torsor.dynamics import center_of_mass, center_of_mass_jacobian
 from torsor.forces import (
     BodyDamping,
     BodyWrench,
@@ -296,6 +299,131 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
         GroundContact(body(), point(4), 5.0, 0.4, 10.0, 0.1, above, normal),
         GroundContact(body(), point(), 5.0, 0.4, 1.0, 0.3, -100 * normal, normal),
+    )
+
+
+def check_cost(
+    cost: Cost,
+    model: Model,
+    rng: np.random.Generator | int | None = None,
+    *,
+    forces: Sequence[Force] = (),
+    tolerance: float = 1e-11,
+) -> None:
+    """Raises AssertionError unless the derivatives of a cost agree with its value at random states.
+
+    Gradients against complex steps of the value, second derivatives against complex steps of the gradients (but for a
+    `CustomCost` that has neither of the two), and a batch against its states one by one; errors relative to the largest
+    entry, or 1. The functions of a `CustomCost` must take complex numbers.
+    """
+    rng = np.random.default_rng(rng)
+    terms = [term for _, term in cost.terms]
+    n = max(term._rows() or 2 for term in terms)
+    nv = nu = model.nv
+    for effort in terms:
+        if isinstance(effort, ControlEffort) and np.ndim(effort.weight):
+            nu = np.size(effort.weight)
+    q, v, u = model.random(rng, n), rng.standard_normal((n, nv)), rng.standard_normal((n, nu))
+    t = rng.uniform(0.0, 2.0, n)
+    second = all(c.hessian or c.gradient for c in terms if isinstance(c, CustomCost))
+
+    def value_and_gradient(q: Array, v: Array, u: Array) -> Array:
+        """(n, 1 + nv + nv + nu)."""
+        c = cost.evaluate(model, q, v, u, t, forces=forces)
+        gradient = zip((c.dq, c.dv, c.du), (nv, nv, nu), strict=True)
+        return np.concatenate([c.value[:, None], *(np.zeros((n, k)) if g is None else g for g, k in gradient)], axis=1)
+
+    def close(name: str, value: Any, expected: Array) -> None:
+        value = np.zeros(expected.shape) if value is None else value
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        error = float(np.abs(value - expected).max(initial=0.0)) / scale
+        if not error <= tolerance or np.shape(value) != np.shape(expected):
+            raise AssertionError(f"{cost!r}: {name} is off by {error:.1e} at q = {q.tolist()}, v = {v.tolist()}")
+
+    found = cost.evaluate(model, q, v, u, t, forces=forces, hessians=second)
+    steps = {
+        "q": complex_step(lambda d: value_and_gradient(model.plus(q, d), v, u), np.zeros(nv)),
+        "v": complex_step(lambda d: value_and_gradient(q, v + d, u), np.zeros(nv)),
+        "u": complex_step(lambda d: value_and_gradient(q, v, u + d), np.zeros(nu)),
+    }
+    rows = {"q": slice(1, 1 + nv), "v": slice(1 + nv, 1 + 2 * nv), "u": slice(1 + 2 * nv, None)}
+    for k, a in enumerate("qvu"):
+        close(f"d{a}", getattr(found, f"d{a}"), steps[a][:, 0])
+        for b in "qvu"[k:] if second else "":
+            block, other = steps[b][:, rows[a]], np.swapaxes(steps[a][:, rows[b]], -1, -2)
+            if a == b:
+                block = other = (block + other) / 2
+            close(f"d{a}d{b}", getattr(found, f"d{a}d{b}"), block)
+            close(f"d{b}d{a}", getattr(found, f"d{a}d{b}"), other)
+    if all(term._rows() is None for term in terms):
+        for k in range(n):
+            one = cost.evaluate(model, q[k], v[k], u[k], t[k], forces=forces, hessians=second)
+            for name, whole, part in zip(found._fields, found, one, strict=True):
+                if whole is not None:
+                    close(f"{name} in a batch", part, whole[k])
+
+
+@dataclass(frozen=True)
+class _Coupled:
+    """A function of states, controls and time: (|c|^2 / 2 + v.v) sin(sum u) (1 + t), c the centre of mass."""
+
+    model: Model
+
+    def parts(self, q: Array, v: Array, u: Array, t: Array) -> tuple[Array, Array, Array]:
+        c = center_of_mass(self.model, q)
+        return c, (c * c).sum(-1) / 2 + (v * v).sum(-1), u.sum(-1)
+
+    def value(self, q: Array, v: Array, u: Array, t: Array) -> Array:
+        _, state, control = self.parts(q, v, u, t)
+        return np.asarray(state * np.sin(control) * (1 + t))
+
+    def gradient(self, q: Array, v: Array, u: Array, t: Array) -> tuple[Array, Array, Array]:
+        c, state, control = self.parts(q, v, u, t)
+        factor = (np.sin(control) * (1 + t))[..., None]
+        dq = np.einsum("...ij,...i->...j", center_of_mass_jacobian(self.model, q), c)
+        return factor * dq, factor * 2 * v, (state * np.cos(control) * (1 + t))[..., None] * np.ones_like(u)
+
+
+def example_costs(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Cost, ...]:
+    """One or more of every cost, for random joints and bodies of a model that has some."""
+    rng = np.random.default_rng(rng)
+    nv, times = model.nv, (0.1, 0.7, 1.4)
+    bodies = [b.name for b in model.bodies]
+    moving = [j for j in model.joints if j.nv]
+    first, last = moving[rng.integers(len(moving))], max(moving, key=lambda j: j.nv)
+    both = tuple({j.name: None for j in (first, last)})
+    coordinates = np.concatenate([model.joint(name).joint.random(rng) for name in both])
+    coupled = _Coupled(model)
+
+    def body() -> str:
+        return bodies[rng.integers(len(bodies))]
+
+    point = PointTarget(body(), rng.standard_normal(3), rng.standard_normal(3), 3.0)
+    speed = VelocityTarget(0.3, rng.uniform(1, 2, nv), at="time")
+    return (
+        PositionTarget(model.random(rng), 2.0),
+        PositionTarget(model.random(rng), rng.uniform(1, 2, nv), at="time"),
+        PositionTarget(last.joint.random(rng), rng.uniform(1, 2, last.nv), last.name, at=0),
+        PositionTarget(coordinates, 1.5, both, at=[0, -1]),
+        PositionTarget(model.random(rng, 3), at=slice(-3, None)),
+        PositionTarget(model.random(rng, 3), rng.uniform(1, 2, nv), at="time", times=times),
+        VelocityTarget(),
+        speed,
+        VelocityTarget(rng.standard_normal(last.nv), 2.0, last.name),
+        VelocityTarget(rng.standard_normal((3, nv)), at=[0, 1, -1]),
+        VelocityTarget(rng.standard_normal((3, last.nv)), joints=[last.name], at="time", times=times),
+        point,
+        PointTarget(body(), rng.standard_normal(3), rng.standard_normal((3, 3)), at=[1, 0, -1]),
+        PointTarget(body(), rng.standard_normal(3), rng.standard_normal((3, 3)), at="time", times=times),
+        EnergyCost(),
+        EnergyCost(["potential"], 2.0, at=slice(None)),
+        EnergyCost(["forces"], 0.1, at=0),
+        EnergyCost(["kinetic", "potential", "forces"], 0.3, at="time"),
+        ControlEffort(),
+        ControlEffort(rng.uniform(1, 2, nv)),
+        CustomCost(coupled.value, coupled.gradient, inputs="qvu", at="time"),
+        CustomCost(coupled.value, inputs="qvu", at="time"),
+        2.0 * point - speed / 3 + 1e-2 * ControlEffort(),
     )
 
 

@@ -14,10 +14,12 @@ import numpy as np
 from torsor import _core
 from torsor._check import as_array
 from torsor._errors import ConvergenceError
+from torsor.costs.cost import Cost
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import controls_of
 from torsor.simulation.losses import Loss, same_trajectory
+from torsor.simulation.losses import loss as loss_of
 from torsor.simulation.run import Run, repeat, whole
 from torsor.simulation.steps import require_second_derivatives
 from torsor.simulation.trajectory import Trajectory
@@ -78,7 +80,7 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
 
 def adjoint(
     trajectory: Trajectory,
-    loss: Loss | None = None,
+    loss: Cost | Loss | None = None,
     *,
     dloss_dq: ArrayLike | None = None,
     dloss_dv: ArrayLike | None = None,
@@ -92,8 +94,8 @@ def adjoint(
     ----------
     trajectory : Trajectory
         From `simulate`. Of a batch, each trajectory has its own loss and its own gradient.
-    loss : Loss
-        From `torsor.simulation.losses`, or sums of them; or instead its derivatives:
+    loss : Cost or Loss
+        A cost, or what `loss` made of one and this trajectory; or instead its derivatives:
     dloss_dq, dloss_dv : (..., rows, nv) or (..., nv)
         Derivatives of the loss with respect to every row, or the last one; dloss_dq in the tangent space (for a
         quaternion, along rotations in the child's frame), in the coordinates of the row.
@@ -112,8 +114,11 @@ def adjoint(
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
+        if isinstance(loss, Cost):
+            loss = loss_of(trajectory, loss, parameters=parameters)
         if not isinstance(loss, Loss):
-            raise TypeError(f"loss must be a Loss, got {type(loss).__name__}; give arrays as dloss_dq= and dloss_dv=")
+            got = type(loss).__name__
+            raise TypeError(f"loss must be a Cost or a Loss, got {got}; give arrays as dloss_dq= and dloss_dv=")
         if not same_trajectory(loss.of, trajectory):
             raise ValueError("loss is of another trajectory than the one given; make it from this one")
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du

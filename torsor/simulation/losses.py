@@ -1,41 +1,31 @@
-"""Losses of trajectories with their derivatives, for `adjoint`: what the usual objective is a sum of.
+"""Costs over trajectories: the value of a cost and its derivatives with respect to every row, for `adjoint`.
 
-Each function takes a `Trajectory` and gives a `Loss`, which can be added to others and multiplied by numbers. In a
-batch every trajectory has a loss of its own. `rows` are those that count: an index, a slice or a list; the last row by
-default.
+In a batch every trajectory has a loss of its own. The field `at` of a cost says when it counts: at rows, over which it
+is summed, or over "time". The integral over a step with the controls u_k is h/2 (c(x_k, u_k, t_k) + c(x_{k+1}, u_k,
+t_{k+1})); several rows of controls in a step count with the integrator's own weights. A cost of states alone is thus
+integrated by the trapezoidal rule, and one of controls alone is h c(u_k) in each step.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import prod
+from math import hypot, prod
 from numbers import Real
-from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from torsor import _core
-from torsor._check import as_array, complex_allowed
-from torsor.derivatives.matrices import inverse_dynamics_vjp
-from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
-from torsor.forces.custom import CustomForce
-from torsor.forces.force import Force, compile_forces
-from torsor.inertia import Inertia
-from torsor.joints import Free
-from torsor.kinematics import body_poses, point_jacobian, point_positions
-from torsor.model import Model, ModelBuilder
+from torsor.costs.cost import Cost, States
+from torsor.forces.force import CompiledForces
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from torsor.simulation.batch import Batch, Span
 
     FloatArray = NDArray[np.float64]
-    Rows = int | slice | Sequence[int]
+    Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -130,317 +120,205 @@ def same_trajectory(a: Trajectory | str | None, b: Trajectory | str | None) -> b
     return (a if isinstance(a, str) else a._digest) == (b if isinstance(b, str) else b._digest)
 
 
-class _Terms(NamedTuple):
-    """A loss at states (tracks, rows): value, dq and dv (..., nv); then what it depends on by itself, as in `Loss`, but
-    for the forces flat."""
+def loss(trajectory: Trajectory, cost: Cost, *, parameters: bool = True) -> Loss:
+    """A cost of the trajectory: its value, and its derivatives with respect to rows, controls and parameters.
 
-    value: FloatArray
-    dq: FloatArray
-    dv: FloatArray
-    inertia: FloatArray | None = None
-    placement: FloatArray | None = None
-    gravity: FloatArray | None = None
-    forces: FloatArray | None = None
-
-
-def _over_rows(
-    trajectory: Trajectory,
-    chosen: NDArray[np.int64],
-    f: Callable[[Span, FloatArray, FloatArray, NDArray[np.int64]], _Terms],
-    batch: Batch | None = None,
-) -> Loss:
-    """The sum of a loss over rows. f(span, q, v, rows) gives its terms at states (tracks, rows, nq)."""
-    n, count, model = prod(trajectory.batch_shape), len(trajectory.t), trajectory.model
-    q, v = trajectory.q.reshape(n, count, model.nq), trajectory.v.reshape(n, count, model.nv)
-    value, dq, dv = np.zeros(n), np.zeros((n, count, model.nv)), np.zeros((n, count, model.nv))
-    direct: dict[str, FloatArray] = {}
-    for span in trajectory._spans(batch):
-        part, at = chosen[(span.rows.start <= chosen) & (chosen < span.rows.stop)], span.tracks
-        if len(part):
-            terms = f(span, q[at, part], v[at, part], part)
-            value[at] += terms.value.sum(axis=-1)
-            dq[at, part], dv[at, part] = terms.dq, terms.dv
-            for name in ("inertia", "placement", "gravity", "forces"):
-                x = getattr(terms, name)
-                if x is not None:
-                    direct.setdefault(name, np.zeros((n, *x.shape[2:])))[at] += x.sum(axis=1)
-
-    def shaped(x: FloatArray | None) -> Any:
-        return None if x is None else x.reshape((*trajectory.batch_shape, *x.shape[1:]))
-
-    of_forces = None
-    if batch is not None and "forces" in direct:
-        # Those of the forces in `batch`, each at its place among all of them.
-        given = dict(zip(batch.places, batch.compiled.unflatten(shaped(direct["forces"])), strict=True))
-        of_forces = tuple(given.get(k, {}) for k in range(len(trajectory.forces)))
-    return Loss(
-        shaped(value), shaped(dq), shaped(dv), None, shaped(direct.get("inertia")), shaped(direct.get("placement")),
-        shaped(direct.get("gravity")), of_forces, trajectory,
-    )  # fmt: skip
-
-
-# ---- checks
-
-
-def _require_trajectory(trajectory: Any) -> None:
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From `simulate`. Of a batch, each trajectory has its own loss.
+    cost : Cost
+        From `torsor.costs`, or a sum of them.
+    parameters : bool
+        Whether to compute what the cost depends on by itself (`dinertia` and so on) too.
+    """
     if not isinstance(trajectory, Trajectory):
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
+    if not isinstance(cost, Cost):
+        hint = f"; did you mean {cost.__name__}(...)?" if isinstance(cost, type) and issubclass(cost, Cost) else ""
+        raise TypeError(f"cost must be a Cost, got {cost!r}{hint}")
+    total = _Total(trajectory, parameters)
+    for factor, term in cost.terms:
+        total.add(factor, term)
+    return total.loss()
 
 
-def _chosen(trajectory: Trajectory, rows: Any) -> NDArray[np.int64]:
-    """The numbers of the rows that count."""
-    count = len(trajectory.t)
-    if isinstance(rows, slice):
-        chosen = np.arange(count)[rows]
-    else:
-        try:
-            given = [index(r) for r in np.atleast_1d(rows).tolist()]
-        except TypeError:
-            raise TypeError(f"rows is {rows!r}, expected an index, a slice or a list of indices") from None
-        for r in given:
-            if not -count <= r < count:
-                raise ValueError(f"rows has {r}, but the trajectory has {count} rows: {-count} to {count - 1}")
-        chosen = np.array(given, np.int64) % count
-    if len(chosen) == 0:
-        raise ValueError(f"rows is {rows!r}, which is none of the trajectory's {count} rows")
-    if len(np.unique(chosen)) < len(chosen):
-        raise ValueError(f"rows is {rows!r}, which has a row twice")
-    return chosen
+class _Total:
+    """Sums of terms over all rows and steps of all trajectories, flat in the batch."""
 
+    def __init__(self, trajectory: Trajectory, parameters: bool) -> None:
+        self.trajectory, self.parameters = trajectory, parameters
+        self.n, self.count = prod(trajectory.batch_shape), len(trajectory.t)
+        model = trajectory.model
+        self.q = trajectory.q.reshape(self.n, self.count, model.nq)
+        self.v = trajectory.v.reshape(self.n, self.count, model.nv)
+        self.sums: dict[str, FloatArray] = {"value": np.zeros(self.n)}
+        self.springs: Batch | None = None  # the forces with energies
 
-def _finite(name: str, value: Any, expected: Mapping[tuple[int, ...], str]) -> FloatArray:
-    """An array of one of these shapes, which are put in words."""
-    array = as_array(name, value)
-    if array.shape not in expected:
-        raise ValueError(f"{name} has shape {array.shape}, expected {' or '.join(expected.values())}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} is not finite")
-    return array
+    def add(self, factor: float, term: Cost) -> None:
+        """Adds a multiple of one cost."""
+        if "u" in term.inputs and self.trajectory.controls is None:
+            name = type(term).__name__
+            raise ValueError(f"the trajectory has no controls, on which {name} depends; simulate with controls=")
+        if term.at != "time":
+            chosen = self._chosen(term.at)
+            self._add_rows(term, chosen, np.full(len(chosen), factor))
+        elif "u" not in term.inputs:
+            spacing = self.trajectory.integrator.h * self.trajectory.every
+            ends = np.full(self.count, 1.0 if self.count > 1 else 0.0)
+            ends[[0, -1]] *= 0.5
+            self._add_rows(term, np.arange(self.count), factor * spacing * ends)
+        elif term.inputs == "u":
+            self._add_controls(term, factor)
+        else:
+            self._add_steps(term, factor)
 
+    def loss(self) -> Loss:
+        """The sums, shaped as the batch."""
+        shape, sums = self.trajectory.batch_shape, self.sums
 
-# ---- what a loss depends on by itself
+        def shaped(name: str) -> Any:
+            return sums[name].reshape((*shape, *sums[name].shape[1:])) if name in sums else None
 
-
-_CROSS = np.cross(np.eye(3)[:, None], np.eye(3))  # (j, k, i): component i of e_j x e_k
-
-
-def _cross(a: FloatArray, b: FloatArray) -> FloatArray:
-    """a x b; np.cross takes as long as all the rest of a loss."""
-    return np.asarray(np.einsum("jki,...j,...k->...i", _CROSS, a, b))
-
-
-def _parents(model: Model) -> list[int]:
-    """Of every body, -1 for the world."""
-    at = {b.name: i for i, b in enumerate(model.bodies)}
-    return [at.get(b.parent, -1) for b in model.bodies]
-
-
-def _by_placement(model: Model, poses: FloatArray, bodies: list[int], wrenches: FloatArray) -> FloatArray:
-    """Gradient (..., nbodies, 6) with respect to placements. `wrenches` (..., k, 6) are the gradients with respect to
-    motions of k bodies with all that they carry, moment first, in the world's frame."""
-    parents = _parents(model)
-    world = np.broadcast_to(np.eye(4), (*poses.shape[:-3], 1, 4, 4))
-    carried = np.concatenate([poses, world], axis=-3)[..., [parents[i] for i in bodies], :, :]
-    frames = carried @ np.array([model.bodies[i].placement.matrix for i in bodies])
-    moments = wrenches[..., :3] - _cross(frames[..., :3, 3], wrenches[..., 3:])
-    out = np.zeros((*poses.shape[:-2], 6))
-    out[..., bodies, :3] = np.einsum("...ji,...j->...i", frames[..., :3, :3], moments)
-    out[..., bodies, 3:] = np.einsum("...ji,...j->...i", frames[..., :3, :3], wrenches[..., 3:])
-    return out
-
-
-def _carriers(model: Model, body: int) -> list[int]:
-    """A body and all that carry it."""
-    parents, out = _parents(model), [body]
-    while parents[out[-1]] >= 0:
-        out.append(parents[out[-1]])
-    return out
-
-
-def _potential_terms(model: Model, q: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Derivatives of the potential energy, -sum of g.(m p + R h), by inertias, placements and gravity."""
-    g, poses = np.array(model.gravity), body_poses(model, q)
-    parents, every = _parents(model), list(range(model.nbodies))
-    # Bodies fixed to the world do not count.
-    moves = np.array([any(model.joints[j].nv for j in _carriers(model, i)) for i in every], dtype=float)
-    inertia = np.zeros((*q.shape[:-1], model.nbodies, 10))
-    inertia[..., 0] = -moves * (poses[..., :3, 3] @ g)
-    inertia[..., 1:4] = -moves[:, None] * np.einsum("...ji,j->...i", poses[..., :3, :3], g)
-    parameters = moves[:, None] * model.inertial_parameters.reshape(-1, 10)
-    mass, h = parameters[:, :1], parameters[:, 1:4]
-    moments = mass * poses[..., :3, 3] + np.einsum("...ij,...j->...i", poses[..., :3, :3], h)
-    wrenches = np.concatenate([-_cross(moments, g), -mass * np.ones_like(moments) * g], axis=-1)
-    for i in reversed(every):
-        if parents[i] >= 0:
-            wrenches[..., parents[i], :] += wrenches[..., i, :]
-    return inertia, _by_placement(model, poses, every, wrenches), -moments.sum(axis=-2)
-
-
-def _by_parameters(span: Span, q: FloatArray, t: FloatArray) -> FloatArray:
-    """Derivatives (..., n) of the energy of all forces by their parameters, by complex steps."""
-    rest, p = np.zeros(span.model.nv), span.parameters
-    out = np.zeros((*q.shape[:-1], p.shape[-1]))
-    token = complex_allowed.set(True)
-    try:
-        with warnings.catch_warnings():
-            # math.sqrt and the like take the real part.
-            warnings.filterwarnings("error", message="Casting complex values")
-            for k in np.flatnonzero(np.isfinite(p).reshape(-1, p.shape[-1]).all(axis=0)):
-                moved = p.astype(complex)
-                moved[..., k] += 1e-30j
-                energies: Any = _core.force_energies(span.model, q, rest, t, moved, span.options, None, 1)
-                out[..., k] = energies.imag.sum(axis=-1) / 1e-30
-    except (TypeError, RuntimeWarning) as error:
-        raise TypeError(
-            f"energy_loss takes complex steps of the energies of forces, one of which takes no complex numbers: {error}"
-        ) from error
-    finally:
-        complex_allowed.reset(token)
-    return out
-
-
-def _loosened(model: Model) -> tuple[Model, NDArray[np.int64], NDArray[np.int64]]:
-    """The model with a free joint, at rest, for every placement; where its own coordinates are in those of the new one,
-    and where the velocities of the new joints are, (nbodies, 6)."""
-    taken = {name for b in model.bodies for name in (b.name, b.joint_name)}
-    suffix = "'"
-    while any(name + suffix in taken for name in taken):
-        suffix += "'"
-    builder, own, new, nq, nv = ModelBuilder(gravity=model.gravity), [], [], 0, 0
-    for b in model.bodies:
-        builder.add_body(b.name + suffix, b.parent, Free(), b.placement, Inertia.zero())
-        builder.add_body(b.name, b.name + suffix, b.joint, inertia=b.inertia, joint_name=b.joint_name)
-        new.append(nv + np.arange(6))
-        own.append(nq + 7 + np.arange(b.joint.nq))
-        nq, nv = nq + 7 + b.joint.nq, nv + 6 + b.joint.nv
-    return builder.build(), np.concatenate([np.zeros(0, np.int64), *own]), np.array(new, np.int64).reshape(-1, 6)
-
-
-def _energies_by_placement(span: Span, forces: Sequence[Force], q: FloatArray, t: FloatArray) -> FloatArray:
-    """Derivatives (..., nbodies, 6) of the energy of forces by placements: minus the torques in joints put there."""
-    sizes = [sum(x.size for x in force.parameters.values()) for force in forces]
-    ends = np.cumsum(sizes)
-    # Energies in the coordinates of joints do not depend on placements.
-    kept = [k for k, f in enumerate(forces) if not hasattr(f, "joint") and not isinstance(f, CustomForce)]
-    if not kept:
-        return np.zeros((*q.shape[:-1], span.model.nbodies, 6))
-    model, own, new = _loosened(span.model)
-    columns = np.concatenate([np.arange(ends[k] - sizes[k], ends[k]) for k in kept])
-    wide = np.broadcast_to(model.neutral, (*q.shape[:-1], model.nq)).copy()
-    wide[..., own] = q
-    scene = compile_forces(model, [forces[k] for k in kept])
-    parameters = np.ascontiguousarray(span.parameters[..., columns])
-    tau = _core.generalized_forces(model, wide, np.zeros(model.nv), t, parameters, {"forces": scene.core}, None, 1)
-    return -tau[..., new]
-
-
-# ---- losses
-
-
-def point_target(
-    trajectory: Trajectory,
-    body: str,
-    point: ArrayLike,
-    target: ArrayLike,
-    weight: float = 1.0,
-    rows: Rows = -1,
-) -> Loss:
-    """weight |x - target|^2 / 2, x the world position of a point (3,) of a body: where an end effector should be.
-
-    `target` is (3,), or a row of 3 for each of the rows.
-    """
-    _require_trajectory(trajectory)
-    chosen, weight = _chosen(trajectory, rows), float(_finite("weight", weight, {(): "a number"}))
-    each = f"({len(chosen)}, 3), one for each of the rows"
-    goal = _finite("target", target, {(3,): "(3,)", (len(chosen), 3): each})
-    local = _finite("point", point, {(3,): "(3,)"})
-    carriers = _carriers(trajectory.model, trajectory.model._find(body, "body"))
-    lookup = {int(r): k for k, r in enumerate(chosen)}
-
-    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> _Terms:
-        x, J = point_positions(span.model, q, body, local), point_jacobian(span.model, q, body, local)
-        off = x - (goal if goal.ndim == 1 else goal[[lookup[int(r)] for r in at]])
-        wrench = weight * np.concatenate([_cross(x, off), off], axis=-1)[..., None, :]
-        return _Terms(
-            0.5 * weight * (off**2).sum(-1), weight * np.einsum("...ij,...i->...j", J, off), np.zeros_like(v),
-            placement=_by_placement(span.model, body_poses(span.model, q), carriers, wrench),
+        of_forces = None
+        if self.springs is not None and "springs" in sums:
+            # Each at its place among all forces.
+            parts = self.springs.compiled.unflatten(shaped("springs"))
+            given = dict(zip(self.springs.places, parts, strict=True))
+            of_forces = tuple(given.get(k, {}) for k in range(len(self.trajectory.forces)))
+        du, u = sums.get("du"), self.trajectory.controls
+        return Loss(
+            shaped("value"), shaped("dq"), shaped("dv"),
+            None if du is None or u is None else du.reshape(u.shape),
+            shaped("inertia"), shaped("placement"), shaped("gravity"), of_forces, self.trajectory,
         )  # fmt: skip
 
-    return _over_rows(trajectory, chosen, f)
+    # ---- where a cost counts
 
+    def _add_rows(self, term: Cost, chosen: Rows, weights: FloatArray) -> None:
+        """The sum of a cost of states over rows, each with its weight."""
+        given = term._rows()
+        if given not in (None, len(chosen)):
+            raise ValueError(
+                f"target has {given} rows, expected {len(chosen)}, one for each row of the trajectory that counts with "
+                f"at={term.at!r}; or one target for all of them, or times="
+            )
+        self._require_coordinates(term, chosen)
+        for span in self._spans(term):
+            here = np.flatnonzero((span.rows.start <= chosen) & (chosen < span.rows.stop))
+            if len(here):
+                part, tracks = chosen[here], span.tracks
+                q, v = self.q[tracks].take(part, axis=1), self.v[tracks].take(part, axis=1)
+                t, shape = self.trajectory.t[part], q.shape[:-1]
+                x = States(span.model, shape, q, v, None, t, here, self._forces(term, span))
+                self._add_terms(term, x, tracks, {"dq": part, "dv": part}, weights[here])
 
-def velocity_target(trajectory: Trajectory, target: ArrayLike = 0.0, weight: ArrayLike = 1.0, rows: Rows = -1) -> Loss:
-    """sum of weight (v - target)^2 / 2, target and weight each a number or (nv,): to come to rest, by default."""
-    _require_trajectory(trajectory)
-    nv = trajectory.model.nv
-    shapes = {(): "a number", (nv,): f"({nv},): model.nv is {nv}"}
-    goal, factor = _finite("target", target, shapes), _finite("weight", weight, shapes)
+    def _add_controls(self, term: Cost, factor: float) -> None:
+        """The integral of a cost of controls alone."""
+        u, weights = self._controls()
+        h, first = self.trajectory.integrator.h, self.trajectory.t[0]
+        times = first + h * np.arange(u.shape[1] + 1)[:, None]
+        for t in (times[:-1], times[1:]) if term.timed else (times[:-1],):
+            x = States(self.trajectory.model, u.shape[:-1], None, None, u, t)
+            share = factor * h * (0.5 if term.timed else 1.0) * weights
+            self._add_terms(term, x, slice(None), {"du": slice(None)}, np.broadcast_to(share, u.shape[1:-1]))
 
-    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> _Terms:
-        off = v - goal
-        return _Terms((0.5 * factor * off**2).sum(-1), np.zeros_like(v), factor * off)
+    def _add_steps(self, term: Cost, factor: float) -> None:
+        """The integral of a cost that couples states and controls."""
+        trajectory = self.trajectory
+        if trajectory.every > 1:
+            raise ValueError(
+                f"{type(term).__name__} couples states and controls, but a trajectory with every={trajectory.every} "
+                "does not have the states of all steps; simulate with every=1, or divide it into a cost of states and "
+                "one of controls"
+            )
+        self._require_coordinates(term, np.arange(self.count))
+        u, weights = self._controls()
+        for span in self._spans(term):
+            tracks, steps = span.tracks, np.arange(span.rows.start, min(span.rows.stop, self.count - 1))
+            for end in (0, 1):
+                rows = steps + end
+                q, v = self.q[tracks, rows], self.v[tracks, rows]
+                for s, weight in enumerate(weights):
+                    x = States(span.model, q.shape[:-1], q, v, u[tracks, steps, s], trajectory.t[rows])
+                    share = np.full(len(steps), factor * 0.5 * trajectory.integrator.h * weight)
+                    self._add_terms(term, x, tracks, {"dq": rows, "dv": rows, "du": (steps, s)}, share)
 
-    return _over_rows(trajectory, _chosen(trajectory, rows), f)
+    def _controls(self) -> tuple[FloatArray, FloatArray]:
+        """Controls (batch, steps, rows of a step, nu), and the weights of the rows of a step."""
+        u, shape = self.trajectory.controls, self.trajectory.batch_shape
+        assert u is not None
+        stages = u.shape[-2] if u.ndim - len(shape) == 3 else 1
+        weights = np.array(self.trajectory.integrator._weights) if stages > 1 else np.ones(1)
+        return u.reshape(self.n, self.trajectory.steps, stages, u.shape[-1]), weights
 
+    # ---- sums
 
-def energy_loss(
-    trajectory: Trajectory, weight: float = 1.0, rows: Rows = -1, parts: Sequence[str] = ("kinetic",)
-) -> Loss:
-    """weight times energies: any of "kinetic", "potential" (of gravity) and "forces" (of those that have one).
+    def _add_terms(self, term: Cost, x: States, tracks: slice, places: dict[str, Any], weights: FloatArray) -> None:
+        """Adds a cost at states (tracks, ...), each with its weight, to the derivatives at their places."""
+        found = term._evaluate(x, False)
+        axes = tuple(range(1, found.value.ndim))
+        self.sums["value"][tracks] += (weights * found.value).sum(axis=axes)
+        for name, at in places.items():
+            part = getattr(found, name)
+            if part is not None:
+                where = (tracks, *at) if isinstance(at, tuple) else (tracks, at)
+                self._sum(name, part)[where] += weights[..., None] * part
+        if self.parameters:
+            for name, part in term._by_parameters(x).items():
+                share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
+                self.sums.setdefault(name, np.zeros((self.n, *part.shape[1 + weights.ndim :])))
+                self.sums[name][tracks] += (share * part).sum(axis=axes)
 
-    Derivatives of the energies of forces by their parameters come by complex steps: with "forces", the `energy` of a
-    force of the user's own must take complex numbers if the force has parameters.
-    """
-    _require_trajectory(trajectory)
-    weight = float(_finite("weight", weight, {(): "a number"}))
-    known = ("kinetic", "potential", "forces")
-    if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts or any(p not in known for p in parts):
-        raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
-    springs = [k for k, force in enumerate(trajectory.forces) if force.has_energy and "forces" in parts]
-    batch = trajectory._batch.select(springs)
+    def _sum(self, name: str, part: FloatArray) -> FloatArray:
+        """The sums of one derivative."""
+        if name not in self.sums:
+            shape = self._controls()[0].shape if name == "du" else (self.n, self.count, part.shape[-1])
+            self.sums[name] = np.zeros(shape)
+        return self.sums[name]
 
-    def f(span: Span, q: FloatArray, v: FloatArray, at: NDArray[np.int64]) -> _Terms:
-        model, shape = span.model, q.shape[:-1]
-        value, dq, dv = np.zeros(shape), np.zeros_like(v), np.zeros_like(v)
-        inertia, placement = np.zeros((*shape, model.nbodies, 10)), np.zeros((*shape, model.nbodies, 6))
-        gravity, of_forces = np.zeros((*shape, 3)), None
-        if "kinetic" in parts:
-            # v . M(q) v / 2 is v . inverse_dynamics(q, 0, v) / 2 without gravity.
-            still = model.with_gravity((0.0, 0.0, 0.0))
-            value += kinetic_energy(model, q, v)
-            g = inverse_dynamics_vjp(still, q, np.zeros_like(v), v, v, outputs=("q", "inertia", "placement"))
-            dq, inertia, placement = 0.5 * g.q, 0.5 * g.inertia, 0.5 * g.placement
-            dv = np.einsum("...ij,...j->...i", mass_matrix(model, q), v)
-        if "potential" in parts:
-            value += potential_energy(model, q)
-            dq = dq + gravity_forces(model, q)
-            by_inertia, by_placement, by_gravity = _potential_terms(model, q)
-            inertia, placement, gravity = inertia + by_inertia, placement + by_placement, by_gravity
-        if springs:
-            t = trajectory.t[at]
-            given = (model, q, np.zeros_like(v), t, span.parameters, span.options, None, 1)
-            value += _core.force_energies(*given).sum(-1)
-            dq = dq - _core.generalized_forces(*given)
-            of_forces = weight * _by_parameters(span, q, t)
-            placement = placement + _energies_by_placement(span, batch.compiled.forces, q, t)
-        return _Terms(
-            weight * value, weight * dq, weight * dv, weight * inertia, weight * placement, weight * gravity, of_forces
-        )
+    # ---- spans and rows
 
-    return _over_rows(trajectory, _chosen(trajectory, rows), f, batch)
+    def _spans(self, term: Cost) -> list[Span]:
+        if not term.uses_forces:
+            return self.trajectory._spans()
+        if self.springs is None:
+            with_energy = [k for k, force in enumerate(self.trajectory.forces) if force.has_energy]
+            self.springs = self.trajectory._batch.select(with_energy)
+        return self.trajectory._spans(self.springs)
 
+    def _forces(self, term: Cost, span: Span) -> CompiledForces | None:
+        if not term.uses_forces or self.springs is None or not self.springs.forces:
+            return None
+        return CompiledForces(self.springs.compiled.forces, span.forces, span.parameters)
 
-def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:
-    """The integral over time of sum of weight u^2 / 2, weight a number or (nv,).
+    def _chosen(self, at: Any) -> Rows:
+        """The numbers of the rows that count."""
+        count = self.count
+        if isinstance(at, slice):
+            chosen = np.arange(count)[at]
+        else:
+            given = np.atleast_1d(at)
+            for r in given:
+                if not -count <= r < count:
+                    raise ValueError(f"at has {r}, but the trajectory has {count} rows: {-count} to {count - 1}")
+            chosen = given % count
+        if len(chosen) == 0:
+            raise ValueError(f"at is {at!r}, which is none of the trajectory's {count} rows")
+        if len(chosen) > 1 and len(np.unique(chosen)) < len(chosen):
+            raise ValueError(f"at is {at!r}, which has a row twice")
+        return chosen
 
-    Controls that were a function of time are summed with the integrator's own weights.
-    """
-    _require_trajectory(trajectory)
-    u, h, nv = trajectory.controls, trajectory.integrator.h, trajectory.model.nv
-    if u is None:
-        raise ValueError("the trajectory has no controls; simulate with controls= to weigh them")
-    axes = tuple(range(len(trajectory.batch_shape), u.ndim))
-    factor = h * _finite("weight", weight, {(): "a number", (nv,): f"({nv},): model.nv is {nv}"})
-    if len(axes) == 3:
-        factor = np.array(trajectory.integrator._weights)[:, None] * factor
-    return Loss(np.asarray((0.5 * factor * u**2).sum(axis=axes)), du=factor * u, of=trajectory)
+    def _require_coordinates(self, term: Cost, chosen: Rows) -> None:
+        """A cost that is given in coordinates of joints has no meaning in others."""
+        switches = self.trajectory._row_switches
+        bodies = set(term._coordinates(self.trajectory.model)) if switches else ()
+        for switch in switches if bodies else ():
+            for part, old, new in zip(self.trajectory._batch.parts, switch.old, switch.charts, strict=True):
+                same = hypot(*switch.q[part.iq : part.iq + 3]) <= np.pi if new == "exp" else old == new
+                if part.body in bodies and not same and (chosen >= switch.row).any():
+                    raise ValueError(
+                        f"{type(term).__name__} is given in the coordinates of {part.name!r}, which changed at row "
+                        f"{switch.row}, at t = {self.trajectory.t[switch.row]:g}; let it count at rows before that, "
+                        "use PointTarget, or a Spherical joint, whose coordinates do not change"
+                    )

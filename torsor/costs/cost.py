@@ -1,0 +1,371 @@
+"""The contract of every cost, sums and multiples of costs, and the checks that costs share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import inf, isfinite
+from numbers import Real
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
+
+import numpy as np
+
+from torsor._check import as_array
+from torsor.forces.force import CompiledForces, Force, as_tuple, compile_forces, require_forces
+from torsor.model import Model, require_model
+from torsor.spatial import refuse_mask
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray = NDArray[np.float64]
+
+At = int | slice | tuple[int, ...] | str
+
+
+class CostValue(NamedTuple):
+    """A cost (...) at states and its derivatives; None for those that are zero at all states, or were not asked for.
+
+    dq and dv are (..., nv), du is (..., nu), dq in the tangent space. Of second derivatives, dqdu is (..., nv, nu), and
+    so on. dqdq is that of cost(model.plus(q, x)) with respect to x at 0, which is symmetric: for two directions of one
+    quaternion joint the mean of the derivatives along one after the other, in either order.
+    """
+
+    value: FloatArray
+    dq: FloatArray | None = None
+    dv: FloatArray | None = None
+    du: FloatArray | None = None
+    dqdq: FloatArray | None = None
+    dqdv: FloatArray | None = None
+    dqdu: FloatArray | None = None
+    dvdv: FloatArray | None = None
+    dvdu: FloatArray | None = None
+    dudu: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class States:
+    """Where a cost is evaluated: arrays of one batch shape, checked; None for what the cost does not depend on."""
+
+    model: Model
+    shape: tuple[int, ...]
+    q: Any
+    v: Any
+    u: Any
+    t: FloatArray  # broadcasts with the shape
+    rows: NDArray[np.int64] | None = None  # along the last axis, which row of a target with rows belongs to a state
+    springs: CompiledForces | None = None  # forces that have an energy, with parameters that broadcast with the shape
+
+
+class Cost(ABC):
+    """What every cost offers: a small frozen description, which any model with what it names can be evaluated for.
+
+    `evaluate` has its value and derivatives at states. Over a trajectory (`torsor.loss`, `torsor.adjoint`), `at` says
+    when it counts: an index, a slice or a list of rows, over which it is summed, or "time" for its integral. Costs can
+    be added, subtracted, multiplied and divided by numbers; `sum` adds them too.
+    """
+
+    at: At
+    inputs: ClassVar[str]  # of "q", "v" and "u" those that it depends on
+    uses_forces: bool = False  # whether it has energies of forces in it
+    timed: ClassVar[bool] = False  # whether it depends on t, if not on the state
+    __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the cost
+
+    def evaluate(
+        self,
+        model: Model,
+        q: ArrayLike,
+        v: ArrayLike | None = None,
+        u: ArrayLike | None = None,
+        t: ArrayLike = 0.0,
+        *,
+        forces: Iterable[Force] = (),
+        hessians: bool = False,
+    ) -> CostValue:
+        """The cost at states, whenever it counts, and its derivatives.
+
+        Parameters
+        ----------
+        q, v, u, t : (..., nq), (..., nv), (..., nu), (...)
+            States, controls and times, whose batch shapes broadcast. v and u may be left out if the cost does not
+            depend on them.
+        forces : sequence of Force
+            Those whose energies count, for a cost that has them in it.
+        hessians : bool
+            Whether to compute second derivatives too.
+
+        Returns
+        -------
+        CostValue
+        """
+        require_model(model)
+        given = {"q": q, "v": v, "u": u, "t": t}
+        lengths = {"q": model.nq, "v": model.nv}
+        arrays: dict[str, Any] = dict.fromkeys(given)
+        batches = []
+        for name, value in given.items():
+            if value is None:
+                if name in self.inputs:
+                    term = next(type(term).__name__ for _, term in self.terms if name in term.inputs)
+                    raise TypeError(f"{name} is missing: {term} depends on it")
+                continue
+            arrays[name] = array = as_array(name, value)
+            if name in lengths and array.shape[-1:] != (lengths[name],):
+                n = lengths[name]
+                raise ValueError(f"{name} has shape {array.shape}, expected (..., {n}): model.n{name} is {n}")
+            if name == "u" and array.ndim == 0:
+                raise ValueError("u is a number, expected (..., nu)")
+            batches.append(array.shape if name == "t" else array.shape[:-1])
+        try:
+            shape = np.broadcast_shapes(*batches)
+        except ValueError:
+            shapes = ", ".join(f"{name} {a.shape}" for name, a in arrays.items() if a is not None)
+            raise ValueError(f"batch shapes do not fit together: {shapes}") from None
+        for name, a in arrays.items():
+            if a is not None:
+                tail = () if name == "t" else a.shape[-1:]
+                arrays[name] = np.broadcast_to(a, (*shape, *tail))
+        springs = [force for force in require_forces(forces) if force.has_energy]
+        compiled = compile_forces(model, springs) if springs else None
+        return self._evaluate(States(model, shape, **arrays, springs=compiled), hessians)
+
+    @property
+    def terms(self) -> tuple[tuple[float, Cost], ...]:
+        """The costs that this one is a sum of, each with its factor: itself, for all but sums."""
+        return ((1.0, self),)
+
+    @abstractmethod
+    def _evaluate(self, x: States, hessians: bool) -> CostValue:
+        """The cost at states."""
+
+    def _by_parameters(self, x: States) -> dict[str, FloatArray]:
+        """Derivatives with respect to what the cost depends on by itself, not through the states: "inertia" (...,
+        nbodies, 10), "placement" (..., nbodies, 6), "gravity" (..., 3), "springs" (..., n), of their parameters."""
+        return {}
+
+    def _rows(self) -> int | None:
+        """How many rows its targets have, if they have one for each row of a trajectory that counts."""
+        return None
+
+    def _coordinates(self, model: Model) -> Sequence[int]:
+        """Indices of the joints in whose coordinates it is given, and has no meaning in others."""
+        return ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __add__(self, other: Cost) -> Cost:
+        if not isinstance(other, Cost):
+            return NotImplemented
+        return CostSum((*self.terms, *other.terms))
+
+    def __radd__(self, other: int) -> Cost:
+        # sum() begins with 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __mul__(self, factor: float) -> Cost:
+        if not isinstance(factor, Real):
+            return NotImplemented
+        if not isfinite(factor):
+            raise ValueError(f"a cost is multiplied by {factor!r}, expected a finite number")
+        return CostSum(tuple((float(factor) * c, term) for c, term in self.terms))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Cost:
+        if not isinstance(divisor, Real):
+            return NotImplemented
+        if divisor == 0:
+            raise ZeroDivisionError("a cost is divided by 0")
+        return self * (1.0 / float(divisor))
+
+    def __neg__(self) -> Cost:
+        return self * -1.0
+
+    def __sub__(self, other: Cost) -> Cost:
+        return self + -other if isinstance(other, Cost) else NotImplemented
+
+
+@final
+@dataclass(frozen=True)
+class CostSum(Cost):
+    """A sum of multiples of costs, each of which counts when its own `at` says: `a + 2.0 * b` makes it."""
+
+    summands: tuple[tuple[float, Cost], ...]
+
+    @property
+    def inputs(self) -> str:  # type: ignore[override]
+        """Of "q", "v" and "u" those that the terms depend on."""
+        return "".join(a for a in "qvu" if any(a in term.inputs for _, term in self.summands))
+
+    @property
+    def terms(self) -> tuple[tuple[float, Cost], ...]:
+        """The costs, each with its factor."""
+        return self.summands
+
+    def _evaluate(self, x: States, hessians: bool) -> CostValue:
+        total: dict[str, Any] = {"value": np.zeros(x.shape)}
+        for factor, term in self.summands:
+            for name, part in zip(CostValue._fields, term._evaluate(x, hessians), strict=True):
+                if part is not None:
+                    total[name] = factor * part + total.get(name, 0.0)
+        return CostValue(**total)
+
+
+# ---- fields
+
+
+def when(at: Any, inputs: str) -> At:
+    """`at` as it is kept."""
+    expected = "expected 'time', an index, a slice or a list of indices"
+    out: At
+    if isinstance(at, str):
+        if at != "time":
+            raise ValueError(f"at is {at!r}, {expected}")
+        out = at
+    elif isinstance(at, (slice, int)):
+        out = at
+    else:
+        try:
+            given = tuple(index(r) for r in np.atleast_1d(at).tolist())
+        except TypeError:
+            raise TypeError(f"at is {at!r}, {expected}") from None
+        if not given:
+            raise ValueError(f"at is {at!r}, which is no row, {expected}")
+        out = given[0] if np.ndim(at) == 0 else given
+    if "u" in inputs and out != "time":
+        raise ValueError(
+            f"at is {at!r}, but controls belong to steps, not to rows: a cost of controls is an integral, at='time'"
+        )
+    return out
+
+
+def weights(value: Any, *, one: bool = False) -> float | tuple[float, ...]:
+    """Numbers of at least 0: one, or one for each velocity or control, of which the model says how many."""
+    if isinstance(value, float) and 0 <= value < inf:
+        return value
+    a = as_array("weight", value)
+    if a.ndim > (0 if one else 1):
+        raise ValueError(
+            f"weight has shape {a.shape}, expected {'a number' if one else 'a number, or one for each (n,)'}"
+        )
+    if not np.isfinite(a).all():
+        raise ValueError(f"weight is not finite: got {a.tolist()}")
+    if (a < 0).any():
+        raise ValueError(f"weight is {a.tolist()}, expected 0 at least; for a cost to be made large, negate it: -cost")
+    return float(a) if a.ndim == 0 else as_tuple(a)
+
+
+def target_rows(value: Any, times: Any, *, number: bool = False) -> tuple[Any, tuple[float, ...] | None]:
+    """A target and its times as they are kept: (k,) (or a number), or rows (n, k) of them."""
+    a = as_array("target", value)
+    if not np.isfinite(a).all():
+        raise ValueError("target is not finite")
+    if a.ndim > 2 or (a.ndim == 0 and not number) or (a.ndim == 2 and len(a) == 0):
+        raise ValueError(f"target has shape {a.shape}, expected {'a number, ' if number else ''}(k,), or rows (n, k)")
+    kept = float(a) if a.ndim == 0 else as_tuple(a)
+    if times is None:
+        return kept, None
+    t = as_array("times", times)
+    if a.ndim != 2 or t.shape != (len(a),):
+        raise ValueError(
+            f"target has shape {a.shape} and times {t.shape}, expected (n, k) and (n,): a row for each of the times"
+        )
+    if not np.isfinite(t).all():
+        raise ValueError("times are not finite")
+    if (np.diff(t) <= 0).any():
+        k = int(np.argmax(np.diff(t) <= 0))
+        raise ValueError(f"times must increase, but times[{k + 1}] is {t[k + 1]:g} after {t[k]:g}")
+    return kept, as_tuple(t)
+
+
+def row_count(target: Any, times: Any) -> int | None:
+    """How many rows a target has without times."""
+    return len(target) if times is None and np.ndim(target) == 2 else None
+
+
+def _evenly(before: FloatArray, after: FloatArray, fraction: FloatArray) -> FloatArray:
+    return before + fraction * (after - before)
+
+
+def target_at(target: FloatArray, times: Any, x: States, between: Callable[..., FloatArray] = _evenly) -> FloatArray:
+    """The target at states: (k,), or (..., k). `between` has it between two times; before the first and after the last
+    it stays."""
+    if target.ndim < 2:
+        return target
+    if times is None:
+        if x.rows is not None:
+            return np.asarray(target[x.rows])
+        if x.shape[-1:] != (len(target),):
+            raise ValueError(
+                f"target has {len(target)} rows, one for each state, but the states have the shape {x.shape}, expected "
+                f"(..., {len(target)}); give times= for a target that depends on time"
+            )
+        return target
+    if len(times) == 1:
+        return np.asarray(target[0])
+    table = np.array(times)
+    first = np.clip(np.searchsorted(table, x.t, side="right") - 1, 0, len(table) - 2)
+    fraction = np.clip((x.t - table[first]) / (table[first + 1] - table[first]), 0.0, 1.0)
+    return between(target[first], target[first + 1], np.asarray(fraction)[..., None])
+
+
+def joint_names(joints: Any) -> str | tuple[str, ...] | None:
+    """Names of joints, not yet looked up: one, several, or None for all."""
+    if joints is None or isinstance(joints, str):
+        return joints
+    refuse_mask("joints", joints)
+    if not isinstance(joints, Iterable):
+        raise TypeError(f"joints is {joints!r}, expected a name, a list of names, or None for all joints")
+    names = tuple(joints)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"joints has {name!r}, expected names of joints")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"joints is {names!r}, expected each joint once; None is all joints")
+    return names
+
+
+class Selection:
+    """Coordinates and velocities of some joints of a model."""
+
+    def __init__(self, model: Model, joints: str | tuple[str, ...] | None) -> None:
+        self.q: Any = slice(None)
+        self.v: Any = slice(None)
+        self.nq, self.nv, self.label = model.nq, model.nv, "the model has"
+        self.indices: Sequence[int] = range(model.nbodies)
+        if joints is not None:
+            names = (joints,) if isinstance(joints, str) else joints
+            found = [model.joint(name) for name in names]
+            self.indices = [model._find(name, "joint") for name in names]
+            if len(set(self.indices)) < len(names):
+                raise ValueError(f"joints is {names!r}, which has a joint twice, by its name and by its body's")
+            self.q = np.concatenate([np.arange(j.q_slice.start, j.q_slice.stop) for j in found])
+            self.v = np.concatenate([np.arange(j.v_slice.start, j.v_slice.stop) for j in found])
+            self.nq, self.nv = len(self.q), len(self.v)
+            self.label = f"{', '.join(map(repr, names))} {'has' if len(names) == 1 else 'have'}"
+
+    def require(self, name: str, value: FloatArray, size: int, what: str, *, number: bool = True) -> None:
+        """The last dimension of a field is that of the joints."""
+        if value.shape[-1:] != (size,) and not (number and value.ndim == 0):
+            expected = f"one number or (..., {size})" if number else f"(..., {size})"
+            raise ValueError(f"{name} has shape {value.shape}, expected {expected}: {self.label} {size} {what}")
+
+    def weights(self, model: Model, weight: FloatArray) -> FloatArray:
+        """One for each velocity of the model (nv,), 0 for those of other joints."""
+        self.require("weight", weight, self.nv, "velocities")
+        out = np.zeros(model.nv)
+        out[self.v] = weight
+        return out
+
+
+def diagonal(x: States, values: FloatArray) -> FloatArray:
+    """Second derivatives (..., n, n) that are the same diagonal matrix at all states."""
+    return np.array(np.broadcast_to(np.diag(values), (*x.shape, len(values), len(values))))
+
+
+def symmetric(a: FloatArray) -> FloatArray:
+    """The symmetric part of matrices (..., n, n)."""
+    return np.asarray(0.5 * (a + np.swapaxes(a, -1, -2)))
