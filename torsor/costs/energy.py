@@ -186,7 +186,7 @@ def _by_placement(x: States, springs: CompiledForces) -> FloatArray:
     sizes = [sum(p.size for p in force.parameters.values()) for force in forces]
     ends = np.cumsum(sizes)
     # Energies in the coordinates of joints do not depend on placements.
-    kept = [k for k, f in enumerate(forces) if not hasattr(f, "joint") and not isinstance(f, CustomForce)]
+    kept = [k for k, f in enumerate(forces) if not f._joints(model)]
     if not kept:
         return np.zeros((*x.shape, x.model.nbodies, 6))
     model, own, new = _loosened(x.model)
