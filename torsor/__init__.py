@@ -146,9 +146,10 @@ if TYPE_CHECKING:
         Variational,
     )
     from torsor.simulation.adjoint import AdjointGradient, adjoint
+    from torsor.simulation.controls import Policy
     from torsor.simulation.losses import Loss, control_effort, energy_loss, point_target, velocity_target
     from torsor.simulation.simulate import simulate
-    from torsor.simulation.steps import StepDerivatives, step_derivatives
+    from torsor.simulation.steps import Step, StepDerivatives, step, step_derivatives
     from torsor.simulation.trajectory import Energies, Trajectory
     from torsor.simulation.variational import (
         DiscreteEulerLagrange,
@@ -164,6 +165,7 @@ __version__ = "0.1.0"
 # Modules that are imported when one of their names is first used, so that `import torsor` stays short.
 _LAZY = {
     "torsor.simulation.adjoint": "AdjointGradient adjoint",
+    "torsor.simulation.controls": "Policy",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
         GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
@@ -184,7 +186,7 @@ _LAZY = {
     """,
     "torsor.simulation.losses": "Loss control_effort energy_loss point_target velocity_target",
     "torsor.simulation.simulate": "simulate",
-    "torsor.simulation.steps": "StepDerivatives step_derivatives",
+    "torsor.simulation.steps": "Step StepDerivatives step step_derivatives",
     "torsor.simulation.trajectory": "Energies Trajectory",
     "torsor.derivatives.tangents": """
         ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
@@ -280,6 +282,7 @@ __all__ = [
     "Planar",
     "PointForce",
     "PointSpring",
+    "Policy",
     "Prismatic",
     "Revolute",
     "SDIRK2",
@@ -293,6 +296,7 @@ __all__ = [
     "SplineSurface",
     "Spring",
     "SpringDamper",
+    "Step",
     "StepDerivatives",
     "StepHessian",
     "SymplecticEuler",
@@ -365,6 +369,7 @@ __all__ = [
     "point_target",
     "potential_energy",
     "simulate",
+    "step",
     "step_derivatives",
     "step_hessian",
     "testing",

@@ -240,6 +240,11 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
   } catch (const Singular& singular) {
     check_module().attr("raise_singular")(model, singular.joint,
                                           call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(singular.state)));
+  } catch (const StepFailed& failed) {
+    nb::dict given;
+    for (int i = 0; i < K::inputs; ++i) given[in_slots[i].name] = inputs[i];
+    check_module().attr("raise_step_failed")(given,
+                                             call.batch_ndim == 0 ? nb::none() : nb::object(nb::int_(failed.state)));
   } catch (const ZeroQuaternion& zero) {
     const bool all = call.batch_ndim == 0 || zero.state < 0;
     check_module().attr("raise_zero_quaternion")(model, in_slots[zero.input].name, zero.joint,

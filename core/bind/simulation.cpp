@@ -39,8 +39,14 @@ struct Tracks {
   bool u_shared;
   int* divisions;
   const double *previous_q, *previous_v;  // for each of those that are meant, or null
+  const double *feedback_q, *feedback_v;
+  const double* signals;
+  const int64_t* columns;
+  int64_t signal_count;
+  bool signals_shared;
 
-  Tracks(const Model& m, nb::dict d)
+  // `parameters`: how many the forces have
+  Tracks(const Model& m, int64_t parameters, nb::dict d)
       : steps(nb::cast<int64_t>(d["steps"])),
         start(nb::cast<int64_t>(d["start"])),
         count(nb::cast<int64_t>(d["count"])),
@@ -57,6 +63,15 @@ struct Tracks {
     divisions = data<int>(d["divisions"], batch * steps);
     previous_q = data<const double>(d["previous_q"], count * m.nq);
     previous_v = data<const double>(d["previous_v"], count * m.nv);
+    feedback_q = data<const double>(d["feedback_q"], batch * steps * m.nv * m.nv);
+    feedback_v = data<const double>(d["feedback_v"], batch * steps * m.nv * m.nv);
+    const nb::object rows = d["signals"], of = d["signal_columns"];
+    signal_count = rows.is_none() ? 0 : static_cast<int64_t>(nb::len(of));
+    signals_shared = !rows.is_none() && nb::len(rows) == 1;
+    signals = data<const double>(rows, (signals_shared ? 1 : batch) * steps * signal_count);
+    columns = data<const int64_t>(of, signal_count);
+    for (int64_t k = 0; k < signal_count; ++k)
+      if (columns[k] < 0 || columns[k] >= parameters) throw std::invalid_argument("torsor: no such parameter");
   }
   Track at(const Model& m, int64_t i) const {
     const int64_t b = index[i];
@@ -68,7 +83,11 @@ struct Tracks {
             divisions + b * steps,
             previous_q == nullptr ? nullptr : previous_q + i * m.nq,
             previous_v == nullptr ? nullptr : previous_v + i * m.nv,
-            start};
+            start,
+            {signals == nullptr ? nullptr : signals + (signals_shared ? 0 : b) * steps * signal_count, columns,
+             signal_count},
+            feedback_q == nullptr ? nullptr : feedback_q + b * steps * m.nv * m.nv,
+            feedback_v == nullptr ? nullptr : feedback_v + b * steps * m.nv * m.nv};
   }
 };
 
@@ -132,7 +151,7 @@ void run_all(nb::tuple scenes_, nb::dict tracks_, nb::handle first_, int64_t las
              nb::handle threads, Make&& make, F&& go) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
-  const Tracks tracks(m, tracks_);
+  const Tracks tracks(m, scenes.parameters, tracks_);
   const auto* first = data<const int64_t>(first_, tracks.count);
   auto* outcome = data<int>(outcome_, tracks.count);
   auto* row = data<int64_t>(row_, tracks.count);
@@ -156,7 +175,7 @@ std::tuple<int64_t, int64_t> reverse_all(nb::tuple scenes_, nb::dict tracks_, nb
                                          nb::dict out_, nb::handle threads, Make&& make, F&& back) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
-  const Tracks tracks(m, tracks_);
+  const Tracks tracks(m, scenes.parameters, tracks_);
   const auto batch = nb::cast<int64_t>(tracks_["batch"]);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
   const int bodies = m.nframes();
@@ -168,6 +187,8 @@ std::tuple<int64_t, int64_t> reverse_all(nb::tuple scenes_, nb::dict tracks_, nb
        *gravity = data<double>(out_["gravity"], batch * 3);
   const int64_t parameters = scenes.parameters;
   auto* force_gradient = data<double>(out_["forces"], batch * parameters);
+  const int64_t signals = tracks.steps * tracks.signal_count;
+  auto* signal_gradient = data<double>(out_["signals"], batch * signals);
   auto *previous_q = data<double>(out_["previous_q"], tracks.count * m.nv),
        *previous_v = data<double>(out_["previous_v"], tracks.count * m.nv);
   for (int64_t i = 0; i < tracks.count; ++i)
@@ -184,6 +205,7 @@ std::tuple<int64_t, int64_t> reverse_all(nb::tuple scenes_, nb::dict tracks_, nb
                             part(placement, b * 6 * bodies),
                             part(gravity, b * 3),
                             part(force_gradient, b * parameters),
+                            part(signal_gradient, b * signals),
                             part(previous_q, i * m.nv),
                             part(previous_v, i * m.nv)};
     int64_t row = 0;
@@ -237,47 +259,73 @@ std::tuple<int64_t, int64_t> adjoint_variational(nb::tuple scenes, nb::handle sc
           int64_t& row) { return VariationalReverse(step).run(t0, from, to, track, gradient, row); });
 }
 
-// One step and its derivatives; with the state before, if given, for BDF2.
+// What a kernel of one step is called with; the state before, if given, is for BDF2.
+constexpr int kStepInputs = 8;
+void step_slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+  in[0] = {"q", 1, {m.nq}};
+  in[1] = {"v", 1, {m.nv}};
+  in[2] = {"u", 1, {m.nv}, true};
+  in[3] = {"t", 0, {}};
+  in[4] = {"scheme", 1, {5}};
+  in[5] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
+  in[6] = {"previous q", 1, {m.nq}, true};
+  in[7] = {"previous v", 1, {m.nv}, true};
+  out[0] = {"q1", 1, {m.nq}};
+  out[1] = {"v1", 1, {m.nv}};
+}
+Scheme step_scheme(const double* x) {
+  return {static_cast<Method>(static_cast<int>(x[0])), x[1], x[2], static_cast<int>(x[3]), static_cast<int>(x[4])};
+}
+// Takes the step; writes q1 and v1.
+void take_step(Worker& w, const Scheme& scheme, const double* const* in, double* const* out) {
+  const Model& m = w.scene.m;
+  const bool previous = in[6] != nullptr;
+  w.p = in[5];
+  plus(m, in[0], w.zero, w.nodes.q(1));  // quaternions of unit length
+  std::copy_n(in[1], m.nv, w.nodes.v(1));
+  if (previous) {
+    plus(m, in[6], w.zero, w.nodes.q(0));
+    std::copy_n(in[7], m.nv, w.nodes.v(0));
+  }
+  if (undetermined_joint(w, scheme, *in[3]) >= 0 || take_step(w, scheme, previous, false, *in[3], {in[2], 1}) == 0)
+    throw StepFailed();
+  const int end = w.stages.back().to;
+  std::copy_n(w.nodes.q(end), m.nq, out[0]);
+  std::copy_n(w.nodes.v(end), m.nv, out[1]);
+}
+
+// One step.
+struct Step {
+  static constexpr int inputs = kStepInputs, outputs = 2;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) { step_slots(m, options, in, out); }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    const Scene scene{m, options.forces};
+    Worker w(scene);
+    take_step(w, step_scheme(in[4]), in, out);
+  }
+};
+
+// One step and its derivatives.
 struct StepDerivatives {
-  static constexpr int inputs = 8, outputs = 12;
+  static constexpr int inputs = kStepInputs, outputs = 12;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    in[0] = {"q", 1, {m.nq}};
-    in[1] = {"v", 1, {m.nv}};
-    in[2] = {"u", 1, {m.nv}, true};
-    in[3] = {"t", 0, {}};
-    in[4] = {"scheme", 1, {5}};
-    in[5] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
-    in[6] = {"previous q", 1, {m.nq}, true};
-    in[7] = {"previous v", 1, {m.nv}, true};
-    out[0] = {"q1", 1, {m.nq}};
-    out[1] = {"v1", 1, {m.nv}};
+    step_slots(m, options, in, out);
     for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
     const Scene scene{m, options.forces};
-    const Scheme scheme{static_cast<Method>(static_cast<int>(in[4][0])), in[4][1], in[4][2], static_cast<int>(in[4][3]),
-                        static_cast<int>(in[4][4])};
+    const Scheme scheme = step_scheme(in[4]);
     const bool previous = in[6] != nullptr;
     Worker w(scene);
-    w.p = in[5];
-    plus(m, in[0], w.zero, w.nodes.q(1));  // quaternions of unit length
-    std::copy_n(in[1], nv, w.nodes.v(1));
-    if (previous) {
-      plus(m, in[6], w.zero, w.nodes.q(0));
-      std::copy_n(in[7], nv, w.nodes.v(0));
-    }
-    const Controls controls{in[2], 1};
+    take_step(w, scheme, in, out);
     Tangents tangents;
     int columns = 0;
-    if (undetermined_joint(w, scheme, *in[3]) >= 0 || take_step(w, scheme, previous, false, *in[3], controls) == 0 ||
-        !step_derivatives(w, scheme, *in[3], controls, previous, tangents, columns))
-      throw std::range_error("the step could not be taken");
-    const int end = w.stages.back().to;
-    std::copy_n(w.nodes.q(end), m.nq, out[0]);
-    std::copy_n(w.nodes.v(end), nv, out[1]);
+    if (!step_derivatives(w, scheme, *in[3], {in[2], 1}, previous, tangents, columns)) throw StepFailed();
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // dq1 and dv1 by q, v, u, then both by the state before
       const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
@@ -337,6 +385,7 @@ void bind_simulation(nb::module_& module) {
              nb::arg("tracks"), nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
+  def_kernel<Step>(module, "step");
   def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 

@@ -24,18 +24,42 @@ void take_step(VariationalStep& step, const double* const* in, bool by_momentum)
   step.p = in[4];
   std::fill(step.v0.begin(), step.v0.end(), 0.0);
   plus(m, in[0], step.v0.data(), step.q0.data());  // of the same chart, with unit quaternions
-  if (by_momentum)
+  double* v0 = step.v0.data();
+  if (by_momentum) {
     std::copy_n(in[1], nv, step.p0.begin());
-  else
+  } else {
     generalized_momenta(m, step.arena, step.q0.data(), in[1], step.p0.data());
+    std::copy_n(in[1], nv, v0);
+    v0 = step.v1.data();  // the same again, but for rounding
+  }
   const StepControls<double> controls{in[2], 1};
-  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], step.v0.data(), step.a0.data()) ||
+  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()) ||
       !step.take(*in[3], controls))
-    throw std::range_error("the step could not be taken");
+    throw StepFailed();
 }
 void put_block(const std::vector<double>& from, int nv, int stride, int block, double* to) {
   for (int r = 0; r < nv; ++r) std::copy_n(&from[std::size_t(r) * stride + block * nv], nv, to + r * nv);
 }
+
+// One step, from (q, v) to (q1, v1).
+struct VariationalStepKernel {
+  static constexpr int inputs = kStepInputs, outputs = 2;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    step_slots(m, options, false, in);
+    out[0] = {"q1", 1, {m.nq}};
+    out[1] = {"v1", 1, {m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    VariationalStep step(m, options.forces, *options.variational);
+    take_step(step, in, false);
+    std::copy_n(step.q1.begin(), m.nq, out[0]);
+    step.arena.reset();
+    solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
+    if (step.arena.singular_joint >= 0) throw StepFailed();
+  }
+};
 
 // One step and its derivatives, of (q1, p1) by (q, p, u), or of (q1, v1) by (q, v, u).
 template <bool by_momentum>
@@ -65,7 +89,7 @@ struct VariationalDerivatives {
       matrices.mass = M.data();
       matrices.turned = Mq.data();
     }
-    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw StepFailed();
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     if (by_momentum)
       std::copy_n(step.p1.begin(), nv, out[1]);
@@ -112,7 +136,7 @@ struct VariationalHessian {
     VariationalStep step(m, options.forces, *options.variational);
     take_step(step, in, true);
     StepMatrices matrices;
-    if (!StepLinearisation(step).run(matrices)) throw std::range_error("the step could not be taken");
+    if (!StepLinearisation(step).run(matrices)) throw StepFailed();
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kStepInputs], in[kStepInputs + 1], H.data());
@@ -245,6 +269,7 @@ void bind_variational(nb::module_& module) {
           nb::arg("phi"), nb::arg("b"));
   module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
              nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
+  def_kernel<VariationalStepKernel>(module, "variational_step");
   def_kernel<VariationalDerivatives<true>>(module, "momentum_step_derivatives");
   def_kernel<VariationalDerivatives<false>>(module, "variational_step_derivatives");
   def_kernel<VariationalHessian>(module, "step_hessian");

@@ -235,11 +235,25 @@ struct Sensitivities {
   double *q, *v;  // steps + 1 rows of nv: of the loss on each row; then of all that follows
   double* u;      // as the controls; may be null
   double *inertia, *placement, *gravity, *forces;
+  double* signals;                  // a row for each step, as Signals has them; their columns of `forces` stay zero
   double *previous_q, *previous_v;  // of what stood for the row before the first step, if anything did
 };
 
 inline void add_transposed_product(int n, double s, const double* A, const double* x, double* y) {  // y += s A^T x
   for (int i = 0; i < n; ++i) add_scaled(n, s * x[i], A + i * n, y);
+}
+
+// What a step leaves to do when its gradients are known: parameters that have a value of their own for each step get theirs, and
+// the row that a policy saw gets what went through the controls.
+inline void finish_step(int nv, const Track& track, int64_t row, const Sensitivities& out) {
+  for (int64_t k = 0; k < track.signals.count && out.signals != nullptr; ++k) {
+    double& sum = out.forces[track.signals.columns[k]];
+    out.signals[row * track.signals.count + k] += sum;
+    sum = 0.0;
+  }
+  if (track.feedback_q == nullptr) return;
+  add_transposed_product(nv, 1.0, track.feedback_q + row * nv * nv, out.u + row * nv, out.q + row * nv);
+  add_transposed_product(nv, 1.0, track.feedback_v + row * nv * nv, out.u + row * nv, out.v + row * nv);
 }
 
 // Adds lambda . dtau/dp of the forces at a node; `along` a step of linearly implicit Euler, that of tau + h (K v1 + D a0).
@@ -299,8 +313,10 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
   Nodes& nodes = w.nodes;
   const int nv = m.nv;
   std::vector<double> cotangents, lambda(nv), mu(nv), force(nv);
+  StepParameters parameters(w.p, w.scene.forces, track.signals);
   for (row = last - 1; row >= first; --row) {
     poll();
+    w.p = parameters.at(row);
     const bool later = track.start + row > 0;
     const double t = t0 + (track.start + row) * scheme.h;
     const auto load = [&](int node, int64_t at) {
@@ -372,6 +388,7 @@ inline bool reverse(Worker& w, const Scheme& scheme, double t0, int64_t first, i
       add_scaled(nv, 1.0, q_of(0), replaced ? out.previous_q : out.q + (row - 1) * nv);
       add_scaled(nv, 1.0, v_of(0), replaced ? out.previous_v : out.v + (row - 1) * nv);
     }
+    finish_step(nv, track, row, out);
   }
   return true;
 }

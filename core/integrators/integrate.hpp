@@ -699,6 +699,30 @@ struct ChartLimit {
   }
 };
 
+// Parameters of the forces that have a value of their own for each step: `count` columns of all, and a row of values for each step.
+struct Signals {
+  const double* rows = nullptr;
+  const int64_t* columns = nullptr;
+  int64_t count = 0;
+};
+// The parameters of the forces at each step.
+class StepParameters {
+ public:
+  StepParameters(const double* p, const ForceSet* forces, const Signals& signals) : p_(p), signals_(signals) {
+    if (signals.count > 0) step_.assign(p, p + forces->parameters);
+  }
+  const double* at(int64_t step) {
+    if (signals_.count == 0) return p_;
+    for (int64_t k = 0; k < signals_.count; ++k) step_[signals_.columns[k]] = signals_.rows[step * signals_.count + k];
+    return step_.data();
+  }
+
+ private:
+  const double* p_;
+  Signals signals_;
+  std::vector<double> step_;
+};
+
 // One trajectory: rows of q, v, a for steps + 1 times, of controls for steps (null: none), of divisions for steps.
 struct Track {
   double *q, *v, *a;
@@ -707,6 +731,9 @@ struct Track {
   int* divisions;
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
+  Signals signals{};
+  // Of controls that a policy gave, du/dq and du/dv at the beginning of each step (nv x nv); null for those that were given.
+  const double *feedback_q = nullptr, *feedback_v = nullptr;
 };
 enum class Outcome : int {
   finished,
@@ -741,14 +768,17 @@ inline Progress run(Worker& w, const Scheme& scheme, double t0, int64_t first, i
     return Controls{track.u == nullptr ? nullptr : track.u + step * track.u_rows * m.nv, track.u_rows};
   };
   std::optional<Energies> reached;  // of the row before
+  const bool keeps_energies = w.scene.balanced && track.signals.count == 0;
+  StepParameters parameters(w.p, w.scene.forces, track.signals);
   for (int64_t step = first; step < last; ++step) {
     if (step % 64 == 0) poll();  // and each iteration of Newton's method does
     const int64_t number = track.start + step;
     const double t = t0 + number * scheme.h;
+    w.p = parameters.at(step);
     load(1, step);
     if (w.scene.balanced) {
-      nodes.energies[0] = step > first ? nodes.energies[1] : std::nullopt;
-      nodes.energies[1] = step > first ? reached : std::nullopt;
+      nodes.energies[0] = keeps_energies && step > first ? nodes.energies[1] : std::nullopt;
+      nodes.energies[1] = keeps_energies && step > first ? reached : std::nullopt;
     }
     if (number == 0 && !scheme.is_explicit()) {
       read_control(w, controls(0), 0.0);

@@ -42,7 +42,9 @@ inline Progress run_variational(VariationalStep& step, double t0, int64_t first,
     step.shortfall.error = step.arena.singular_joint;
     return {Outcome::singular, row};
   };
+  StepParameters parameters(step.p, step.scene.forces, track.signals);
   for (int64_t row = first; row < last; ++row) {
+    step.p = parameters.at(row);
     const double t = t0 + (track.start + row) * h;
     const StepControls<double> controls = controls_of(m, track, row);
     load_row(step, track, row);
@@ -80,8 +82,10 @@ class VariationalReverse {
     };
     if (last == first) return true;
     add_losses(last);
+    StepParameters parameters(step_.p, step_.scene.forces, track.signals);
     for (row = last - 1; row >= first; --row) {
       poll();
+      step_.p = parameters.at(row);
       load_row(step_, track, row);
       if (!step_.take(t0 + (track.start + row) * step_.scene.h, controls_of(m_, track, row))) return false;
       std::fill(q0.begin(), q0.end(), 0.0);
@@ -89,6 +93,7 @@ class VariationalReverse {
       double* u = out.u == nullptr ? nullptr : out.u + row * track.u_rows * nv;
       if (!reverse_step(step_, gq.data(), gp.data(), q0.data(), p0.data(), u, multiplier)) return false;
       if (out.inertia != nullptr) add_parameters(multiplier, gq, gp, out);
+      finish_step(nv, track, row, out);
       gq = q0;
       gp = p0;
       if (row > first) add_losses(row);

@@ -27,6 +27,7 @@ from torsor.inertia import Inertia
 from torsor.joints import Free
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 from torsor.model import Model, ModelBuilder
+from torsor.simulation.batch import steps_of_rows
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Loss:
     """A number (...) for each trajectory and its derivatives; None where they are zero.
 
     dq and dv are (..., rows, nv), dq in the tangent space; du is shaped as the controls. `dinertia`, `dplacement`,
-    `dgravity` and `dforces` are derivatives with respect to what the loss depends on by itself, not through the
-    motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
+    `dgravity`, `dforces` and `dsignals` are derivatives with respect to what the loss depends on by itself, not through
+    the motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
 
     `of` is the trajectory, of which alone `adjoint` takes the loss; in a pickled loss, the digest of its numbers. None,
     for a loss that was made by hand, fits any.
@@ -58,6 +59,7 @@ class Loss:
     dplacement: FloatArray | None = None
     dgravity: FloatArray | None = None
     dforces: tuple[dict[str, FloatArray], ...] | None = None
+    dsignals: tuple[dict[str, FloatArray], ...] | None = None
     of: Trajectory | str | None = field(default=None, repr=False, compare=False)
 
     __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the loss
@@ -157,25 +159,33 @@ def _over_rows(
     for span in trajectory._spans(batch):
         part, at = chosen[(span.rows.start <= chosen) & (chosen < span.rows.stop)], span.tracks
         if len(part):
-            terms = f(span, q[at, part], v[at, part], part)
+            terms = f(span.at(part), q[at, part], v[at, part], part)
             value[at] += terms.value.sum(axis=-1)
             dq[at, part], dv[at, part] = terms.dq, terms.dv
             for name in ("inertia", "placement", "gravity", "forces"):
                 x = getattr(terms, name)
                 if x is not None:
                     direct.setdefault(name, np.zeros((n, *x.shape[2:])))[at] += x.sum(axis=1)
+            if batch is not None and batch.signal_table is not None and terms.forces is not None:
+                columns = batch.signal_table[0]
+                sums = direct.setdefault("signals", np.zeros((n, trajectory.steps, len(columns))))
+                for k, step in enumerate(steps_of_rows(part, trajectory.every).tolist()):
+                    sums[at, step : step + 1] += terms.forces[:, k : k + 1, columns]
 
     def shaped(x: FloatArray | None) -> Any:
         return None if x is None else x.reshape((*trajectory.batch_shape, *x.shape[1:]))
 
-    of_forces = None
+    of_forces = of_signals = None
     if batch is not None and "forces" in direct:
         # Those of the forces in `batch`, each at its place among all of them.
         given = dict(zip(batch.places, batch.compiled.unflatten(shaped(direct["forces"])), strict=True))
         of_forces = tuple(given.get(k, {}) for k in range(len(trajectory.forces)))
+        if "signals" in direct:
+            given = dict(zip(batch.places, batch.signals_by_name(shaped(direct["signals"])), strict=True))
+            of_signals = tuple(given.get(k, {}) for k in range(len(trajectory.forces)))
     return Loss(
         shaped(value), shaped(dq), shaped(dv), None, shaped(direct.get("inertia")), shaped(direct.get("placement")),
-        shaped(direct.get("gravity")), of_forces, trajectory,
+        shaped(direct.get("gravity")), of_forces, of_signals, trajectory,
     )  # fmt: skip
 
 
@@ -431,16 +441,17 @@ def energy_loss(
 
 
 def control_effort(trajectory: Trajectory, weight: ArrayLike = 1.0) -> Loss:
-    """The integral over time of sum of weight u^2 / 2, weight a number or (nv,).
+    """The integral over time of sum of weight u^2 / 2, weight a number or (nu,), one for each control.
 
     Controls that were a function of time are summed with the integrator's own weights.
     """
     _require_trajectory(trajectory)
-    u, h, nv = trajectory.controls, trajectory.integrator.h, trajectory.model.nv
+    u, h = trajectory.controls, trajectory.integrator.h
     if u is None:
         raise ValueError("the trajectory has no controls; simulate with controls= to weigh them")
     axes = tuple(range(len(trajectory.batch_shape), u.ndim))
-    factor = h * _finite("weight", weight, {(): "a number", (nv,): f"({nv},): model.nv is {nv}"})
+    nu = u.shape[-1]
+    factor = h * _finite("weight", weight, {(): "a number", (nu,): f"({nu},): the trajectory has {nu} controls"})
     if len(axes) == 3:
         factor = np.array(trajectory.integrator._weights)[:, None] * factor
     return Loss(np.asarray((0.5 * factor * u**2).sum(axis=axes)), du=factor * u, of=trajectory)
