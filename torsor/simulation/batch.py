@@ -173,8 +173,11 @@ class Batch:
 
     def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """All values of parameters of a force, (n, *shape of the parameter) each."""
-        own = force._for_model(self.models[0]).parameters if values else {}
-        return {name: value.reshape(-1, *np.shape(own.get(name, 0.0))) for name, value in values.items()}
+        leads = _leads(self.models[0], force, values)
+        return {
+            name: value.reshape(prod(lead), *value.shape[len(lead) :])
+            for (name, value), lead in zip(values.items(), leads, strict=True)
+        }
 
     @cached_property
     def compiled(self) -> CompiledForces:
@@ -191,7 +194,9 @@ class Batch:
             leads = _leads(self.models[0], force, values)
             lead = np.broadcast_shapes(*leads)
             rows = {
-                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(-1, *value.shape[len(given) :])
+                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
+                    prod(lead), *value.shape[len(given) :]
+                )
                 for (name, value), given in zip(values.items(), leads, strict=True)
             }
             first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
