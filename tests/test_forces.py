@@ -543,10 +543,11 @@ def test_errors_of_python_forces_come_out():
 
 
 def test_forces_of_the_users_own_are_freed():
-    force = Swirl(MODEL)
-    force.scene = ts.forces.force.compile_forces(MODEL, [force])  # a cycle through the core
+    model = MODEL.with_gravity(MODEL.gravity)  # which remembers the forces that it was used with
+    force = Swirl(model)
+    force.compiled = ts.forces.force.compile_forces(model, [force])  # a cycle through the core
     alive = weakref.ref(force)
-    del force
+    del force, model
     gc.collect()
     assert alive() is None
 

@@ -1240,7 +1240,7 @@ def test_steps_that_cannot_be_taken():
     model = chain()
     q, p, v = state(model, 0)
     integrator, bad = ts.Variational(0.01), np.full(model.nv, np.nan)
-    message = r"a step of Variational\(h=0.01, .* could not be taken: its equations have no solution near the state, or"
+    message = "the step could not be taken: its equations have no solution near the state, or"
     with pytest.raises(ValueError, match=r"p is not finite: p\[0\] is nan"):
         ts.momentum_step_derivatives(model, integrator, q, bad)
     with pytest.raises(ValueError, match=r"v is not finite: v\[0\] is nan"):

@@ -159,9 +159,10 @@ if TYPE_CHECKING:
         Variational,
     )
     from torsor.simulation.adjoint import AdjointGradient, adjoint
+    from torsor.simulation.controls import Policy
     from torsor.simulation.losses import Loss, loss
     from torsor.simulation.simulate import simulate
-    from torsor.simulation.steps import StepDerivatives, step_derivatives
+    from torsor.simulation.steps import Step, StepDerivatives, step, step_derivatives
     from torsor.simulation.trajectory import Energies, Trajectory
     from torsor.simulation.variational import (
         DiscreteEulerLagrange,
@@ -180,6 +181,7 @@ _LAZY = {
         ControlEffort Cost CostSum CostValue CustomCost EnergyCost PointTarget PositionTarget VelocityTarget
     """,
     "torsor.simulation.adjoint": "AdjointGradient adjoint",
+    "torsor.simulation.controls": "Policy",
     "torsor.forces": """
         BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
         GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
@@ -202,7 +204,7 @@ _LAZY = {
     """,
     "torsor.simulation.losses": "Loss loss",
     "torsor.simulation.simulate": "simulate",
-    "torsor.simulation.steps": "StepDerivatives step_derivatives",
+    "torsor.simulation.steps": "Step StepDerivatives step step_derivatives",
     "torsor.simulation.trajectory": "Energies Trajectory",
     "torsor.derivatives.tangents": """
         ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
@@ -306,6 +308,7 @@ __all__ = [
     "PointForce",
     "PointSpring",
     "PointTarget",
+    "Policy",
     "PositionTarget",
     "Prismatic",
     "Revolute",
@@ -321,6 +324,7 @@ __all__ = [
     "SplineSurface",
     "Spring",
     "SpringDamper",
+    "Step",
     "StepDerivatives",
     "StepHessian",
     "SymplecticEuler",
@@ -392,6 +396,7 @@ __all__ = [
     "point_positions",
     "potential_energy",
     "simulate",
+    "step",
     "step_derivatives",
     "step_hessian",
     "testing",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from torsor import _core
-from torsor._errors import SingularMassMatrixError
+from torsor._errors import ConvergenceError, SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -197,6 +197,18 @@ def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) 
     raise ValueError(
         f"{name} has a quaternion of length 0{at}{where}, expected one of any other length; that of no rotation is "
         "(0, 0, 0, 1)"
+    )
+
+
+def raise_step_failed(given: dict[str, Any], state: int | None) -> None:
+    """Raises the error for a step that cannot be taken, in a state of a batch (flat index) or in the only one; `given`
+    are the inputs."""
+    require_finite(**{name: given[name] for name in ("q", "v", "p", "u", "t") if name in given})
+    where = "" if state is None else f" from state {state} of the batch (counted flat)"
+    raise ConvergenceError(
+        f"the step{where} could not be taken: its equations have no solution near the state, or the mass matrix is "
+        "singular and no spring or damper determines the motion that moves no mass; try a smaller h",
+        index=state,
     )
 
 

@@ -33,7 +33,7 @@ from torsor.derivatives.tangents import (
     InverseDynamicsTangent,
 )
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.simulation.steps import StepDerivatives
+from torsor.simulation.steps import Step, StepDerivatives
 from torsor.simulation.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
 
 FloatArray = NDArray[np.float64]
@@ -301,6 +301,20 @@ def adjoint(
     threads: Any,
 ) -> tuple[int, int]: ...
 def newton_directions(model: Any, forces: Any, p: Any, q: Any, v: Any, xi: Any, c: float, out: Any) -> None: ...
+def step(
+    model: Any,
+    q: Any,
+    v: Any,
+    u: Any,
+    t: Any,
+    parameters: Any,
+    previous_q: Any,
+    previous_v: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> Step: ...
 def step_derivatives(
     model: Any,
     q: Any,
@@ -335,9 +349,6 @@ def discrete_euler_lagrange(
 def momentum_step_derivatives(
     model: Any, q: Any, p: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
 ) -> MomentumStepDerivatives: ...
-def variational_step_derivatives(
-    model: Any, q: Any, v: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
-) -> tuple[FloatArray, ...]: ...
 def step_hessian(
     model: Any,
     q: Any,

@@ -270,6 +270,11 @@ class Model:
     def _core(self) -> _core.Model:
         return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
 
+    @cached_property
+    def _cache(self) -> dict[str, Any]:
+        """What others compiled for this model, by kind."""
+        return {}
+
     def _tree(self) -> list[tuple[str, int, Chain, Pose, FloatArray]]:
         """The rows of `compile_tree`."""
         at = {b.name: i for i, b in enumerate(self.bodies)}

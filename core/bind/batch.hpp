@@ -47,6 +47,12 @@ struct Singular : std::runtime_error {
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
 
+// A step of an integrator cannot be taken from a state, which is filled in where kernels are run.
+struct StepFailed : std::runtime_error {
+  int64_t state = 0;
+  StepFailed() : std::runtime_error("step failed") {}
+};
+
 // A quaternion of length 0, which is no rotation, in an input, at a joint, in a state (-1: all).
 struct ZeroQuaternion : std::runtime_error {
   int input, joint;
@@ -87,14 +93,19 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
     from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
   for (int i = 0; i < K::outputs; ++i)
     to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
-  if constexpr (has_slabs<K>::value)
-    K::template run<S>(m, arena, options, from, to, [&] {
-      poll();
-      for (int i = 0; i < K::outputs; ++i)
-        if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
-    });
-  else
-    K::template run<S>(m, arena, options, from, to);
+  try {
+    if constexpr (has_slabs<K>::value)
+      K::template run<S>(m, arena, options, from, to, [&] {
+        poll();
+        for (int i = 0; i < K::outputs; ++i)
+          if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
+      });
+    else
+      K::template run<S>(m, arena, options, from, to);
+  } catch (StepFailed& failed) {
+    failed.state = state;
+    throw;
+  }
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
 

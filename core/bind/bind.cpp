@@ -21,6 +21,7 @@ void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
 void bind_reverse(nb::module_& module);
 void bind_simulation(nb::module_& module);
+void bind_steps(nb::module_& module);
 void bind_variational(nb::module_& module);
 void bind_tangents(nb::module_& module);
 
@@ -123,6 +124,10 @@ void raise_singular(nb::handle model, const Singular& singular, bool batch) {
                                         batch ? nb::object(nb::int_(singular.state)) : nb::none());
   throw std::logic_error("torsor: raise_singular returned");
 }
+void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
+  check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none());
+  throw std::logic_error("torsor: raise_step_failed returned");
+}
 void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch) {
   check_module().attr("raise_zero_quaternion")(
       model, input, zero.joint, batch && zero.state >= 0 ? nb::object(nb::int_(zero.state)) : nb::none());
@@ -156,6 +161,7 @@ NB_MODULE(_core, module) {
   bind_momentum(module);
   bind_reverse(module);
   bind_simulation(module);
+  bind_steps(module);
   bind_variational(module);
   bind_tangents(module);
 }

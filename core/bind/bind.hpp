@@ -123,6 +123,7 @@ nb::tuple describe(const Slot& slot);  // as torsor/_check.py takes it: name, sh
 void check_signals();                  // throws what a signal's handler raises
 // Raise a Python error that names the joint and, of a batch, the state.
 [[noreturn]] void raise_singular(nb::handle model, const Singular& singular, bool batch);
+[[noreturn]] void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch);
 [[noreturn]] void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch);
 
 // Whether a kernel takes complex numbers: all but those that run over dual ones (K::has_complex = false).
@@ -248,6 +249,10 @@ nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle ou
     execute<K>(m, options, a.call, a.in, a.out, threads);
   } catch (const Singular& singular) {
     raise_singular(model, singular, a.call.batch_ndim > 0);
+  } catch (const StepFailed& failed) {
+    nb::dict given;
+    for (int i = 0; i < K::inputs; ++i) given[a.in_slots[i].name] = inputs[i];
+    raise_step_failed(given, failed, a.call.batch_ndim > 0);
   } catch (const ZeroQuaternion& zero) {
     raise_zero_quaternion(model, a.in_slots[zero.input].name, zero, a.call.batch_ndim > 0);
   }

@@ -6,7 +6,6 @@
 
 #include "bind/bind.hpp"
 #include "integrators/stage_adjoint.hpp"
-#include "integrators/step_derivatives.hpp"
 #include "integrators/variational_rollout.hpp"
 
 namespace torsor {
@@ -36,8 +35,14 @@ struct Tracks {
   bool u_shared;
   int* divisions;
   const double *previous_q, *previous_v;  // for each of the selected ones, or null
+  const double *feedback_q, *feedback_v;
+  const double* signals;
+  const int64_t* columns;
+  int64_t signal_count;
+  bool signals_shared;
 
-  Tracks(const Model& m, nb::dict d)
+  // `parameters`: how many the forces have
+  Tracks(const Model& m, int64_t parameters, nb::dict d)
       : steps(nb::cast<int64_t>(d["steps"])),
         start(nb::cast<int64_t>(d["start"])),
         count(nb::cast<int64_t>(d["count"])),
@@ -54,6 +59,15 @@ struct Tracks {
     divisions = data<int>(d["divisions"], batch * steps);
     previous_q = data<const double>(d["previous_q"], count * m.nq);
     previous_v = data<const double>(d["previous_v"], count * m.nv);
+    feedback_q = data<const double>(d["feedback_q"], batch * steps * m.nv * m.nv);
+    feedback_v = data<const double>(d["feedback_v"], batch * steps * m.nv * m.nv);
+    const nb::object rows = d["signals"], of = d["signal_columns"];
+    signal_count = rows.is_none() ? 0 : static_cast<int64_t>(nb::len(of));
+    signals_shared = !rows.is_none() && nb::len(rows) == 1;
+    signals = data<const double>(rows, (signals_shared ? 1 : batch) * steps * signal_count);
+    columns = data<const int64_t>(of, signal_count);
+    for (int64_t k = 0; k < signal_count; ++k)
+      if (columns[k] < 0 || columns[k] >= parameters) throw std::invalid_argument("torsor: no such parameter");
   }
   Track at(const Model& m, int64_t i) const {
     const int64_t b = index[i];
@@ -65,7 +79,11 @@ struct Tracks {
             divisions + b * steps,
             previous_q == nullptr ? nullptr : previous_q + i * m.nq,
             previous_v == nullptr ? nullptr : previous_v + i * m.nv,
-            start};
+            start,
+            {signals == nullptr ? nullptr : signals + (signals_shared ? 0 : b) * steps * signal_count, columns,
+             signal_count},
+            feedback_q == nullptr ? nullptr : feedback_q + b * steps * m.nv * m.nv,
+            feedback_v == nullptr ? nullptr : feedback_v + b * steps * m.nv * m.nv};
   }
 };
 
@@ -135,7 +153,7 @@ void for_each_track(const Scenes& scenes, const Numbers& integrator, int64_t cou
       const Scene& scene = scenes.list[scenes.of[i]];
       if (made != &scene) rollout.emplace(scene, integrator);
       made = &scene;
-      rollout->set_parameters(scenes.p + i * scenes.stride);
+      rollout->parameters = scenes.p + i * scenes.stride;
       work(*rollout, i);
     }
   });
@@ -148,7 +166,7 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
               nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
-  const Tracks tracks(m, tracks_);
+  const Tracks tracks(m, scenes.parameters, tracks_);
   const auto* first = data<const int64_t>(first_, tracks.count);
   auto* outcome = data<int>(outcome_, tracks.count);
   auto* row = data<int64_t>(row_, tracks.count);
@@ -172,8 +190,8 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 // Where the gradients of a batch go.
 struct Gradients {
   int nv, bodies;
-  int64_t rows, controls, parameters;
-  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *previous_q, *previous_v;
+  int64_t rows, controls, parameters, steps_of_signals;
+  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *signals, *previous_q, *previous_v;
 
   Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, nb::dict out)
       : nv(m.nv),
@@ -181,6 +199,7 @@ struct Gradients {
         rows((tracks.steps + 1) * m.nv),
         controls(tracks.steps * tracks.u_rows * m.nv),
         parameters(parameters),
+        steps_of_signals(tracks.steps * tracks.signal_count),
         q(data<double>(out["q"], batch * rows)),
         v(data<double>(out["v"], batch * rows)),
         u(data<double>(out["u"], batch * controls)),
@@ -188,6 +207,7 @@ struct Gradients {
         placement(data<double>(out["placement"], batch * 6 * bodies)),
         gravity(data<double>(out["gravity"], batch * 3)),
         forces(data<double>(out["forces"], batch * parameters)),
+        signals(data<double>(out["signals"], batch * steps_of_signals)),
         previous_q(data<double>(out["previous_q"], tracks.count * m.nv)),
         previous_v(data<double>(out["previous_v"], tracks.count * m.nv)) {}
   // Of the selected trajectory i, which is number b of the batch.
@@ -200,6 +220,7 @@ struct Gradients {
             part(placement, b * 6 * bodies),
             part(gravity, b * 3),
             part(forces, b * parameters),
+            part(signals, b * steps_of_signals),
             part(previous_q, i * nv),
             part(previous_v, i * nv)};
   }
@@ -210,7 +231,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
                                      nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
   const Model& m = scenes.first();
-  const Tracks tracks(m, tracks_);
+  const Tracks tracks(m, scenes.parameters, tracks_);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
   const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters, out_);
   for (int64_t i = 0; i < tracks.count; ++i)
@@ -225,62 +246,13 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
       const Sensitivities out = gradients.at(i, b);
       typename decltype(kinds)::Adjoint reverse(rollout, track, out, first[i]);
       int64_t row = 0;
-      if (run_back(reverse, rollout.h(), t0, first[i], last[i], track, row)) return;
+      if (run_back(reverse, rollout, m.nv, t0, first[i], last[i], track, out, row)) return;
       std::lock_guard<std::mutex> lock(mutex);
       if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
     });
   });
   return failed;
 }
-
-// One step and its derivatives; with the state before, if given, for BDF2.
-struct StepDerivatives {
-  static constexpr int inputs = 7, outputs = 12;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    in[0] = {"q", 1, {m.nq}};
-    in[1] = {"v", 1, {m.nv}};
-    in[2] = {"u", 1, {m.nv}, true};
-    in[3] = {"t", 0, {}};
-    in[4] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
-    in[5] = {"previous q", 1, {m.nq}, true};
-    in[6] = {"previous v", 1, {m.nv}, true};
-    out[0] = {"q1", 1, {m.nq}};
-    out[1] = {"v1", 1, {m.nv}};
-    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
-  }
-  template <class S>
-  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const int nv = m.nv;
-    const Scene scene{m, options.forces};
-    const bool previous = in[5] != nullptr;
-    Stepper stepper(scene, *options.table);
-    Nodes& nodes = stepper.at.nodes;
-    stepper.at.p = in[4];
-    plus(m, in[0], stepper.at.zero, nodes.q(1));  // quaternions of unit length
-    std::copy_n(in[1], nv, nodes.v(1));
-    if (previous) {
-      plus(m, in[5], stepper.at.zero, nodes.q(0));
-      std::copy_n(in[6], nv, nodes.v(0));
-    }
-    const StageControls controls{in[2], 1, options.table->fractions};
-    if (stepper.undetermined_joint(*in[3]) >= 0 || stepper.take(previous, false, *in[3], controls) == 0)
-      throw std::range_error("the step could not be taken");
-    StepTangents tangents(stepper, controls, previous);
-    if (!tangents.run(*in[3])) throw std::range_error("the step could not be taken");
-    const int end = stepper.last_node(), columns = tangents.columns();
-    std::copy_n(nodes.q(end), m.nq, out[0]);
-    std::copy_n(nodes.v(end), nv, out[1]);
-    for (int block = 0; block < (previous ? 5 : 3); ++block) {
-      // dq1 and dv1 by q, v, u, then both by the state before
-      const int at = block < 3 ? 2 + block : 5 + block, other = block < 3 ? 5 + block : 7 + block;
-      for (int r = 0; r < nv; ++r) {
-        std::copy_n(tangents.q() + r * columns + block * nv, nv, out[at] + r * nv);
-        std::copy_n(tangents.v() + r * columns + block * nv, nv, out[other] + r * nv);
-      }
-    }
-  }
-};
 
 // For tests: what Newton's method solves, H x = -r, at the end of an implicit Euler step from (q, v) along xi with c = 1 / h, by
 // each of its three forms: rows of `out` over the tree, along paths, dense; not a number where there is no such form.
@@ -351,7 +323,6 @@ void bind_simulation(nb::module_& module) {
              nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
-  def_kernel<StepDerivatives>(module, "step_derivatives");
 }
 
 }  // namespace torsor

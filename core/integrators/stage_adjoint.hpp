@@ -21,7 +21,7 @@ class StageAdjoint {
         mu_(nv_),
         force_(nv_) {}
 
-  void begin(int64_t) {}
+  void take_up(int64_t) {}  // gradients stand in the rows
   bool step_back(int64_t row, double t) {
     const bool later = track_.start + row > 0;
     const bool replaced = later && row == first_ && track_.previous_q != nullptr;

@@ -11,7 +11,9 @@ class StageRollout {
   Stepper stepper;
   Shortfall shortfall;
   double h() const { return table_.h; }
+  const double* parameters = nullptr;
   void set_parameters(const double* p) { stepper.at.p = p; }
+  const ForceSet* forces() const { return stepper.at.scene.forces; }
 
   void load(const Track& track, int64_t row, bool first) {
     Nodes& nodes = stepper.at.nodes;
@@ -23,8 +25,9 @@ class StageRollout {
       load_node(track, row - 1, 0);
     }
     if (stepper.at.scene.balanced) {
-      nodes.energies[0] = first ? std::nullopt : nodes.energies[1];
-      nodes.energies[1] = first ? std::nullopt : reached_;
+      const bool known = !first && track.signals.count == 0;  // with the parameters of this step
+      nodes.energies[0] = known ? nodes.energies[1] : std::nullopt;
+      nodes.energies[1] = known ? reached_ : std::nullopt;
     }
     first_ = first;
   }

@@ -2,11 +2,14 @@
 //
 // A Step has
 //   double h();
+//   const ForceSet* forces();                        what acts
+//   const double* parameters;                        of the forces, for all steps
+//   void set_parameters(p);                          of the forces, for this step
 //   void load(track, row, first);                    takes up a row; `first`: of this call
 //   Outcome advance(track, row, t, last);            takes the step from it, writes the next row; `last`: of this call
 //   Shortfall shortfall;                             of a step that failed; of a singular one, `error` is the user's joint
 // and what goes back over the steps
-//   void begin(row);                                 takes up the gradients of the last row
+//   void take_up(row);                               adds the gradients of the loss at a row to what goes back
 //   bool step_back(row, t);                          from row + 1 to row; false if the step cannot be repeated or is singular
 //   void end(row);                                   gives those of the first row away
 #pragma once
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "base/threads.hpp"
+#include "forces/force_set.hpp"
 
 namespace torsor {
 
@@ -30,6 +34,30 @@ struct ChartLimit {
   }
 };
 
+// Parameters of the forces that have a value of their own for each step: `count` columns of all, and a row of values for each step.
+struct Signals {
+  const double* rows = nullptr;
+  const int64_t* columns = nullptr;
+  int64_t count = 0;
+};
+// The parameters of the forces at each step.
+class StepParameters {
+ public:
+  StepParameters(const double* p, const ForceSet* forces, const Signals& signals) : p_(p), signals_(signals) {
+    if (signals.count > 0) step_.assign(p, p + forces->parameters);
+  }
+  const double* at(int64_t step) {
+    if (signals_.count == 0) return p_;
+    for (int64_t k = 0; k < signals_.count; ++k) step_[signals_.columns[k]] = signals_.rows[step * signals_.count + k];
+    return step_.data();
+  }
+
+ private:
+  const double* p_;
+  Signals signals_;
+  std::vector<double> step_;
+};
+
 // One trajectory: rows of q, v, a for steps + 1 times, of controls for steps (null: none), of divisions for steps.
 struct Track {
   double *q, *v, *a;
@@ -38,6 +66,9 @@ struct Track {
   int* divisions;
   const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
+  Signals signals{};
+  // Of controls that a policy gave, du/dq and du/dv at the beginning of each step (nv x nv); null for those that were given.
+  const double *feedback_q = nullptr, *feedback_v = nullptr;
   const double* controls(int64_t row, int nv) const { return u == nullptr ? nullptr : u + row * u_rows * nv; }
 };
 
@@ -52,8 +83,10 @@ struct Progress {
 template <class Step>
 Progress run(Step& step, int nq, double t0, int64_t first, int64_t last, const Track& track,
              const std::vector<ChartLimit>& limits) {
+  StepParameters parameters(step.parameters, step.forces(), track.signals);
   for (int64_t row = first; row < last; ++row) {
     if (row % 64 == 0) poll();  // and each iteration of Newton's method does
+    step.set_parameters(parameters.at(row));
     step.load(track, row, row == first);
     const Outcome outcome = step.advance(track, row, t0 + (track.start + row) * step.h(), row + 1 == last);
     if (outcome != Outcome::finished) return {outcome, row};
@@ -68,17 +101,39 @@ struct Sensitivities {
   double *q, *v;  // steps + 1 rows of nv: of the loss on each row; then of all that follows
   double* u;      // as the controls; may be null
   double *inertia, *placement, *gravity, *forces;
+  double* signals;                  // a row for each step, as Signals has them; their columns of `forces` stay zero
   double *previous_q, *previous_v;  // of what stood for the row before the first step, if anything did
 };
 
-// From row `last` back to row `first` of a track as it was run. False if a step fails; `row` then says which.
-template <class Reverse>
-bool run_back(Reverse& reverse, double h, double t0, int64_t first, int64_t last, const Track& track, int64_t& row) {
+// What a step leaves to do when its gradients are known: parameters that have a value of their own for each step get theirs, and the
+// row that a policy saw gets what went through the controls.
+inline void finish_step(int nv, const Track& track, int64_t row, const Sensitivities& out) {
+  for (int64_t k = 0; k < track.signals.count && out.signals != nullptr; ++k) {
+    double& sum = out.forces[track.signals.columns[k]];
+    out.signals[row * track.signals.count + k] += sum;
+    sum = 0.0;
+  }
+  if (track.feedback_q == nullptr) return;
+  const double *by_q = track.feedback_q + row * nv * nv, *by_v = track.feedback_v + row * nv * nv;
+  for (int k = 0; k < nv; ++k) {
+    add_scaled(nv, out.u[row * nv + k], by_q + k * nv, out.q + row * nv);
+    add_scaled(nv, out.u[row * nv + k], by_v + k * nv, out.v + row * nv);
+  }
+}
+
+// From row `last` back to row `first` of a track as it was run with `step`. False if a step fails; `row` then says which.
+template <class Reverse, class Step>
+bool run_back(Reverse& reverse, Step& step, int nv, double t0, int64_t first, int64_t last, const Track& track,
+              const Sensitivities& out, int64_t& row) {
   if (last == first) return true;
-  reverse.begin(last);
+  StepParameters parameters(step.parameters, step.forces(), track.signals);
+  reverse.take_up(last);
   for (row = last - 1; row >= first; --row) {
     poll();
-    if (!reverse.step_back(row, t0 + (track.start + row) * h)) return false;
+    step.set_parameters(parameters.at(row));
+    if (!reverse.step_back(row, t0 + (track.start + row) * step.h())) return false;
+    finish_step(nv, track, row, out);
+    if (row > first) reverse.take_up(row);
   }
   reverse.end(first);
   return true;

@@ -28,7 +28,9 @@ class VariationalRollout {
   VariationalStep step;
   Shortfall shortfall;
   double h() const { return step.scheme.h; }
+  const double* parameters = nullptr;
   void set_parameters(const double* p) { step.p = p; }
+  const ForceSet* forces() const { return step.scene.forces; }
 
   // Puts a row at the beginning of a step.
   void load(const Track& track, int64_t row, bool) {
@@ -86,7 +88,18 @@ class VariationalAdjoint {
     weightless_.gravity = zero3<double>();
   }
 
-  void begin(int64_t row) { add_losses(row); }
+  // Adds the gradients of the loss at a row; one by v = M^-1 p as one by q and p.
+  void take_up(int64_t row) {
+    const int nv = m_.nv;
+    const double *q = track_.q + row * m_.nq, *v = track_.v + row * nv, *by_v = out_.v + row * nv;
+    add_scaled(nv, 1.0, out_.q + row * nv, gq_.data());
+    if (std::all_of(by_v, by_v + nv, [](double x) { return x == 0.0; })) return;
+    step_.arena.reset();
+    std::vector<double> x(nv);
+    solve_mass(m_, factor_mass<double>(m_, step_.arena, q, nullptr, nullptr), by_v, x.data());
+    add_scaled(nv, 1.0, x.data(), gp_.data());
+    add_kinetic(-1.0, q, v, x.data(), gq_.data(), nullptr);
+  }
   bool step_back(int64_t row, double t) {
     rollout_.load(track_, row, row == first_);
     if (!step_.take(t, rollout_.controls_of(track_, row))) return false;
@@ -97,7 +110,6 @@ class VariationalAdjoint {
     if (out_.inertia != nullptr) add_parameters();
     std::swap(gq_, q0_);
     std::swap(gp_, p0_);
-    if (row > first_) add_losses(row);
     return true;
   }
   // p = M v of the first row, whose own losses are there already
@@ -125,18 +137,6 @@ class VariationalAdjoint {
     if (!parameters) return;
     add_scaled(10 * bodies, s, inertia, out_.inertia);
     add_scaled(6 * bodies, s, placement, out_.placement);
-  }
-  // Adds the gradients of the loss at a row; one by v = M^-1 p as one by q and p.
-  void add_losses(int64_t row) {
-    const int nv = m_.nv;
-    const double *q = track_.q + row * m_.nq, *v = track_.v + row * nv, *by_v = out_.v + row * nv;
-    add_scaled(nv, 1.0, out_.q + row * nv, gq_.data());
-    if (std::all_of(by_v, by_v + nv, [](double x) { return x == 0.0; })) return;
-    step_.arena.reset();
-    std::vector<double> x(nv);
-    solve_mass(m_, factor_mass<double>(m_, step_.arena, q, nullptr, nullptr), by_v, x.data());
-    add_scaled(nv, 1.0, x.data(), gp_.data());
-    add_kinetic(-1.0, q, v, x.data(), gq_.data(), nullptr);
   }
   // Gradients by parameters of what the step is made of: with the displacements (dq, dv) that the multipliers give to each point,
   // those of h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.

@@ -16,7 +16,6 @@ from torsor.costs.placement import by_placement, carriers, cross, parents
 from torsor.derivatives.hessians import inverse_dynamics_hessians
 from torsor.derivatives.matrices import inverse_dynamics_derivatives, inverse_dynamics_vjp
 from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
-from torsor.forces.custom import CustomForce
 from torsor.forces.force import CompiledForces, compile_forces
 from torsor.inertia import Inertia
 from torsor.joints import Free
@@ -186,7 +185,7 @@ def _by_placement(x: States, springs: CompiledForces) -> FloatArray:
     sizes = [sum(p.size for p in force.parameters.values()) for force in forces]
     ends = np.cumsum(sizes)
     # Energies in the coordinates of joints do not depend on placements.
-    kept = [k for k, f in enumerate(forces) if not f._joints(model)]
+    kept = [k for k, f in enumerate(forces) if not f._joints(x.model)]
     if not kept:
         return np.zeros((*x.shape, x.model.nbodies, 6))
     model, own, new = _loosened(x.model)

@@ -91,6 +91,9 @@ class GroundContact(Force):
         object.__setattr__(self, "ground", numbers(ground, (3,), "ground"))
         object.__setattr__(self, "normal", direction(normal, "normal"))
 
+    def _coupled(self, model: Model) -> tuple[str, ...]:
+        return ("normal",)
+
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         body = body_index(model, self.body)
         count = np.size(self.points) // 3

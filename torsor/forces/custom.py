@@ -42,6 +42,7 @@ class CustomForce(Force):
 
     p: ArrayLike = ()
     complex_derivatives: ClassVar[bool] = False
+    _frozen: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, q: Array, v: Array, t: float, p: Array) -> ArrayLike:

@@ -51,8 +51,8 @@ def generalized_forces(
     threads: int = 1,
 ) -> FloatArray:
     """Torques tau (..., nv) of all forces together, at the state q, v and the time t."""
-    scene = compile_forces(model, forces)
-    return _core.generalized_forces(model, q, v, t, scene.parameters, {"forces": scene.core}, out, threads)
+    compiled = compile_forces(model, forces)
+    return _core.generalized_forces(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
 
 def generalized_forces_derivatives(
@@ -66,9 +66,8 @@ def generalized_forces_derivatives(
 ) -> GeneralizedForcesDerivatives:
     """K = dtau_dq and D = dtau_dv of `generalized_forces`, exact: a force that depends on velocities of bodies depends
     on q through them, Sueda 2021, eq. (3.57)."""
-    scene = compile_forces(model, forces)
-    options = {"forces": scene.core}
-    return _core.generalized_forces_derivatives(model, q, v, t, scene.parameters, options, out, threads)
+    compiled = compile_forces(model, forces)
+    return _core.generalized_forces_derivatives(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
 
 def force_energies(
@@ -83,9 +82,9 @@ def force_energies(
 
     Its gradient is minus the force's torque at v = 0.
     """
-    scene = compile_forces(model, forces)
+    compiled = compile_forces(model, forces)
     rest = np.zeros(model.nv)
-    return _core.force_energies(model, q, rest, t, scene.parameters, {"forces": scene.core}, out, threads)
+    return _core.force_energies(model, q, rest, t, compiled.parameters, compiled.options, out, threads)
 
 
 def generalized_forces_vjp(
@@ -98,7 +97,6 @@ def generalized_forces_vjp(
     threads: int = 1,
 ) -> GeneralizedForcesGradient:
     """Gradients of w . tau, tau of `generalized_forces`, with respect to q, v and the parameters of every force."""
-    scene = compile_forces(model, forces)
-    options = {"forces": scene.core}
-    gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, scene.parameters, w, options, None, threads)
-    return GeneralizedForcesGradient(gq, gv, scene.unflatten(flat))
+    compiled = compile_forces(model, forces)
+    gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, compiled.parameters, w, compiled.options, None, threads)
+    return GeneralizedForcesGradient(gq, gv, compiled.unflatten(flat))

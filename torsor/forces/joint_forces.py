@@ -123,6 +123,9 @@ class JointSpring(_JointForce):
                 raise ValueError(f"rest of joint {j.name!r} has a zero quaternion: got {rest.tolist()}") from None
         return self
 
+    def _coupled(self, model: Model) -> tuple[str, ...]:
+        return ("rest",) if any(j.nq != j.nv for j in _Span(model, self.joint).joints) else ()
+
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
         stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
@@ -229,6 +232,9 @@ class JointLimits(_JointForce):
                     "position_limits= to the body"
                 )
         return force
+
+    def _coupled(self, model: Model) -> tuple[str, ...]:
+        return ("lower", "upper")
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)

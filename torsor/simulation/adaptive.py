@@ -64,6 +64,8 @@ def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report:
     tracks = [_Track(run, i) for i in range(run.size)]
     for first in range(0, run.steps, chunk):
         end = min(first + chunk, run.steps)
+        if run.controls.policy is not None:  # then a chunk is a step
+            run.decide(first, float(t[first]))
         for track in tracks:
             for k in range(first, end):
                 track.step(integrator, k, t, solve_ivp)
@@ -77,22 +79,34 @@ class _Track:
 
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index = run, index
-        (self.model,), (self.forces,), _, (self.parameters,) = run.batch.arguments(
-            run.batch.charts, np.array([index], np.int64)
-        )
+        models, forces, _, parameters = run.batch.arguments(run.batch.charts, np.array([index], np.int64))
+        self.model, self.forces = models[0], forces[0]
+        self.parameters: FloatArray = parameters[0]
 
     def acceleration(self, time: float, q: FloatArray, v: FloatArray, step: int) -> FloatArray:
         """Under forces and the controls of a step, or after the last step those of it."""
         run, model = self.run, self.model
         tau = np.zeros(model.nv)
+        step = min(step, run.steps - 1)
         if self.forces is not None:
-            tau = _core.generalized_forces(model, q, v, time, self.parameters, {"forces": self.forces}, None, 1)
+            parameters = self.step_parameters(step)
+            tau = _core.generalized_forces(model, q, v, time, parameters, {"forces": self.forces}, None, 1)
         if run.controls.function is not None:
             u = as_array("controls(t)", run.controls.function(time))
-            tau = tau + np.broadcast_to(u, (*run.batch.shape, model.nv)).reshape(-1, model.nv)[self.index]
+            u = np.broadcast_to(u, (*run.batch.shape, u.shape[-1])).reshape(run.size, -1)[self.index]
+            tau = tau + (u if run.controls.actuation is None else run.controls.actuation.torques(u))
         elif run.u is not None:
-            tau = tau + run.u[self.index if len(run.u) > 1 else 0, min(step, run.steps - 1), 0]
+            tau = tau + run.u[self.index if len(run.u) > 1 else 0, step, 0]
         return forward_dynamics(model, q, v, tau)
+
+    def step_parameters(self, step: int) -> FloatArray:
+        """Of the forces, with the signals of a step."""
+        table = self.run.batch.signal_table
+        if table is None or step < 0:
+            return self.parameters
+        out: FloatArray = self.parameters.copy()
+        out[table[0]] = table[1][self.index if len(table[1]) > 1 else 0, step]
+        return out
 
     def step(self, integrator: Adaptive, k: int, t: FloatArray, solve_ivp: Callable[..., Any]) -> None:
         """From row k to row k + 1."""

@@ -17,7 +17,7 @@ from torsor._errors import ConvergenceError
 from torsor.costs.cost import Cost
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
-from torsor.simulation.controls import controls_of
+from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.losses import Loss, same_trajectory
 from torsor.simulation.losses import loss as loss_of
 from torsor.simulation.run import Run, repeat, whole
@@ -39,14 +39,18 @@ class AdjointGradient(NamedTuple):
     q0, v0 : (..., nv)
         With respect to the initial state, q0 in the tangent space.
     controls : as the trajectory's, or (..., steps, nv)
-        With respect to the torques of every step.
+        With respect to the controls of every step. Of a policy, with respect to what would be added to its controls at
+        that step, all later feedback included.
     inertia : (..., nbodies, 10)
         With respect to `Inertia.parameters` of every body.
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     forces : tuple of dicts
-        For each force the gradients with respect to its parameters, by name.
+        For each force the gradients with respect to its parameters, by name; of a signal, summed over the steps.
+    signals : tuple of dicts
+        For each force the gradients with respect to its signals, (..., steps, *shape of the parameter); None if there
+        are none.
     """
 
     q0: FloatArray
@@ -56,6 +60,7 @@ class AdjointGradient(NamedTuple):
     placement: FloatArray | None
     gravity: FloatArray | None
     forces: tuple[dict[str, FloatArray], ...] | None
+    signals: tuple[dict[str, FloatArray], ...] | None = None
 
 
 def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
@@ -126,7 +131,7 @@ def adjoint(
         raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
     if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
         raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
-    shape, stages = trajectory.batch_shape, controls_of(trajectory).stages
+    shape, controls, batch = trajectory.batch_shape, controls_of(trajectory), trajectory._batch
     gradients = _gradients(trajectory, dloss_dq, dloss_dv, dloss_du, parameters)
     if trajectory.every == 1:
         _Window(trajectory, whole(trajectory), gradients, threads).sweep(None)
@@ -136,11 +141,16 @@ def adjoint(
     def shaped(x: FloatArray | None) -> Any:
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
-    q, v, u, forces = (gradients[name] for name in ("q", "v", "u", "forces"))
+    q, v, u, forces, signals = (gradients[name] for name in ("q", "v", "u", "forces", "signals"))
+    if controls.actuation is not None:
+        u = controls.actuation.pull_back(u) + gradients["direct_u"]
+    if signals is not None and batch.signal_table is not None:
+        forces[:, batch.signal_table[0]] = signals.sum(axis=1)
     gradient = AdjointGradient(
-        shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if stages == 1 else u),
+        shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u),
         shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
-        None if forces is None else trajectory._batch.compiled.unflatten(shaped(forces)),
+        None if forces is None else batch.compiled.unflatten(shaped(forces)),
+        None if signals is None else batch.signals_by_name(shaped(signals)),
     )  # fmt: skip
     if loss is not None and parameters:
         _add_direct(gradient, loss)
@@ -150,40 +160,49 @@ def adjoint(
 def _gradients(
     trajectory: Trajectory, dq: ArrayLike | None, dv: ArrayLike | None, du: ArrayLike | None, parameters: bool
 ) -> dict[str, Any]:
-    """Where the core puts gradients, with those of the loss itself: of rows (batch, rows, nv), of controls (batch,
-    steps, stages, nv); and of parameters, None if they are not asked for."""
+    """Where the core puts gradients, with those of the loss itself: of rows (batch, rows, nv), of torques (batch,
+    steps, stages, nv); and of parameters, None if they are not asked for. With actuation, those of the loss by controls
+    stand apart, in "direct_u"."""
     model, steps, shape, n = trajectory.model, trajectory.steps, trajectory.batch_shape, prod(trajectory.batch_shape)
-    stages = controls_of(trajectory).stages
-    u = np.zeros((n, steps, stages, model.nv))
+    matrix, stages = trajectory.actuation, controls_of(trajectory).stages
+    size = model.nv if matrix is None else matrix.shape[1]
+    u = np.zeros((n, steps, stages, size))
     if du is not None:
         given = as_array("dloss_du", du)
-        expected = (*shape, steps, model.nv) if stages == 1 else (*shape, steps, stages, model.nv)
+        expected = (*shape, steps, size) if stages == 1 else (*shape, steps, stages, size)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
         if not np.isfinite(given).all():
             raise ValueError("dloss_du is not finite")
         u[:] = given.reshape(u.shape)
-    sizes = {"inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,)}
-    sizes["forces"] = trajectory._batch.flat.shape[1:]
+    table = trajectory._batch.signal_table
+    sizes: dict[str, tuple[int, ...] | None] = {
+        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,),
+        "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
+    }  # fmt: skip
     return {
-        "q": _cotangents(trajectory, "dloss_dq", dq), "v": _cotangents(trajectory, "dloss_dv", dv), "u": u,
-        **{name: np.zeros((n, *size)) if parameters else None for name, size in sizes.items()},
+        "q": _cotangents(trajectory, "dloss_dq", dq), "v": _cotangents(trajectory, "dloss_dv", dv),
+        "u": u if matrix is None else np.zeros((n, steps, stages, model.nv)), "direct_u": None if matrix is None else u,
+        **{name: np.zeros((n, *size)) if parameters and size is not None else None for name, size in sizes.items()},
     }  # fmt: skip
 
 
 def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: int) -> None:
     """Window by window from the end, the steps of each taken once more."""
     k, after = trajectory.every, None
-    q, v, u = gradients["q"], gradients["v"], gradients["u"]
+    q, v = gradients["q"], gradients["v"]
+    by_step = [name for name in ("u", "direct_u", "signals") if gradients[name] is not None]
     for w in reversed(range(len(trajectory.t) - 1)):
         run = repeat(trajectory, w, threads)
         steps = slice(run.start, run.start + k)
-        part = {**gradients, "u": u[:, steps].copy()}
+        part = {**gradients, **{name: gradients[name][:, steps].copy() for name in by_step}}
         for name, rows in (("q", q), ("v", v)):
             part[name] = np.zeros((run.size, k + 1, trajectory.model.nv))
             part[name][:, ::k] = rows[:, w : w + 2]
         after = _Window(trajectory, run, part, threads).sweep(after)
-        q[:, w], v[:, w], u[:, steps] = part["q"][:, 0], part["v"][:, 0], part["u"]
+        q[:, w], v[:, w] = part["q"][:, 0], part["v"][:, 0]
+        for name in by_step:
+            gradients[name][:, steps] = part[name]
 
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
@@ -195,6 +214,9 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
     for totals, parts in zip(gradient.forces or (), loss.dforces or (), strict=False):
         for name, value in parts.items():
             totals[name] += value
+    for totals, parts in zip(gradient.signals or (), loss.dsignals or (), strict=False):
+        for name, value in parts.items():
+            totals[name] += value
 
 
 class _Window:
@@ -204,6 +226,26 @@ class _Window:
         self.trajectory, self.run, self.gradients, self.threads = trajectory, run, gradients, threads
         self.gq: FloatArray = gradients["q"]
         self.gv: FloatArray = gradients["v"]
+        if trajectory.policy is not None:
+            self._add_feedback(trajectory.policy)
+
+    def _add_feedback(self, policy: Policy) -> None:
+        """Takes the derivatives of the policy at all rows, for the core; and what the loss has by controls through it,
+        unless the core does that too."""
+        run, trajectory, actuation = self.run, self.trajectory, self.run.controls.actuation
+        nv, t0, h = run.v.shape[-1], float(trajectory.t[0]), trajectory.integrator.h
+        size = nv if actuation is None else actuation.matrix.shape[1]
+        feedback = np.zeros((run.size, run.steps, nv, nv)), np.zeros((run.size, run.steps, nv, nv))
+        for k in range(run.steps):
+            both = policy.jacobians(t0 + (run.start + k) * h, *run.states(k), size)
+            for jacobian, matrices, g in zip(both, feedback, (self.gq, self.gv), strict=True):
+                flat = jacobian.reshape(run.size, size, nv)
+                if actuation is None:
+                    matrices[:, k] = flat
+                else:
+                    matrices[:, k] = actuation.torques(flat.swapaxes(1, 2)).swapaxes(1, 2)
+                    g[:, k] += (flat * self.gradients["direct_u"][:, k, 0, :, None]).sum(axis=1)
+        run.feedback = feedback
 
     def sweep(self, after: Node | None) -> Node | None:
         """Goes back over all steps. `after`: gradients of what stood for the row before the last one for the steps

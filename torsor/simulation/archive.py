@@ -19,6 +19,7 @@ from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import read_models, read_parameters
+from torsor.simulation.controls import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,9 +40,14 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         arrays["controls"] = trajectory.controls
     if trajectory.previous is not None:
         arrays["previous_q"], arrays["previous_v"] = trajectory.previous
-    for k, values in enumerate(trajectory.parameters):
-        for name, value in values.items():
-            arrays[f"parameter_{k}_{name}"] = value
+    if trajectory.actuation is not None:
+        arrays["actuation"] = trajectory.actuation
+    if trajectory.policy is not None:
+        arrays["policy"] = np.array(True)
+    for kind, given in (("parameter", trajectory.parameters), ("signal", trajectory.signals)):
+        for k, values in enumerate(given):
+            for name, value in values.items():
+                arrays[f"{kind}_{k}_{name}"] = value
     for name, value in _charts.to_arrays(trajectory.switches).items():
         arrays[f"switch_{name}"] = value
     for name, value in scheme.items():
@@ -50,14 +56,17 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
 
-def read(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force]) -> dict[str, Any]:
-    """The fields of a saved trajectory, of these models and forces."""
+def read(
+    path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force], policy: Any
+) -> dict[str, Any]:
+    """The fields of a saved trajectory, of these models and forces, with this policy."""
     models, forces = read_models(model), require_forces(forces)
     with _open_arrays(path) as data:
         label = repr(os.fspath(path))
         _check_shapes(label, data, models)
-        values = _numbered(label, data, "parameter", len(forces))
-        _check_scene(label, data, models, forces, values)
+        values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
+        _check_scene(label, data, models, forces, [{**a, **b} for a, b in zip(values, signals, strict=True)])
+        steps = data["substeps"].shape[-1]
         return {
             "model": models[0],
             "models": () if isinstance(model, Model) else models,
@@ -69,6 +78,9 @@ def read(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: S
             "parameters": read_parameters(models[0], forces, values),
             "every": int(data["every"]) if "every" in data.files else 1,
             "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
+            "signals": read_parameters(models[0], forces, signals, steps) if any(signals) else (),
+            "actuation": data["actuation"] if "actuation" in data.files else None,
+            "policy": _read_policy(label, data, policy),
         }
 
 
@@ -126,6 +138,31 @@ def _check_scene(
             f"{label} is a trajectory of another model or other forces: {different}; load it with those that it was "
             "simulated with"
         )
+
+
+def _lost(t: float, q: FloatArray, v: FloatArray) -> FloatArray:
+    """Stands for the function of a policy that was not given again."""
+    raise RuntimeError("the policy is not in the file of a trajectory; give it to Trajectory.load")
+
+
+def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
+    """The policy that gave the controls of the file; another one is refused if it shows in the first step."""
+    if "policy" not in data.files:
+        if given is not None:
+            raise ValueError(f"{label} was simulated without a policy, got {given!r}")
+        return None
+    if given is None:
+        return Policy(_lost)
+    policy = given if isinstance(given, Policy) else Policy(given)
+    u = data["controls"]
+    if u.shape[-2]:
+        expected = policy.values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
+        error = np.abs(u[..., 0, :] - expected).max(initial=0.0)
+        if error > 1e-9 * (1.0 + np.abs(expected).max(initial=0.0)):
+            raise ValueError(
+                f"{label} is a trajectory of another policy: its first controls differ from this one's by {error:.2g}"
+            )
+    return policy
 
 
 def _read_integrator(label: str, data: NpzFile) -> Integrator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -56,41 +56,62 @@ def _kinds(joint: Any) -> Any:
     return type(joint), joint.nq, joint.nv, getattr(joint, "chart", None), parts
 
 
-def read_parameters(model: Model, forces: Sequence[Force], given: Any) -> Parameters:
-    """Parameters that replace those of the forces, checked for all but what each force asks of its own."""
+def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: int | None = None) -> Parameters:
+    """Parameters that replace those of the forces, or with `steps` signals, which have a row for each of so many steps;
+    checked for all but what each force asks of its own."""
     if given is None:
         return tuple({} for _ in forces)
+    what, row = ("parameters", ()) if steps is None else ("signals", (steps,))
     if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or len(given) != len(forces):
         got = f"{len(given)} of them" if isinstance(given, (list, tuple)) else type(given).__name__
-        raise TypeError(f"parameters must be a list with a dict, or None, for each of {len(forces)} forces, got {got}")
+        raise TypeError(f"{what} must be a list with a dict, or None, for each of {len(forces)} forces, got {got}")
     out: list[dict[str, FloatArray]] = []
     for k, (force, values) in enumerate(zip(forces, given, strict=True)):
         label = f"force {k} ({type(force).__name__})"
         if values is not None and not isinstance(values, Mapping):
-            raise TypeError(f"parameters of {label} must be a dict or None, got {type(values).__name__}")
+            raise TypeError(f"{what} of {label} must be a dict or None, got {type(values).__name__}")
         # What the force has none of as yet, a length at rest, is a number.
         known = {**dict.fromkeys(force._numbers, np.zeros(())), **force._for_model(model).parameters}
         out.append({})
         for name, value in (values or {}).items():
             if name not in known:
                 raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
-            array, shape = as_array(f"{name} of {label}", value), known[name].shape
+            array, shape = as_array(f"{name} of {label}", value), row + known[name].shape
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
                 expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
-                raise ValueError(f"{name} of {label} has shape {array.shape}, expected {expected}, as the force's own")
+                why = "as the force's own" if steps is None else f"as the force's own for each of {steps} steps"
+                raise ValueError(f"{name} of {label} has shape {array.shape}, expected {expected}, {why}")
             out[-1][name] = array.copy()
             out[-1][name].flags.writeable = False
     return tuple(out)
 
 
-def batch_shapes(model: Model, forces: Sequence[Force], parameters: Parameters) -> list[tuple[int, ...]]:
-    """Of each parameter."""
-    return [lead for force, values in zip(forces, parameters, strict=True) for lead in _leads(model, force, values)]
+def require_apart(forces: Sequence[Force], parameters: Parameters, signals: Parameters) -> None:
+    """Refuses a parameter that is given for all steps and as a signal."""
+    for k, (values, rows) in enumerate(zip(parameters, signals, strict=True)):
+        for name in rows:
+            if name in values:
+                raise ValueError(
+                    f"{name} of force {k} ({type(forces[k]).__name__}) is given twice, in parameters and in signals"
+                )
 
 
-def _leads(model: Model, force: Force, values: Mapping[str, FloatArray]) -> list[tuple[int, ...]]:
+def batch_shapes(
+    model: Model, forces: Sequence[Force], parameters: Parameters, signals: Parameters
+) -> list[tuple[int, ...]]:
+    """Of each parameter and of each signal."""
+    both = (parameters, 0), (signals, 1)
+    return [
+        lead
+        for given, rows in both
+        for force, values in zip(forces, given, strict=True)
+        for lead in _leads(model, force, values, rows)
+    ]
+
+
+def _leads(model: Model, force: Force, values: Mapping[str, FloatArray], rows: int = 0) -> list[tuple[int, ...]]:
     own = force._for_model(model).parameters if values else {}
-    return [value.shape[: value.ndim - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
+    return [value.shape[: value.ndim - rows - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,11 @@ class Span:
     model: Model
     forces: _core.ForceSet
     parameters: FloatArray  # of the forces, to go with states (tracks, rows, nq)
+    by_row: bool = False  # whether the parameters differ between rows
+
+    def at(self, rows: NDArray[np.int64]) -> Span:
+        """The same with the parameters of some of its rows."""
+        return replace(self, parameters=self.parameters[:, rows - self.rows.start]) if self.by_row else self
 
     @property
     def options(self) -> dict[str, Any]:
@@ -112,13 +138,20 @@ class Span:
 class Batch:
     """The models of a batch of trajectories, and the forces compiled for each in the charts that it comes to be in.
 
-    `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well.
+    `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well, and so do `signals`,
+    parameters with a row for each step.
     """
 
     def __init__(
-        self, models: tuple[Model, ...], forces: Sequence[Force], parameters: Parameters, shape: tuple[int, ...]
+        self,
+        models: tuple[Model, ...],
+        forces: Sequence[Force],
+        parameters: Parameters,
+        shape: tuple[int, ...],
+        signals: Parameters = (),
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
+        self.signals = signals if any(signals) else tuple({} for _ in self.forces)
         self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
         self.size = prod(shape)
         self.model_of = np.zeros(self.size, np.int64)
@@ -132,11 +165,18 @@ class Batch:
     def _first(self) -> list[Force]:
         """The forces with their first parameters: what they are compiled from."""
         out = []
-        for force, values in zip(self.forces, self.parameters, strict=True):
-            own = force._for_model(self.models[0]).parameters if values else {}
-            rows = {name: value.reshape(-1, *np.shape(own.get(name, 0.0))) for name, value in values.items()}
+        for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
+            rows = self._rows(force, {**values, **signals})
             out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if rows else force)
         return out
+
+    def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """All values of parameters of a force, (n, *shape of the parameter) each."""
+        leads = _leads(self.models[0], force, values)
+        return {
+            name: value.reshape(prod(lead), *value.shape[len(lead) :])
+            for (name, value), lead in zip(values.items(), leads, strict=True)
+        }
 
     @cached_property
     def compiled(self) -> CompiledForces:
@@ -153,16 +193,20 @@ class Batch:
             leads = _leads(self.models[0], force, values)
             lead = np.broadcast_shapes(*leads)
             rows = {
-                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(-1, *value.shape[len(given) :])
+                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
+                    prod(lead), *value.shape[len(given) :]
+                )
                 for (name, value), given in zip(values.items(), leads, strict=True)
             }
+            first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
             # Every pair of a model and values once.
             which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
             pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
             numbers = []
             for m, j in pairs.T.tolist():
                 try:
-                    one = force.with_parameters({name: x[j] for name, x in rows.items()}) if rows else force
+                    given = {**{name: x[j] for name, x in rows.items()}, **first}
+                    one = force.with_parameters(given) if given else force
                     own = one._for_model(self.models[m]).parameters
                 except ValueError as error:
                     i = int(np.argmax((self.model_of == m) & (which == j)))
@@ -174,6 +218,71 @@ class Batch:
             columns.append(table if len(table) == 1 else table[inverse.ravel()])
         rows_of = max(len(c) for c in columns)
         return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
+
+    @cached_property
+    def signal_table(self) -> tuple[NDArray[np.int64], FloatArray] | None:
+        """The columns of `flat` that signals replace, and their values (batch, steps, columns), or (1, ...) where they
+        are the same for all; None without signals."""
+        if not any(self.signals):
+            return None
+        columns, tables = [], []
+        for k, (force, values) in enumerate(zip(self.forces, self.signals, strict=True)):
+            self._check_signals(k, force, values)
+            for (name, value), lead in zip(values.items(), _leads(self.models[0], force, values, 1), strict=True):
+                at, steps = self.compiled.columns(k, name), value.shape[len(lead)]
+                table = value.reshape(*lead, steps, at.stop - at.start)
+                rows = self.shape if prod(lead) != 1 else lead
+                tables.append(np.broadcast_to(table, rows + table.shape[-2:]).reshape(prod(rows), *table.shape[-2:]))
+                columns.append(np.arange(at.start, at.stop))
+        n = max(len(table) for table in tables)
+        wide = [np.broadcast_to(table, (n, *table.shape[1:])) for table in tables]
+        return np.concatenate(columns), np.concatenate(wide, axis=-1)
+
+    def _check_signals(self, k: int, force: Force, values: Mapping[str, FloatArray]) -> None:
+        """Refuses values that the force does not take. Where these are intervals, the ends of all values tell."""
+        rows = {name: x for name, x in self._rows(force, values).items() if len(x)}
+        together = any(name in force._coupled(self.models[0]) for name in rows)
+        try:
+            for end in () if together else (np.min, np.max):
+                self._first[k].with_parameters({name: end(x, axis=0) for name, x in rows.items()})
+            if not together:
+                return
+        except ValueError:
+            pass
+        count = max((len(x) for x in rows.values()), default=0)
+        steps = next((value.shape[len(lead)] for value, lead in self._with_leads(force, values)), 0)
+        for j in range(count):
+            given = {name: x[j % steps if len(x) == steps else j % len(x)] for name, x in rows.items()}
+            try:
+                self._first[k].with_parameters(given)._for_model(self.models[0])
+            except ValueError as error:
+                where = f" in trajectory {j // steps} of the batch" if count > steps else ""
+                raise ValueError(f"force {k} ({type(force).__name__}) at step {j % steps}{where}: {error}") from None
+
+    def _with_leads(self, force: Force, values: Mapping[str, FloatArray]) -> list[tuple[FloatArray, tuple[int, ...]]]:
+        return list(zip(values.values(), _leads(self.models[0], force, values, 1), strict=True))
+
+    def signals_by_name(self, table: FloatArray) -> Parameters:
+        """For each force its part of (..., steps, columns) numbers, as the signals are given."""
+        out: list[dict[str, FloatArray]] = []
+        at = 0
+        for k, values in enumerate(self.signals):
+            out.append({})
+            for name in values:
+                shape = self.compiled.forces[k].parameters[name].shape
+                out[-1][name] = table[..., at : at + prod(shape)].reshape((*table.shape[:-1], *shape))
+                at += prod(shape)
+        return tuple(out)
+
+    def signals_until(self, steps: int) -> Parameters:
+        """The signals of the first steps."""
+        return tuple(
+            {
+                name: value[(slice(None),) * len(lead) + (slice(steps),)]
+                for (name, value), (_, lead) in zip(values.items(), self._with_leads(force, values), strict=True)
+            }
+            for force, values in zip(self.forces, self.signals, strict=True)
+        )
 
     def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
         """A model in these charts, and the forces compiled for it."""
@@ -199,26 +308,48 @@ class Batch:
         sets = [core if self.forces else None for _, core in both]
         return [model for model, _ in both], sets, of, flat
 
-    def spans(self, switches: Sequence[_charts.ChartSwitch], rows: int) -> list[Span]:
-        """All rows of all trajectories."""
+    def spans(self, switches: Sequence[_charts.ChartSwitch], rows: int, every: int) -> list[Span]:
+        """All rows of all trajectories, `every` steps apart."""
+        by_row = self._row_parameters(rows, every)
         if len(self.models) == 1 and not switches:
             flat = self.flat[0] if len(self.flat) == 1 else self.flat[:, None]
-            return [Span(slice(None), slice(0, rows), *self.ready(self.charts, 0), flat)]
+            flat, differ = (flat, False) if by_row is None else (by_row, True)
+            return [Span(slice(None), slice(0, rows), *self.ready(self.charts, 0), flat, differ)]
         out = []
         for i, first, last, charts in _charts.segments([self.charts] * self.size, switches, rows):
             flat = self.flat[0 if len(self.flat) == 1 else i]
-            out.append(Span(slice(i, i + 1), slice(first, last), *self.ready(charts, int(self.model_of[i])), flat))
+            flat, differ = (flat, False) if by_row is None else (by_row[i : i + 1, first:last], True)
+            ready = self.ready(charts, int(self.model_of[i]))
+            out.append(Span(slice(i, i + 1), slice(first, last), *ready, flat, differ))
+        return out
+
+    def _row_parameters(self, rows: int, every: int) -> FloatArray | None:
+        """With signals, the parameters (batch, rows, n) at all rows: those of the step before, at the first row of the
+        first step."""
+        if self.signal_table is None:
+            return None
+        columns, table = self.signal_table
+        out = np.repeat(np.broadcast_to(self.flat, (self.size, self.flat.shape[1]))[:, None], rows, axis=1)
+        if table.shape[1]:
+            out[..., columns] = table[:, steps_of_rows(np.arange(rows), every)]
         return out
 
     def select(self, chosen: Sequence[int]) -> Batch:
         """The same with some of the forces alone, the charts being those of all."""
         parameters = tuple(self.parameters[k] for k in chosen)
-        out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape)
+        signals = tuple(self.signals[k] for k in chosen)
+        out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape, signals)
         out.parts, out.charts, out.places = self.parts, self.charts, chosen
         return out
 
 
-def switching_parts(model: Model, forces: Sequence[Force]) -> list[_charts.ChartPart]:
+def steps_of_rows(rows: NDArray[np.int64], every: int) -> NDArray[np.int64]:
+    """The steps whose parameters rows have."""
+    return np.maximum(every * rows - 1, 0)
+
+
+def switching_parts(model: Model, forces: Sequence[Force]) -> Sequence[_charts.ChartPart]:
     """The joints that change their charts: all with charts but those in whose coordinates a force is given."""
-    kept = {name for force in forces for name in force._joints(model)}
-    return [p for p in _charts.chart_parts(model) if model.joints[p.body].name not in kept]
+    parts = _charts.chart_parts(model)
+    kept = {name for force in forces for name in force._joints(model)} if parts else set()
+    return [p for p in parts if model.joints[p.body].name not in kept]

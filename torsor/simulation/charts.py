@@ -72,12 +72,15 @@ def _parts_of(joint: Joint, name: str, body: int, path: tuple[int, ...], iq: int
     return parts
 
 
-def chart_parts(model: Model) -> list[ChartPart]:
+def chart_parts(model: Model) -> Sequence[ChartPart]:
     """All joints of the model whose coordinates may be changed."""
-    parts = []
-    for i, j in enumerate(model.joints):
-        parts += _parts_of(j.joint, j.name, i, (), j.q_slice.start, j.v_slice.start)
-    return parts
+    if "chart_parts" not in model._cache:
+        parts = []
+        for i, j in enumerate(model.joints):
+            parts += _parts_of(j.joint, j.name, i, (), j.q_slice.start, j.v_slice.start)
+        model._cache["chart_parts"] = tuple(parts)
+    found: Sequence[ChartPart] = model._cache["chart_parts"]
+    return found
 
 
 def _replaced(joint: Joint, path: tuple[int, ...], chart: str) -> Joint:

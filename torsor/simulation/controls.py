@@ -1,9 +1,11 @@
-"""Torques that are given at the joints: arrays, and functions of time sampled at the stages of an integrator."""
+"""Torques at the joints: where they act (actuation), and where they come from: arrays, functions of time, policies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +21,210 @@ if TYPE_CHECKING:
     from torsor.simulation.trajectory import Trajectory
 
     FloatArray = NDArray[np.float64]
-    Control = ArrayLike | Callable[[float], ArrayLike] | None
+    OfTime = Callable[[float], ArrayLike]
+    OfState = Callable[[float, FloatArray, FloatArray], ArrayLike]
+    Derivatives = Callable[[float, FloatArray, FloatArray], tuple[ArrayLike, ArrayLike]]
+
+
+# ---- actuation
+
+
+@dataclass(frozen=True, eq=False)
+class Actuation:
+    """Torques B u of controls u: `matrix` is B (nv, nu)."""
+
+    matrix: FloatArray
+
+    @cached_property
+    def velocities(self) -> NDArray[np.int64] | None:
+        """If each control is the torque of one velocity, and no two of the same: these."""
+        rows, columns = np.nonzero(self.matrix)
+        single = len(rows) == self.matrix.shape[1] == len(set(rows.tolist())) == len(set(columns.tolist()))
+        if not single or (self.matrix[rows, columns] != 1.0).any():
+            return None
+        return np.asarray(rows[np.argsort(columns)])
+
+    def torques(self, u: FloatArray) -> FloatArray:
+        """B u (..., nv) of u (..., nu): summed in one order, so that a batch has the bits of its parts."""
+        out = np.zeros((*u.shape[:-1], len(self.matrix)))
+        if self.velocities is not None:
+            out[..., self.velocities] = u
+            return out
+        for j, column in enumerate(self.matrix.T):
+            out += u[..., j, None] * column
+        return out
+
+    def pull_back(self, g: FloatArray) -> FloatArray:
+        """Gradients B^T g (..., nu) by controls, of g (..., nv) by torques."""
+        if self.velocities is not None:
+            return g[..., self.velocities]
+        out = np.zeros((*g.shape[:-1], self.matrix.shape[1]))
+        for i, row in enumerate(self.matrix):
+            out += g[..., i, None] * row
+        return out
+
+
+def read_actuation(model: Model, given: Any) -> Actuation:
+    """The actuation that a user gave: names of joints, or a matrix (nv, nu)."""
+    if isinstance(given, str):
+        raise TypeError(f"actuation is {given!r}, expected a list of names of joints: did you mean [{given!r}]?")
+    if isinstance(given, Sequence) and not isinstance(given, np.ndarray):
+        if len(given) == 0:
+            raise ValueError("actuation is empty, expected names of joints or a matrix (nv, nu)")
+        if any(isinstance(name, str) for name in given):
+            return Actuation(_selection(model, given))
+    matrix = np.array(as_array("actuation", given))
+    if matrix.ndim != 2 or len(matrix) != model.nv or matrix.shape[1] == 0:
+        raise ValueError(
+            f"actuation has shape {matrix.shape}, expected ({model.nv}, nu), a column of nv = {model.nv} torques for "
+            "each control; or a list of names of joints"
+        )
+    if not all_finite(matrix):
+        raise ValueError("actuation is not finite")
+    matrix.flags.writeable = False
+    return Actuation(matrix)
+
+
+def _selection(model: Model, names: Sequence[str]) -> FloatArray:
+    """The columns of the identity that belong to some joints."""
+    velocities: list[int] = []
+    for name in names:
+        joint = model.joint(name)
+        if joint.nv == 0:
+            raise ValueError(f"actuation names the joint {name!r}, which is fixed: no torque moves it")
+        if joint.v_slice.start in velocities:
+            raise ValueError(f"actuation names the joint {name!r} twice")
+        velocities += range(joint.v_slice.start, joint.v_slice.stop)
+    matrix = np.zeros((model.nv, len(velocities)))
+    matrix[velocities, range(len(velocities))] = 1.0
+    matrix.flags.writeable = False
+    return matrix
+
+
+# ---- policies
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Controls from the state: feedback.
+
+    Parameters
+    ----------
+    function : callable
+        `function(t, q, v)` returns the controls (..., nu) at the time t in the states q (..., nq), v (..., nv) of all
+        trajectories of a batch. `simulate` calls it once for each step, at its beginning; they hold over the step.
+    derivatives : callable, optional
+        `derivatives(t, q, v)` returns du_dq and du_dv, each (..., nu, nv), du_dq in the tangent space. `adjoint` needs
+        it.
+    """
+
+    function: OfState
+    derivatives: Derivatives | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"function of a Policy is {self.function!r}, expected a function of (t, q, v)")
+        if self.derivatives is not None and not callable(self.derivatives):
+            raise TypeError(
+                f"derivatives of a Policy is {self.derivatives!r}, expected a function of (t, q, v) or None"
+            )
+
+    def __call__(self, t: float, q: FloatArray, v: FloatArray) -> ArrayLike:
+        """The controls at a time and in states."""
+        return self.function(t, q, v)
+
+    def values(self, t: float, q: FloatArray, v: FloatArray, size: int) -> FloatArray:
+        """The controls (..., size), checked."""
+        u = as_array("policy(t, q, v)", self.function(t, q.copy(), v.copy()))
+        shape = (*q.shape[:-1], size)
+        if u.ndim == 0 or u.shape[-1] != size or not _broadcasts(u.shape, shape):
+            raise ValueError(
+                f"policy(t, q, v) has shape {u.shape} at t = {t:.6g}, expected {shape}: a row of {size} controls for "
+                "each trajectory"
+            )
+        if not all_finite(u):
+            bad = int(np.argmin(np.isfinite(np.broadcast_to(u, shape)).all(axis=-1)))
+            where = f" in trajectory {bad} of the batch" if len(shape) > 1 else ""
+            raise ValueError(f"policy(t, q, v) is not finite at t = {t:.6g}{where}")
+        return np.broadcast_to(u, shape)
+
+    def jacobians(self, t: float, q: FloatArray, v: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+        """du_dq and du_dv (..., size, nv), checked."""
+        if self.derivatives is None:
+            raise TypeError(
+                "the controls come from a policy without derivatives, so the gradient would lack what goes through the "
+                "feedback; simulate with controls=Policy(function, derivatives), where derivatives(t, q, v) gives "
+                "(du_dq, du_dv); for a loaded trajectory give it to Trajectory.load"
+            )
+        given = self.derivatives(t, q.copy(), v.copy())
+        if not isinstance(given, (tuple, list)) or len(given) != 2:
+            raise ValueError(
+                f"derivatives of the policy gave {type(given).__name__} at t = {t:.6g}, expected a pair (du_dq, du_dv)"
+            )
+        shape, out = (*q.shape[:-1], size, v.shape[-1]), []
+        for name, value in zip(("du_dq", "du_dv"), given, strict=True):
+            array = as_array(f"{name} of the policy", value)
+            if array.shape[-2:] != shape[-2:] or not _broadcasts(array.shape, shape):
+                raise ValueError(f"{name} of the policy has shape {array.shape} at t = {t:.6g}, expected {shape}")
+            if not all_finite(array):
+                raise ValueError(f"{name} of the policy is not finite at t = {t:.6g}")
+            out.append(np.broadcast_to(array, shape))
+        return out[0], out[1]
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in pairs)
+
+
+def as_policy(controls: Any) -> Policy | None:
+    """A policy, if the controls are one: a `Policy`, or a function that takes three arguments and not one alone."""
+    if isinstance(controls, Policy):
+        return controls
+    if not callable(controls):
+        return None
+    try:
+        signature = inspect.signature(controls)
+    except (TypeError, ValueError):  # of some functions written in C
+        return None
+    return None if _takes(signature, 1) or not _takes(signature, 3) else Policy(controls)
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+# ---- controls over the steps of a simulation
 
 
 @dataclass
 class Controls:
     """The controls of all steps of a batch of trajectories.
 
-    `values` are (batch, steps, stages, nv), or (1, ...) where they are the same for all; None without controls.
-    `stages` is 1 for torques that are constant over a step. `function` is that of time which they were sampled from.
+    `values` are (batch, steps, stages, nu), or (1, ...) where they are the same for all; None without controls.
+    `stages` is 1 for torques that are constant over a step. `function` is that of time which they were sampled from,
+    `policy` the one that fills them in step by step.
     """
 
-    values: FloatArray | None
+    values: FloatArray | None = None
     stages: int = 1
-    function: Callable[[float], ArrayLike] | None = None
+    actuation: Actuation | None = None
+    function: OfTime | None = None
+    policy: Policy | None = None
 
     def torques(self, start: int, steps: int) -> FloatArray | None:
         """Those of some steps, (batch or 1, steps, stages, nv), in C order."""
-        return None if self.values is None else np.ascontiguousarray(self.values[:, start : start + steps])
+        if self.values is None:
+            return None
+        values = self.values[:, start : start + steps]
+        return np.ascontiguousarray(values) if self.actuation is None else self.actuation.torques(values)
 
     def rows(self, steps: int, shape: tuple[int, ...]) -> FloatArray | None:
-        """Those of the first steps as a trajectory has them: (*shape, steps, nv), or (*shape, steps, stages, nv)."""
+        """Those of the first steps as a trajectory has them: (*shape, steps, nu), or (*shape, steps, stages, nu)."""
         if self.values is None:
             return None
         values = self.values[:, :steps, 0] if self.stages == 1 else self.values[:, :steps]
@@ -49,24 +234,24 @@ class Controls:
 
 
 def read_controls(
-    model: Model, integrator: Integrator, controls: Control, t: FloatArray
+    model: Model, integrator: Integrator, controls: Any, actuation: Actuation | None, t: FloatArray
 ) -> tuple[FloatArray | None, int]:
-    """Controls (..., steps, stages, nv) at the times t of the rows, and the number of stages."""
-    nv, steps = model.nv, len(t) - 1
-    if controls is None:
-        return None, 1
+    """Controls (..., steps, stages, nu) at the times t of the rows, but those of a policy, and the number of stages."""
+    steps, size = len(t) - 1, model.nv if actuation is None else actuation.matrix.shape[1]
+    letters = "model.nv is" if actuation is None else "the actuation has controls"
     if callable(controls):
-        array, stages = _sample(integrator, controls, t, nv), len(integrator._fractions)
+        array, stages = _sample(integrator, controls, t, size, letters), len(integrator._fractions)
         if array is None:
             return None, stages
     else:
         array, stages = as_array("controls", controls), 1
-        if array.shape == (nv,):
-            array = np.broadcast_to(array, (steps, nv))
-        if array.ndim < 2 or array.shape[-2:] != (steps, nv):
+        if array.shape == (size,):
+            array = np.broadcast_to(array, (steps, size))
+        if array.ndim < 2 or array.shape[-2:] != (steps, size):
+            letter = "nv" if actuation is None else "nu"
             raise ValueError(
-                f"controls have shape {array.shape}, expected (..., {steps}, {nv}), a row of nv = {nv} torques for "
-                f"each of {steps} steps; or ({nv},), constant; or a function of time"
+                f"controls have shape {array.shape}, expected (..., {steps}, {size}), a row of {letter} = {size} "
+                f"torques for each of {steps} steps; or ({size},), constant; or a function of time or of (t, q, v)"
             )
         array = array[..., None, :]
     if not all_finite(array):
@@ -74,7 +259,7 @@ def read_controls(
     return np.array(array, order="C"), stages  # a copy, which the caller's changes do not reach
 
 
-def _sample(integrator: Integrator, function: Callable[[float], Any], t: FloatArray, size: int) -> FloatArray | None:
+def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, letters: str) -> FloatArray | None:
     """Values (..., steps, stages, size) of a function of time at the stages of all steps."""
     shifts = [integrator.h * fraction for fraction in integrator._fractions]
     samples = []
@@ -82,7 +267,7 @@ def _sample(integrator: Integrator, function: Callable[[float], Any], t: FloatAr
         for shift in shifts:
             u = as_array("controls(t)", function(float(time + shift)))
             if u.ndim == 0 or u.shape[-1] != size:
-                raise ValueError(f"controls(t) has shape {u.shape}, expected (..., {size}): model.nv is {size}")
+                raise ValueError(f"controls(t) has shape {u.shape}, expected (..., {size}): {letters} {size}")
             samples.append(u)
     if not samples:
         return None
@@ -91,9 +276,10 @@ def _sample(integrator: Integrator, function: Callable[[float], Any], t: FloatAr
 
 
 def controls_of(trajectory: Trajectory) -> Controls:
-    """Those that a trajectory was simulated with."""
-    u, shape = trajectory.controls, trajectory.batch_shape
+    """Those that a trajectory was simulated with, as arrays."""
+    u, shape, matrix = trajectory.controls, trajectory.batch_shape, trajectory.actuation
+    actuation = None if matrix is None else Actuation(matrix)
     if u is None:
-        return Controls(None)
+        return Controls(None, actuation=actuation)
     stages = u.shape[-2] if u.ndim - len(shape) == 3 else 1
-    return Controls(u.reshape(prod(shape), trajectory.steps, stages, u.shape[-1]), stages)
+    return Controls(u.reshape(prod(shape), trajectory.steps, stages, u.shape[-1]), stages, actuation)

@@ -8,7 +8,8 @@ integrated by the trapezoidal rule, and one of controls alone is h c(u_k) in eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import hypot, prod
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +18,7 @@ import numpy as np
 
 from torsor.costs.cost import Cost, States
 from torsor.forces.force import CompiledForces
+from torsor.simulation.batch import steps_of_rows
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class Loss:
     """A number (...) for each trajectory and its derivatives; None where they are zero.
 
     dq and dv are (..., rows, nv), dq in the tangent space; du is shaped as the controls. `dinertia`, `dplacement`,
-    `dgravity` and `dforces` are derivatives with respect to what the loss depends on by itself, not through the
-    motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
+    `dgravity`, `dforces` and `dsignals` are derivatives with respect to what the loss depends on by itself, not through
+    the motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
 
     `of` is the trajectory, of which alone `adjoint` takes the loss; in a pickled loss, the digest of its numbers. None,
     for a loss that was made by hand, fits any.
@@ -48,6 +50,7 @@ class Loss:
     dplacement: FloatArray | None = None
     dgravity: FloatArray | None = None
     dforces: tuple[dict[str, FloatArray], ...] | None = None
+    dsignals: tuple[dict[str, FloatArray], ...] | None = None
     of: Trajectory | str | None = field(default=None, repr=False, compare=False)
 
     __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the loss
@@ -180,17 +183,22 @@ class _Total:
         def shaped(name: str) -> Any:
             return sums[name].reshape((*shape, *sums[name].shape[1:])) if name in sums else None
 
-        of_forces = None
-        if self.springs is not None and "springs" in sums:
-            # Each at its place among all forces.
-            parts = self.springs.compiled.unflatten(shaped("springs"))
-            given = dict(zip(self.springs.places, parts, strict=True))
-            of_forces = tuple(given.get(k, {}) for k in range(len(self.trajectory.forces)))
+        springs, of_forces, of_signals = self.springs, None, None
+
+        def placed(parts: Sequence[dict[str, FloatArray]]) -> tuple[dict[str, FloatArray], ...]:
+            given = dict(zip(springs.places if springs is not None else (), parts, strict=True))
+            return tuple(given.get(k, {}) for k in range(len(self.trajectory.forces)))  # each among all forces
+
+        if springs is not None and "springs" in sums:
+            of_forces = placed(springs.compiled.unflatten(shaped("springs")))
+        if springs is not None and "signals" in sums:
+            of_signals = placed(springs.signals_by_name(shaped("signals")))
         du, u = sums.get("du"), self.trajectory.controls
         return Loss(
             shaped("value"), shaped("dq"), shaped("dv"),
             None if du is None or u is None else du.reshape(u.shape),
-            shaped("inertia"), shaped("placement"), shaped("gravity"), of_forces, self.trajectory,
+            shaped("inertia"), shaped("placement"), shaped("gravity"), of_forces, of_signals,
+            self.trajectory,
         )  # fmt: skip
 
     # ---- where a cost counts
@@ -210,8 +218,9 @@ class _Total:
                 part, tracks = chosen[here], span.tracks
                 q, v = self.q[tracks].take(part, axis=1), self.v[tracks].take(part, axis=1)
                 t, shape = self.trajectory.t[part], q.shape[:-1]
-                x = States(span.model, shape, q, v, None, t, here, self._forces(term, span))
-                self._add_terms(term, x, tracks, {"dq": part, "dv": part}, weights[here])
+                x = States(span.model, shape, q, v, None, t, here, self._forces(term, span.at(part)))
+                found = self._add_terms(term, x, tracks, {"dq": part, "dv": part}, weights[here])
+                self._add_signals(found, tracks, part, weights[here])
 
     def _add_controls(self, term: Cost, factor: float) -> None:
         """The integral of a cost of controls alone."""
@@ -254,8 +263,11 @@ class _Total:
 
     # ---- sums
 
-    def _add_terms(self, term: Cost, x: States, tracks: slice, places: dict[str, Any], weights: FloatArray) -> None:
-        """Adds a cost at states (tracks, ...), each with its weight, to the derivatives at their places."""
+    def _add_terms(
+        self, term: Cost, x: States, tracks: slice, places: dict[str, Any], weights: FloatArray
+    ) -> dict[str, FloatArray]:
+        """Adds a cost at states (tracks, ...), each with its weight, to the derivatives at their places. Returns those
+        with respect to parameters."""
         found = term._evaluate(x, False)
         axes = tuple(range(1, found.value.ndim))
         self.sums["value"][tracks] += (weights * found.value).sum(axis=axes)
@@ -264,11 +276,22 @@ class _Total:
             if part is not None:
                 where = (tracks, *at) if isinstance(at, tuple) else (tracks, at)
                 self._sum(name, part)[where] += weights[..., None] * part
-        if self.parameters:
-            for name, part in term._by_parameters(x).items():
-                share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
-                self.sums.setdefault(name, np.zeros((self.n, *part.shape[1 + weights.ndim :])))
-                self.sums[name][tracks] += (share * part).sum(axis=axes)
+        by_parameters = term._by_parameters(x) if self.parameters else {}
+        for name, part in by_parameters.items():
+            share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
+            self.sums.setdefault(name, np.zeros((self.n, *part.shape[1 + weights.ndim :])))
+            self.sums[name][tracks] += (share * part).sum(axis=axes)
+        return by_parameters
+
+    def _add_signals(self, found: dict[str, FloatArray], tracks: slice, rows: Rows, weights: FloatArray) -> None:
+        """Adds what parameters with a value for each step have of those of all."""
+        table = None if self.springs is None else self.springs.signal_table
+        if table is None or "springs" not in found:
+            return
+        columns, steps = table[0], steps_of_rows(rows, self.trajectory.every).tolist()
+        sums = self.sums.setdefault("signals", np.zeros((self.n, self.trajectory.steps, len(columns))))
+        for k, step in enumerate(steps):
+            sums[tracks, step : step + 1] += weights[k] * found["springs"][:, k : k + 1, columns]
 
     def _sum(self, name: str, part: FloatArray) -> FloatArray:
         """The sums of one derivative."""
@@ -290,7 +313,7 @@ class _Total:
     def _forces(self, term: Cost, span: Span) -> CompiledForces | None:
         if not term.uses_forces or self.springs is None or not self.springs.forces:
             return None
-        return CompiledForces(self.springs.compiled.forces, span.forces, span.parameters)
+        return replace(self.springs.compiled, core=span.forces, parameters=span.parameters)
 
     def _chosen(self, at: Any) -> Rows:
         """The numbers of the rows that count."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
 
 _FINISHED, _CHART, _FAILED, _SINGULAR, _GAINED = range(5)  # as in core/integrators/integrate.hpp
-_NO_CONTROLS = Controls(None)
+_NO_CONTROLS = Controls()
 
 
 class StepFailed(Exception):
@@ -44,6 +44,8 @@ class Run:
         self.batch, self.size, self.steps, self.start, self.controls = batch, batch.size, steps, 0, controls
         self.q, self.v, self.a = (_unknown((self.size, steps + 1, n)) for n in (nq, nv, nv))
         self.u: FloatArray | None = None  # torques of these steps
+        self.signals: FloatArray | None = None  # and values of signals
+        self.feedback: State | tuple[None, None] = (None, None)  # du/dq and du/dv of a policy, (batch, steps, nv, nv)
         self.substeps = np.ones((self.size, steps), np.int32)
         self.charts = [batch.charts] * self.size
         self.first_charts = list(self.charts)
@@ -54,8 +56,28 @@ class Run:
         """Restarts from row `start` with the given state and, if needed, that one step before it."""
         self.start, self.switches, self.first_charts = start, [], list(self.charts)
         self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
-        self.u = self.controls.torques(start, self.steps)
         self.initial = previous
+        self.load_inputs()
+
+    def load_inputs(self) -> None:
+        """Takes the controls and signals of these steps."""
+        self.u = self.controls.torques(self.start, self.steps)
+        if self.batch.signal_table is not None:
+            self.signals = np.ascontiguousarray(self.batch.signal_table[1][:, self.start : self.start + self.steps])
+
+    def states(self, row: int) -> State:
+        """Those of a row, shaped as the batch."""
+        q, v = self.q[:, row], self.v[:, row]
+        return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
+
+    def decide(self, row: int, t: float) -> None:
+        """Takes the controls of the step from a row from the policy."""
+        values, policy = self.controls.values, self.controls.policy
+        if policy is not None and values is not None and self.u is not None:
+            u = policy.values(t, *self.states(row), values.shape[-1])
+            values[:, self.start + row, 0] = u.reshape(self.size, -1)
+            torques = self.controls.torques(self.start + row, 1)
+            self.u[:, row] = torques[:, 0] if torques is not None else 0.0
 
     def before_last(self) -> State:
         """The row before the last one, in the coordinates of that."""
@@ -69,11 +91,13 @@ class Run:
         """The arguments of the core for some of the trajectories; `previous` is what stands for the row before their
         first one, if anything does."""
         q, v = previous or (None, None)
+        signals = self.batch.signal_table
         return {
             "steps": self.steps, "start": self.start, "batch": self.size, "count": len(chosen), "index": chosen,
             "q": self.q, "v": self.v, "a": self.a, "u": self.u, "u_rows": self.controls.stages,
             "u_shared": self.u is not None and len(self.u) != self.size, "divisions": self.substeps,
-            "previous_q": q, "previous_v": v,
+            "previous_q": q, "previous_v": v, "feedback_q": self.feedback[0], "feedback_v": self.feedback[1],
+            "signals": self.signals, "signal_columns": None if signals is None else signals[0],
         }  # fmt: skip
 
 
@@ -95,6 +119,8 @@ def step_through(
     # What stands for the row before the one that a trajectory goes on from.
     previous = {} if run.initial is None else dict(enumerate(zip(*run.initial, strict=True)))
     for end in [*range(chunk, run.steps, chunk), run.steps]:
+        if run.controls.policy is not None and end > 0:  # then a chunk is a step
+            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)
         while len(waiting := np.flatnonzero(row < end)):
             charts, chosen = _alike(run, waiting, previous)
             before = [previous.pop(i) for i in chosen.tolist() if i in previous] if previous else []
@@ -220,5 +246,6 @@ def whole(trajectory: Trajectory) -> Run:
     run = Run(trajectory._batch, trajectory.steps, controls_of(trajectory))
     for name in ("q", "v", "a", "substeps"):
         getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)
-    run.u, run.switches = run.controls.torques(0, run.steps), list(trajectory.switches)
+    run.load_inputs()
+    run.switches = list(trajectory.switches)
     return run

@@ -22,18 +22,19 @@ from torsor.forces.force import Force, require_forces
 from torsor.integrators import BDF2, Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
-from torsor.simulation.batch import Batch, batch_shapes, read_models, read_parameters
+from torsor.simulation.batch import Batch, batch_shapes, read_models, read_parameters, require_apart
 from torsor.simulation.charts import ChartSwitch
-from torsor.simulation.controls import Controls, read_controls
+from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
 from torsor.simulation.run import Run, StepFailed, step_through
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from torsor.simulation.controls import Control
+    from torsor.simulation.controls import OfState, OfTime
 
     FloatArray = NDArray[np.float64]
+    Control = ArrayLike | OfTime | OfState | None
     Callback = Callable[[int, float, FloatArray, FloatArray], object]
 
 _MOST_STEPS = 1_000_000_000
@@ -50,7 +51,9 @@ def simulate(
     integrator: Integrator,
     forces: Sequence[Force] = (),
     controls: Control = None,
+    actuation: Sequence[str] | ArrayLike | None = None,
     parameters: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+    signals: Sequence[Mapping[str, ArrayLike] | None] | None = None,
     t0: float = 0.0,
     every: int = 1,
     callback: Callable[[int, float, FloatArray, FloatArray], object] | None = None,
@@ -76,12 +79,19 @@ def simulate(
         `Adaptive(h)`.
     forces : sequence of forces
         In addition to gravity, which is the model's.
-    controls : (nv,), (..., steps, nv) or function of time
-        Torques at the joints, constant over each step; u(t) is taken at the times of the integrator's stages. At a
-        joint whose chart is switched they belong to the coordinates of the moment.
+    controls : (nu,), (..., steps, nu), function of time, or policy
+        Torques, constant over each step. A function u(t) is taken at the times of the integrator's stages; a policy
+        u(t, q, v), or a `Policy` with derivatives, once for each step, at its beginning, with the states q (..., nq), v
+        (..., nv) of all trajectories. At a joint whose chart is switched all is in the coordinates of the moment.
+    actuation : sequence of str, or (nv, nu), optional
+        The joints that the controls act on, a control for each of their velocities; or the matrix B of torques B u. All
+        velocities, nu = nv, if left out.
     parameters : sequence of dicts, optional
         For each force a dict, or None, of parameters that replace its own: name -> (..., *shape of the parameter), as
         `adjoint` gives the gradients.
+    signals : sequence of dicts, optional
+        The same for parameters that change with time: name -> (..., steps, *shape of the parameter), constant over each
+        step.
     t0 : float
         Time at the start.
     every : int
@@ -94,7 +104,7 @@ def simulate(
     threads : int
         Shares a batch among threads, 0 for one per core.
 
-    The batch shapes (...) of models, states, controls and parameters broadcast.
+    The batch shapes (...) of models, states, controls, parameters and signals broadcast.
 
     Joints with charts, `SphericalEuler` and `SphericalExp`, change them before they become singular
     (`Trajectory.charts`), unless a force is given in their coordinates.
@@ -120,37 +130,49 @@ def simulate(
     v = np.zeros(first.nv) if v0 is None else _state(first, "v0", v0, first.nv)
     p = None if p0 is None else _state(first, "p0", p0, first.nv)
     t = np.asarray(t0 + integrator.h * np.arange(count + 1), dtype=np.float64)
-    u, stages = read_controls(first, integrator, controls, t)
+    acting = None if actuation is None else read_actuation(first, actuation)
+    policy = as_policy(controls)
+    u, stages = (None, 1)
+    if controls is not None and policy is None:
+        u, stages = read_controls(first, integrator, controls, acting, t)
     forces = require_forces(forces)
     values = read_parameters(first, forces, parameters)
+    rows = read_parameters(first, forces, signals, count)
+    require_apart(forces, values, rows)
     several = () if isinstance(model, Model) else (len(models),)
     shape = _batch_shape(
         {
             "q0": (q.shape, 1), **({"v0": (v.shape, 1)} if p is None else {"p0": (p.shape, 1)}),
             "controls": (() if u is None else u.shape[:-2] + u.shape[-1:], 2), "models": (several, 0),
         },
-        batch_shapes(first, forces, values),
+        batch_shapes(first, forces, values, rows),
     )  # fmt: skip
     q, v = _start(models, q, v, p, shape)
-    batch = Batch(models, forces, values, shape)
-    _ = batch.flat  # whose parameters are checked here
-    given = Controls(None if u is None else _flat(u, shape, 3), stages, controls if callable(controls) else None)
+    batch = Batch(models, forces, values, shape, rows)
+    _ = batch.flat, batch.signal_table  # whose parameters are checked here
+    given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
+    if policy is not None:
+        given.values = np.full((prod(shape), count, 1, first.nv if acting is None else acting.matrix.shape[1]), np.nan)
+    elif callable(controls):
+        given.function = controls
     run = Run(batch, count if every == 1 else every, given)
     run.begin(0, q, v, run.a[:, 0], None)
     fields = {
         "model": first, "models": () if isinstance(model, Model) else models, "forces": forces,
-        "parameters": () if parameters is None else values,
+        "parameters": () if parameters is None else values, "policy": policy,
+        "actuation": None if acting is None else acting.matrix,
     }  # fmt: skip
     record = _Record(run, integrator, t, every, fields)
     reporter = _Reporter(run, t, callback, progress)
+    chunk = reporter.chunk if policy is None else 1
     try:
         for window in range(count // every if every > 1 else 1):
             record.begin(window)
             try:
                 if isinstance(integrator, Adaptive):
-                    adaptive.integrate(integrator, run, t, reporter.chunk, reporter)
+                    adaptive.integrate(integrator, run, t, chunk, reporter)
                 else:
-                    step_through(integrator, run, float(t0), reporter.chunk, threads, reporter)
+                    step_through(integrator, run, float(t0), chunk, threads, reporter)
             finally:
                 record.add_switches()
             record.end(window)
@@ -203,7 +225,7 @@ class _Record:
 
     def trajectory(self, last: int) -> Trajectory:
         """All up to a row."""
-        shape, steps = self.run.batch.shape, last * self.every
+        shape, steps, table = self.run.batch.shape, last * self.every, self.run.batch.signal_table
 
         def rows_of(x: NDArray[Any], count: int) -> Any:
             kept = x if x.shape[1] == count else x[:, :count].copy()
@@ -215,7 +237,8 @@ class _Record:
             controls=self.run.controls.rows(steps, shape), substeps=rows_of(self.substeps, steps),
             switches=tuple(s for s in self.switches if s.row <= steps),
             previous=None if self.previous is None else tuple(rows_of(x, last + 1) for x in self.previous),
-            compiled=self.run.batch,
+            signals=() if table is None else self.run.batch.signals_until(steps),
+            compiled=self.run.batch if table is None or table[1].shape[1] == steps else None,
         )  # fmt: skip
 
     def error(self, failed: StepFailed) -> ConvergenceError:
@@ -246,8 +269,8 @@ class _Reporter:
         run, number = self.run, self.run.start + row
         if self.callback is not None and number > 0:
             # Copies, which stay as they are and change nothing here.
-            q, v = (x[:, row].copy().reshape(*run.batch.shape, x.shape[-1]) for x in (run.q, run.v))
-            self.callback(number, float(self.t[number]), q, v)
+            q, v = run.states(row)
+            self.callback(number, float(self.t[number]), q.copy(), v.copy())
         if self.bar is not None:
             self.bar.update(number - self.bar.n)
 

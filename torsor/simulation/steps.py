@@ -1,4 +1,4 @@
-"""Single steps of an integrator, with their exact Jacobians. Sueda 2021, 3.5."""
+"""Single steps of an integrator, alone and with their exact Jacobians. Sueda 2021, 3.5."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import as_array, record_of, require_finite
-from torsor._errors import ConvergenceError
-from torsor.forces import CustomForce
-from torsor.forces.force import Force, compile_forces, require_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler, Variational
+from torsor.forces.custom import CustomForce
+from torsor.forces.force import Force, compile_forces
+from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
 from torsor.model import Model
-from torsor.simulation.variational import step_options, taking_step
+from torsor.simulation.controls import Actuation, read_actuation
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -22,9 +21,18 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+@record_of("step")
+class Step(NamedTuple):
+    """The state after a step: q1 (..., nq), v1 (..., nv)."""
+
+    q1: FloatArray
+    v1: FloatArray
+
+
 @record_of("step_derivatives")
 class StepDerivatives(NamedTuple):
-    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both by q, v and u.
+    """One step and its exact Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both by q, v and u,
+    those by u (..., nv, nu).
 
     Those of and by configurations are in the tangent space. For a step of `BDF2` from two states those by the state
     before come too, else None.
@@ -44,9 +52,44 @@ class StepDerivatives(NamedTuple):
     dv1_dprevious_v: FloatArray | None = None
 
 
-_NOW = 0.0  # the time if none is given
-_START = np.array(_NOW)
 _ALL, _ALL_BUT_PREVIOUS = 0xFFF, 0xFF  # outputs, by bit
+
+
+def step(
+    model: Model,
+    integrator: Integrator,
+    q: ArrayLike,
+    v: ArrayLike,
+    u: ArrayLike | None = None,
+    *,
+    actuation: Sequence[str] | ArrayLike | None = None,
+    forces: Sequence[Force] = (),
+    t: ArrayLike = 0.0,
+    previous: tuple[ArrayLike, ArrayLike] | None = None,
+    out: Step | None = None,
+    threads: int = 1,
+) -> Step:
+    """The state (q1, v1) one step after q (..., nq), v (..., nv) under controls u (..., nu): for loops of one's own.
+
+    `actuation` says where the controls act, as for `simulate`; by default u are the nv torques. `t` is the time at the
+    beginning. `previous` is the state (q, v) one step before, for `BDF2`; without it BDF2 takes its first step, by
+    SDIRK2. Coordinates are those of the model: no charts are switched. Forces are compiled once for a model and the
+    same force objects.
+
+    Raises
+    ------
+    ConvergenceError
+        If the step cannot be taken, in any state of the batch; `index` is that state (flat).
+    """
+    options: dict[str, Any] = {"integrator": _numbers(integrator)}
+    parameters = None
+    if forces:
+        compiled = compile_forces(model, forces)
+        options["forces"], parameters = compiled.core, compiled.parameters
+    if actuation is not None:
+        u = _torques(u, read_actuation(model, actuation))
+    before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
+    return _core.step(model, q, v, u, _time(t), parameters, before_q, before_v, options, out, threads)
 
 
 def step_derivatives(
@@ -56,73 +99,61 @@ def step_derivatives(
     v: ArrayLike,
     u: ArrayLike | None = None,
     *,
+    actuation: Sequence[str] | ArrayLike | None = None,
     forces: Sequence[Force] = (),
-    t: float = _NOW,
+    t: ArrayLike = 0.0,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: int = 1,
 ) -> StepDerivatives:
-    """One step from q (..., nq), v (..., nv) under torques u (..., nv), with its derivatives.
+    """One step from q (..., nq), v (..., nv) under controls u (..., nu), with its derivatives.
 
-    `previous` is the state (q, v) one step before, for `BDF2`. Without it BDF2 takes its first step, by SDIRK2.
-
-    Raises
-    ------
-    ConvergenceError
-        If the step cannot be taken, in any state of the batch.
+    The parameters and the errors are those of `step`.
     """
-    if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
-        raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
-    if isinstance(integrator, Variational):
-        if previous is not None:
-            raise TypeError("previous is for BDF2, which has two steps; Variational has one")
-        return _variational_step(model, integrator, q, v, u, forces, t, threads)
-    before: tuple[Any, Any] = (None, None)
-    if previous is not None:
-        if not isinstance(integrator, BDF2):
-            raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-        if not isinstance(previous, (tuple, list)) or len(previous) != 2:
-            raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
-        before = (previous[0], previous[1])
-        require_finite(previous_q=before[0], previous_v=before[1])  # without which a divided step would do
-    options: dict[str, Any] = {
-        "integrator": integrator._numbers,
-        "wanted": _ALL_BUT_PREVIOUS if previous is None else _ALL,
-    }
+    if actuation is not None:
+        acting = read_actuation(model, actuation)
+        full = step_derivatives(
+            model, integrator, q, v, _torques(u, acting), forces=forces, t=t, previous=previous, threads=threads
+        )
+        return full._replace(dq1_du=acting.pull_back(full.dq1_du), dv1_du=acting.pull_back(full.dv1_du))
+    wanted = _ALL_BUT_PREVIOUS if previous is None else _ALL
+    options: dict[str, Any] = {"integrator": _numbers(integrator), "wanted": wanted}
     parameters = None
     if forces:
-        forces = require_forces(forces)
-        require_second_derivatives(integrator, forces)
-        scene = compile_forces(model, forces)
-        options["forces"], parameters = scene.core, scene.parameters
-    time = _START if t is _NOW else as_array("t", t)
-    try:
-        return _core.step_derivatives(model, q, v, u, time, parameters, *before, options, None, threads)
-    except RuntimeError as error:
-        if str(error) != "the step could not be taken":
-            raise
-    require_finite(q=q, v=v, u=u, t=t)  # of which one that is not lets no step succeed
-    raise ConvergenceError(
-        f"a step of {integrator!r} could not be taken: its equations have no solution near the state, or the mass "
-        "matrix is singular and no spring or damper determines the motion that moves no mass; try a smaller h"
-    )
+        compiled = compile_forces(model, forces)
+        require_second_derivatives(integrator, compiled.given)
+        options["forces"], parameters = compiled.core, compiled.parameters
+    before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
+    return _core.step_derivatives(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
 
 
-def _variational_step(
-    model: Model,
-    integrator: Variational,
-    q: ArrayLike,
-    v: ArrayLike,
-    u: ArrayLike | None,
-    forces: Sequence[Force],
-    t: float,
-    threads: int,
-) -> StepDerivatives:
-    options, parameters = step_options(model, integrator, forces)
-    time = as_array("t", t)
-    with taking_step(integrator, q=q, v=v, u=u, t=t):
-        return StepDerivatives(
-            *_core.variational_step_derivatives(model, q, v, u, time, parameters, options, None, threads)
-        )
+def _time(t: Any) -> FloatArray:
+    return np.array(t) if type(t) is float else as_array("t", t)
+
+
+def _torques(u: ArrayLike | None, actuation: Actuation) -> FloatArray | None:
+    """Torques (..., nv) of controls u (..., nu)."""
+    if u is None:
+        return None
+    array, size = as_array("u", u), actuation.matrix.shape[1]
+    if array.ndim == 0 or array.shape[-1] != size:
+        raise ValueError(f"u has shape {array.shape}, expected (..., {size}): the actuation has {size} controls")
+    return actuation.torques(array)
+
+
+def _numbers(integrator: Integrator) -> Any:
+    """The integrator as the core takes it."""
+    if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
+        raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
+    return integrator._numbers
+
+
+def _previous(integrator: Integrator, previous: Any) -> tuple[Any, Any]:
+    if not isinstance(integrator, BDF2):
+        raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
+    if not isinstance(previous, (tuple, list)) or len(previous) != 2:
+        raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
+    require_finite(previous_q=previous[0], previous_v=previous[1])  # without which a divided step would do
+    return previous[0], previous[1]
 
 
 def require_second_derivatives(integrator: Integrator, forces: Sequence[Force]) -> None:

@@ -21,9 +21,12 @@ from torsor.simulation import archive as _archive
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import Batch, Span
+from torsor.simulation.controls import Policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from torsor.simulation.controls import OfState
 
     FloatArray = NDArray[np.float64]
 
@@ -49,9 +52,10 @@ class Trajectory:
     v, a : (..., rows, nv)
         a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
         that of forward dynamics (not a number without steps).
-    controls : (..., steps, nv), (..., steps, stages, nv) or None
-        Torques of each step. A function of time has a row for each stage of the integrator: with `BDF2` and `SDIRK2` at
-        (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the quadrature.
+    controls : (..., steps, nu), (..., steps, stages, nu) or None
+        Torques of each step, those of a policy too. A function of time has a row for each stage of the integrator: with
+        `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the
+        quadrature.
     substeps : (..., steps)
         Into how many parts each step was divided.
     switches : tuple of ChartSwitch
@@ -60,6 +64,12 @@ class Trajectory:
         Those of a batch with several, `model` being the first of them; else empty.
     parameters : tuple of dicts
         For each force the parameters that replaced its own, each (..., *shape of the parameter).
+    signals : tuple of dicts
+        For each force the parameters that had a value of their own in each step, (..., steps, *shape of the parameter).
+    actuation : (nv, nu) or None
+        Matrix B of the torques B u that controls u give; None for nu = nv torques.
+    policy : Policy or None
+        Where the controls came from, if from the state.
     every : int
         How many steps lie between rows.
     previous : (..., rows, nq) and (..., rows, nv), or None
@@ -80,6 +90,9 @@ class Trajectory:
     parameters: tuple[dict[str, FloatArray], ...] = ()
     every: int = 1
     previous: tuple[FloatArray, FloatArray] | None = None
+    signals: tuple[dict[str, FloatArray], ...] = ()
+    actuation: FloatArray | None = None
+    policy: Policy | None = None
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
 
     def __post_init__(self, compiled: Batch | None) -> None:
@@ -105,7 +118,7 @@ class Trajectory:
     @cached_property
     def _batch(self) -> Batch:
         parameters = self.parameters or tuple({} for _ in self.forces)
-        return Batch(self.models or (self.model,), self.forces, parameters, self.batch_shape)
+        return Batch(self.models or (self.model,), self.forces, parameters, self.batch_shape, self.signals)
 
     @cached_property
     def _row_switches(self) -> list[_charts.ChartSwitch]:
@@ -113,7 +126,7 @@ class Trajectory:
         return [replace(s, row=-(-s.row // self.every)) for s in self.switches]
 
     def _spans(self, batch: Batch | None = None) -> list[Span]:
-        return (self._batch if batch is None else batch).spans(self._row_switches, len(self.t))
+        return (self._batch if batch is None else batch).spans(self._row_switches, len(self.t), self.every)
 
     @cached_property
     def charts(self) -> dict[str, NDArray[np.str_]]:
@@ -156,14 +169,17 @@ class Trajectory:
     @property
     def _description(self) -> _fingerprint.Description:
         """Models and forces, in words and numbers."""
-        return _fingerprint.describe(self.models or (self.model,), self.forces, self.parameters)
+        replaced = [*self.parameters] or [{} for _ in self.forces]
+        replaced = [{**a, **b} for a, b in zip(replaced, self.signals or replaced, strict=True)]
+        return _fingerprint.describe(self.models or (self.model,), self.forces, replaced)
 
     @cached_property
     def _digest(self) -> str:
         """Of all that a loss is made from: copies of a trajectory have the same."""
         digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
         digest.update(repr((self.integrator, self.q.shape, self.every)).encode())
-        arrays = [self.t, self.q, self.v, self.controls, *(x for values in self.parameters for x in values.values())]
+        given = (*self.parameters, *self.signals)
+        arrays = [self.t, self.q, self.v, self.controls, *(x for values in given for x in values.values())]
         for array in arrays:
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -174,13 +190,20 @@ class Trajectory:
         _archive.save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force] = ()) -> Trajectory:
+    def load(
+        path: str | os.PathLike[str],
+        model: Model | Sequence[Model],
+        forces: Sequence[Force] = (),
+        policy: Policy | OfState | None = None,
+    ) -> Trajectory:
         """What `save` wrote, for the model or the models and the forces that it was simulated with.
 
         Others are refused, with what differs: gravity, a body's inertia, a parameter of a force. Joints, forces and
         functions of the user's own are told by their names and by their public attributes.
+
+        `policy` is that which gave the controls, if one did. Without it all is there but gradients.
         """
-        return Trajectory(**_archive.read(path, model, forces))
+        return Trajectory(**_archive.read(path, model, forces, policy))
 
     def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
         """Draws coordinates, velocities and energies over time with Matplotlib; returns the figure.

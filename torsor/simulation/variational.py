@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, record_of, require_finite
-from torsor._errors import ConvergenceError
+from torsor._check import as_array, record_of
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import Variational
@@ -109,8 +108,7 @@ def momentum_step_derivatives(
     options, parameters = step_options(model, integrator, forces)
     options["wanted"] = 0x3FF if forces else 0xFF
     time = as_array("t", t)
-    with taking_step(integrator, q=q, p=p, u=u, t=t):
-        step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
     if not forces:
         return step
     by_parameters: Any = step[8:]
@@ -172,8 +170,7 @@ def step_hessian(
         raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
     options, parameters = step_options(model, integrator, forces)
     time = as_array("t", t)
-    with taking_step(integrator, q=q, p=p, u=u, t=t):
-        return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
+    return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
 
 
 def step_options(
@@ -185,23 +182,5 @@ def step_options(
     options: dict[str, Any] = {"integrator": integrator._numbers}
     if not forces:
         return options, None
-    scene = compile_forces(model, forces)
-    return {**options, "forces": scene.core}, scene.parameters
-
-
-class taking_step:
-    """Turns the core's word that a step cannot be taken from what is given into an error that says why."""
-
-    def __init__(self, integrator: object, **given: Any) -> None:
-        self.integrator, self.given = integrator, given
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, RuntimeError) and str(error) == "the step could not be taken":
-            require_finite(**self.given)  # of which one that is not lets no step succeed
-            raise ConvergenceError(
-                f"a step of {self.integrator!r} could not be taken: its equations have no solution near the state, or "
-                "the mass matrix is singular; try a smaller h"
-            ) from None
+    compiled = compile_forces(model, forces)
+    return {**options, **compiled.options}, compiled.parameters
