@@ -143,8 +143,8 @@ Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
   if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
   return static_cast<Kind>(found - names.begin());
 }
-std::vector<Attachment> read_attachments(const Model& m,
-                                         nb::handle items) {  // (index of the user's body or -1, offset)
+// Attachments are (index of the user's body or -1, offset).
+std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
   std::vector<Attachment> out;
   for (nb::handle item : items) {
     const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);

@@ -7,8 +7,8 @@ namespace torsor {
 
 // Whether the energies of these forces are known and some is stored, so that a gain can be told from their work.
 inline bool has_balance(const ForceSet& set) {
-  const bool known = set.all([](const auto& law) { return law.work() != Work::unknown; });
-  return known && !set.all([](const auto& law) { return law.work() != Work::stores; });
+  const auto some = [&](Work work) { return set.any([&](const auto& law) { return law.work() == work; }); };
+  return some(Work::stores) && !some(Work::unknown);
 }
 // The forces of a set that are given: torques, wrenches and forces at points, which may do work.
 inline ForceSet given_forces(const ForceSet& set) {

@@ -11,14 +11,13 @@
 
 namespace torsor {
 
+template <class... L>
+using LawLists = std::tuple<std::vector<L>...>;
+using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
+
 struct ForceSet {
   int forces = 0, parameters = 0;
-  std::tuple<std::vector<JointLaw>,   //
-             std::vector<TorqueLaw>,  //
-             std::vector<BodyLaw>,    //
-             std::vector<PointLaw>,   //
-             std::vector<CustomLaw>>
-      laws;
+  Laws laws;
   // Those that are given, not laws of motion; if all energies are known (forces/energy_balance.hpp).
   std::shared_ptr<const ForceSet> given;
 
@@ -34,38 +33,38 @@ struct ForceSet {
     };
     std::apply([&](const auto&... kind) { (visit(kind), ...); }, laws);
   }
-  // Whether f(law) is true of all laws.
+  // Whether f(law) is true of some law.
   template <class F>
-  bool all(F&& f) const {
-    bool result = true;
-    for_each([&](const auto& law) { result = result && f(law); });
+  bool any(F&& f) const {
+    bool result = false;
+    for_each([&](const auto& law) { result = result || f(law); });
     return result;
   }
   bool empty() const {
-    return all([](const auto&) { return false; });
+    return !any([](const auto&) { return true; });
   }
 };
 
 // Whether some forces are wrenches on bodies.
 inline bool acts_on_bodies(const ForceSet& set) {
-  return !set.all([](const auto& law) { return !law.acts_on_bodies(); });
+  return set.any([](const auto& law) { return law.acts_on_bodies(); });
 }
 // Whether some wrenches are held in the world's axes.
 inline bool holds(const ForceSet& set) {
-  return !set.all([](const auto& law) { return !law.holds(); });
+  return set.any([](const auto& law) { return law.holds(); });
 }
 // Whether forces leave the entries of dtau/dq and dtau/dv between branches zero.
 inline bool keeps_branches(const Model& m, const ForceSet& set) {
-  return set.all([&](const auto& law) { return law.keeps_branches(m); });
+  return !set.any([&](const auto& law) { return !law.keeps_branches(m); });
 }
 // Whether what forces do depends on where bodies are.
 inline bool depends_on_place(const ForceSet& set) {
-  return !set.all([](const auto& law) { return !law.depends_on_place(); });
+  return set.any([](const auto& law) { return law.depends_on_place(); });
 }
 // Whether each force depends on one joint or on one body, and so fits into the systems over trees
 // (linear/tree_system.hpp).
 inline bool on_single_bodies(const ForceSet& set) {
-  return set.all([](const auto& law) { return law.on_single_body(); });
+  return !set.any([](const auto& law) { return !law.on_single_body(); });
 }
 
 }  // namespace torsor
