@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-_CROSS = np.cross(np.eye(3)[:, None], np.eye(3))  # (j, k, i): component i of e_j x e_k
+_NEXT, _LAST = [1, 2, 0], [2, 0, 1]
 
 
 def cross(a: FloatArray, b: FloatArray) -> FloatArray:
     """a x b; np.cross takes as long as all the rest of a cost."""
-    return np.asarray(np.einsum("jki,...j,...k->...i", _CROSS, a, b))
+    return a[..., _NEXT] * b[..., _LAST] - a[..., _LAST] * b[..., _NEXT]
 
 
 def parents(model: Model) -> list[int]:
@@ -38,14 +38,15 @@ def carriers(model: Model, body: int) -> list[int]:
 def by_placement(model: Model, poses: FloatArray, bodies: list[int], wrenches: FloatArray) -> FloatArray:
     """Gradient (..., nbodies, 6) with respect to placements. `wrenches` (..., k, 6) are the gradients with respect to
     motions of k bodies with all that they carry, moment first, in the world's frame."""
-    above = parents(model)
-    world = np.broadcast_to(np.eye(4), (*poses.shape[:-3], 1, 4, 4))
-    carried = np.concatenate([poses, world], axis=-3)[..., [above[i] for i in bodies], :, :]
+    above = [parents(model)[i] for i in bodies]
+    carried = poses[..., above, :, :]
+    carried[..., [k for k, parent in enumerate(above) if parent < 0], :, :] = np.eye(4)
     placements = [model.bodies[i].placement for i in bodies]
     R = carried[..., :3, :3] @ np.array([x.R for x in placements])
-    p = carried[..., :3, 3] + np.einsum("...ij,...j->...i", carried[..., :3, :3], np.array([x.p for x in placements]))
+    p = carried[..., :3, 3] + (carried[..., :3, :3] @ np.array([x.p for x in placements])[..., None])[..., 0]
     forces = wrenches[..., 3:]
+    moments = wrenches[..., :3] - cross(p, forces)
     out = np.zeros((*poses.shape[:-2], 6))
-    out[..., bodies, :3] = np.einsum("...ji,...j->...i", R, wrenches[..., :3] - cross(p, forces))
-    out[..., bodies, 3:] = np.einsum("...ji,...j->...i", R, forces)
+    out[..., bodies, :3] = (moments[..., None, :] @ R)[..., 0, :]
+    out[..., bodies, 3:] = (forces[..., None, :] @ R)[..., 0, :]
     return out
