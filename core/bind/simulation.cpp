@@ -297,22 +297,25 @@ void bind_simulation(nb::module_& module) {
             const auto read = [](const Row& row) {
               return TableRow{std::get<0>(row), std::get<1>(row), std::get<2>(row), std::get<3>(row)};
             };
-            new (table) IntegratorTable{static_cast<StageKind>(kind),
-                                        {},
-                                        std::nullopt,
-                                        std::move(fractions),
-                                        h,
-                                        tolerance,
-                                        iterations,
-                                        substeps};
+            IntegratorTable made{static_cast<StageKind>(kind),
+                                 {},
+                                 std::nullopt,
+                                 std::move(fractions),
+                                 h,
+                                 tolerance,
+                                 iterations,
+                                 substeps};
             for (const Row& row : rows) {
-              if (std::get<3>(row).size() != table->rows.size())
+              if (std::get<3>(row).size() != made.rows.size())
                 throw std::invalid_argument("torsor: a row of an integrator's table has the wrong length");
-              table->rows.push_back(read(row));
+              made.rows.push_back(read(row));
             }
-            if (multistep) table->multistep = read(*multistep);
-            if (rows.empty() || table->fractions.empty() || (multistep && table->multistep->z.size() != 1))
+            if (multistep) made.multistep = read(*multistep);
+            if (rows.empty() || made.fractions.empty() || (multistep && made.multistep->z.size() != 1))
               throw std::invalid_argument("torsor: an integrator's table is incomplete");
+            made.first = list_stages(made, 1, false);
+            made.later = list_stages(made, 1, true);
+            new (table) IntegratorTable(std::move(made));
           },
           nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),
           nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"));

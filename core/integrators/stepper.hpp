@@ -8,8 +8,7 @@ namespace torsor {
 
 class Stepper {
  public:
-  Stepper(const Scene& scene, const IntegratorTable& table)
-      : at(scene), table(table), first_(list_stages(table, 1, false)), later_(list_stages(table, 1, true)) {
+  Stepper(const Scene& scene, const IntegratorTable& table) : at(scene), table(table) {
     if (table.is_implicit())
       implicit_.emplace(at);
     else
@@ -29,7 +28,7 @@ class Stepper {
   int last_node() const { return stages_->back().to; }
   void choose(int parts, bool previous) {
     if (parts > 1) divided_ = list_stages(table, parts, previous);
-    stages_ = parts > 1 ? &divided_ : previous ? &later_ : &first_;
+    stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
   }
 
@@ -104,9 +103,8 @@ class Stepper {
  private:
   std::optional<ImplicitStage> implicit_;
   std::optional<ExplicitStage> explicit_;
-  const std::vector<Stage> first_, later_;  // of a whole step without and with a row before it
   std::vector<Stage> divided_;
-  const std::vector<Stage>* stages_ = &first_;
+  const std::vector<Stage>* stages_ = &table.first;
 };
 
 }  // namespace torsor

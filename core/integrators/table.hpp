@@ -19,18 +19,6 @@ struct TableRow {
   std::vector<double> z;  // of the nodes after the first; in a multistep method, of the row before
 };
 
-struct IntegratorTable {
-  StageKind kind;
-  std::vector<TableRow> rows;         // of a step, and of each part of a divided one
-  std::optional<TableRow> multistep;  // instead of them, if the step is whole and there is a row before it
-  std::vector<double> fractions;      // at which controls are given that have a row for each stage; increasing
-  double h;
-  double tolerance;  // of Newton's method: estimated error of v that remains, relative to 1 + |v|
-  int iterations;    // corrections that may be tried in a stage
-  int substeps;      // into which a step may be divided
-  bool is_implicit() const { return kind == StageKind::implicit; }
-};
-
 // One stage of a step. Node 0 is the row before, 1 the state that the step starts from.
 struct Stage {
   struct Other {
@@ -41,6 +29,19 @@ struct Stage {
   std::vector<Other> others;  // other nodes in the formulas
   double c, w;                // w: of v_from
   double fraction, begin;     // of the step, at `to` and at `from`
+};
+
+struct IntegratorTable {
+  StageKind kind;
+  std::vector<TableRow> rows;         // of a step, and of each part of a divided one
+  std::optional<TableRow> multistep;  // instead of them, if the step is whole and there is a row before it
+  std::vector<double> fractions;      // at which controls are given that have a row for each stage; increasing
+  double h;
+  double tolerance;                 // of Newton's method: estimated error of v that remains, relative to 1 + |v|
+  int iterations;                   // corrections that may be tried in a stage
+  int substeps;                     // into which a step may be divided
+  std::vector<Stage> first, later;  // of a whole step without and with a row before it: list_stages
+  bool is_implicit() const { return kind == StageKind::implicit; }
 };
 
 // The stages of one step divided into `parts`; `previous`: whether node 0 is there. The last node is that of the last stage.
