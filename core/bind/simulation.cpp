@@ -304,7 +304,9 @@ void bind_simulation(nb::module_& module) {
                                  h,
                                  tolerance,
                                  iterations,
-                                 substeps};
+                                 substeps,
+                                 {},
+                                 {}};
             for (const Row& row : rows) {
               if (std::get<3>(row).size() != made.rows.size())
                 throw std::invalid_argument("torsor: a row of an integrator's table has the wrong length");
