@@ -148,8 +148,8 @@ TORSOR_INLINE SE3<S> place_general(const ModelT<C>& m, const typename ModelT<C>:
 
 // From the origin of a massless root to that of the first body with mass, if that is carried by massless ones alone.
 template <class S, class C>
-TORSOR_INLINE Vec3<S> to_first_mass(const ModelT<C>& m, int root, const S* q, const Coordinates<S>& x,
-                                    DerivativeGeneral<S>* general) {
+Vec3<S> to_first_mass(const ModelT<C>& m, int root, const S* q, const Coordinates<S>& x,
+                      DerivativeGeneral<S>* general) {
   const auto pose = [&](int i, const Mat3<S>* axes) -> SE3<S> {
     const auto& body = m.bodies[i];
     if (body.general >= 0) return place_general(m, body, axes, q, 1, general[body.general]);
