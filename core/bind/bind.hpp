@@ -201,7 +201,7 @@ struct Arguments {
         in[i].configurations = static_cast<int>(in[i].size / m.nq);
     return good;
   }
-  // Checks `given`: an array, or for several outputs a tuple of arrays, none of which may overlap; false if some need help.
+  // Checks `given`: an array, or for several outputs a tuple of arrays that do not overlap; false if some need help.
   bool take_outputs(nb::handle given, unsigned wanted) {
     if constexpr (K::outputs == 1) {
       results[0] = nb::borrow(given);
@@ -229,8 +229,8 @@ template <class K>
 nb::object call_prepared(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads,
                          const Options& options, const Arguments<K>& arguments);
 
-// Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays. `prepared`: the arguments come from
-// torsor/_check.py, and fit.
+// Calls kernel K. `out` is None, an array, or for several outputs a sequence of arrays. `prepared`: the arguments come
+// from torsor/_check.py, and fit.
 template <class K>
 nb::object call_kernel(nb::handle model, const nb::handle* inputs, nb::handle out, nb::handle threads_arg,
                        const Options& options, bool prepared = false, bool complex = false) {

@@ -28,8 +28,8 @@ struct SolvedMotion {
   const WorldWrench<S>* wrenches;         // of subtrees, those that do not turn with them; or null
   std::optional<TreeInverse<S>> inverse;  // none if the accelerations were found by articulated bodies
 };
-// By sparse factors: with free accelerations of zero at first, to which those that the remaining torques give are added. x (nv):
-// these, zero for prescribed velocities; may be `a`, whose free elements are overwritten.
+// By sparse factors: with free accelerations of zero at first, to which those that the remaining torques give are
+// added. x (nv): these, zero for prescribed velocities; may be `a`, whose free elements are overwritten.
 template <class S>
 SolvedMotion<S> solve_motion(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                              const unsigned char* prescribed, const S* tau, S* a, S* x) {
@@ -55,14 +55,14 @@ SolvedMotion<S> articulated_motion(const Model& m, Arena& arena, const S* q, con
   return {all, sum_subtrees(m, arena, all.bodies, f_ext, axes), std::nullopt};
 }
 
-// Right-hand sides of M_ff da_f = -X: derivatives of inverse dynamics by q, v and prescribed a, and those by tau, which are -1. Those
-// that are asked for lie side by side in rows of `stride` numbers, each padded to `each`.
+// Right-hand sides of M_ff da_f = -X: derivatives of inverse dynamics by q, v and prescribed a, and those by tau, which
+// are -1. Those that are asked for lie side by side in rows of `stride` numbers, each padded to `each`.
 template <class S>
 struct RightHandSides {
   int each, stride;
   int start[4];  // of q, v, a and tau in a row; -1: not asked for
   S *X, *M;      // M: the mass matrix, rows `stride` apart; null without prescribed velocities
-  S* torques;  // of prescribed velocities if nothing else accelerates: X without tau; null without prescribed velocities
+  S* torques;    // of prescribed velocities if nothing else accelerates: X without tau; null likewise
   S* part(int i) const { return start[i] >= 0 ? X + start[i] : nullptr; }
 };
 template <class S>
@@ -108,7 +108,7 @@ void solve_articulated(const Model& m, Arena& arena, const S* q, const unsigned 
     }
 }
 
-// dtau of part i: torques of prescribed velocities, with the free ones accelerating by da. Given torques are themselves.
+// dtau of part i: torques of prescribed velocities, with the free ones accelerating by da; given torques are kept.
 template <class S>
 void prescribed_torques(const Model& m, const RightHandSides<S>& r, const unsigned char* prescribed, int i, const S* da,
                         S* dtau) {
@@ -127,9 +127,9 @@ void prescribed_torques(const Model& m, const RightHandSides<S>& r, const unsign
     }
 }
 
-// a, tau: as for hybrid_dynamics. Rows of da_* are those of free velocities, rows of dtau_* those of prescribed ones; columns of
-// *_da are those of prescribed ones, columns of *_dtau those of free ones; all else is zero, but for the ones that say that
-// what is given is itself: da_da on prescribed velocities and dtau_dtau on free ones.
+// a, tau: as for hybrid_dynamics. Rows of da_* are those of free velocities, rows of dtau_* those of prescribed ones;
+// columns of *_da are those of prescribed ones, columns of *_dtau those of free ones; all else is zero, but for the
+// ones that say that what is given is itself: da_da on prescribed velocities and dtau_dtau on free ones.
 template <class S>
 void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                                  const unsigned char* prescribed, S* a, S* tau, const HybridBlocks<S>& d) {

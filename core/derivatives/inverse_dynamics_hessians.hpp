@@ -177,7 +177,7 @@ struct Above {
 // 0), or in any way.
 enum class Moves { root, still, any };
 
-// What row j and columns k of the path have together, several columns at a time: d/dq_k dL/dq_j, d/dv_k dL/dq_j and so on.
+// Entries of row j and columns k of the path, several columns at a time: d/dq_k dL/dq_j and so on.
 template <class V>
 struct PairEntries {
   V qq, qv, vq, vv, aq, qa;
@@ -396,8 +396,8 @@ VirtualLag<S> virtual_lag(int axes, const WorldWrench<S>& wrench, const Motion<S
   return {virtual_wrench(axes, wrench, u), wrench.transposed_lag(axes, u)};
 }
 
-// Virtual velocities u of bodies (u[-1] = 0) and Theta of columns, for weights w on the torques; and of each subtree its products with
-// what its joint adds to u.
+// Virtual velocities u of bodies (u[-1] = 0) and Theta of columns, for weights w on the torques; and of each subtree
+// its products with what its joint adds to u.
 template <class S>
 struct VirtualMotions {
   Motion<S>*u, *Theta;
@@ -447,8 +447,8 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const DerivativeBody<S>& b = bodies[i];
-    // Sums over the subtree of single bodies' products with u are those of subtrees' products with what the joints add to u, and with
-    // u of the parent at the end.
+    // Sums over the subtree of single bodies' products with u are those of subtrees' products with what the joints add
+    // to u, and with u of the parent at the end.
     if (body.parent >= 0) {
       const Motion<S>& up = virtuals.u[body.parent];
       virtuals.products[body.parent] += virtuals.products[i];
@@ -509,8 +509,8 @@ void add_turns(std::size_t nv, const Model::Link& rows, const Model::Link& joint
     }
 }
 
-// Of all velocities what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N, the derivative of
-// 2 B along the velocity.
+// Of all velocities what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N,
+// the derivative of 2 B along the velocity.
 template <class S>
 struct FixedTerms {
   struct Products {

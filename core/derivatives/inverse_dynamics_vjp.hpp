@@ -126,7 +126,8 @@ void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* b
   }
 }
 
-// Virtual velocities u of bodies (u[-1] = 0), motions of bodies with mass in their own frames, and what each body adds to the sums.
+// Virtual velocities u of bodies (u[-1] = 0), motions of bodies with mass in their own frames, and what each body adds
+// to the sums.
 template <class S>
 struct VirtualBodies {
   Motion<S>* u;

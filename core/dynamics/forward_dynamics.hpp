@@ -224,8 +224,8 @@ inline Motion<S> solve_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at, 
   return read_motion(x);
 }
 
-// First pass, base to tips: axes, angular velocities and zeta. Where nothing else sets them before they are added to, I, B, h and
-// trace become zero: in leaves, and in all bodies if `clear`.
+// First pass, base to tips: axes, angular velocities and zeta. Where nothing else sets them before they are added to,
+// I, B, h and trace become zero: in leaves, and in all bodies if `clear`.
 template <class S, class C>
 TORSOR_INLINE void sweep_velocities(const ForwardDynamicsAccess<S, C>& tree, const Coordinates<S>& x, const S* v,
                                     bool clear) {
@@ -292,8 +292,8 @@ TORSOR_INLINE void add_own_inertia(const Body& body, bool weak, ForwardDynamicsB
   }
 }
 
-// What the pivots of a body in a model with weak bodies are measured by: the inertia that it carries, as if rigid. The parent's
-// (if not null) gains it, or begins with it if `start`.
+// What the pivots of a body in a model with weak bodies are measured by: the inertia that it carries, as if rigid. The
+// parent's (if not null) gains it, or begins with it if `start`.
 template <class S, class Body>
 TORSOR_INLINE Scale<S> rigid_scale(const Body& body, bool start, const ForwardDynamicsBody<S>& b,
                                    ForwardDynamicsBody<S>* p) {
@@ -306,8 +306,8 @@ TORSOR_INLINE Scale<S> rigid_scale(const Body& body, bool start, const ForwardDy
   return {b.trace, S(3.0 * body.subtree_mass)};
 }
 
-// Eliminates the columns of the joint of body i, last to first: U, Psi and u of each, leaving in Pi and beta what the parent sees.
-// `doubtful` (null without weak bodies): by body, whether a pivot of its subtree is in doubt.
+// Eliminates the columns of the joint of body i, last to first: U, Psi and u of each, leaving in Pi and beta what the
+// parent sees. `doubtful` (null without weak bodies): by body, whether a pivot of its subtree is in doubt.
 template <class Joint, class S, class C>
 TORSOR_INLINE void eliminate_joint(const ForwardDynamicsAccess<S, C>& tree, Arena& arena, const Joint& joint, int i,
                                    const unsigned char* prescribed, const S* a, const S* tau, const Scale<S>& scale,
@@ -361,7 +361,7 @@ TORSOR_INLINE void add_to_parent(const ArticulatedInertia<S>& Pi, const Force<S>
   }
 }
 
-// Second pass, tips to base: articulated inertias and biases, and the columns. `cleared`: all I and B hold something already.
+// Second pass, tips to base: articulated inertias and biases, and the columns. `cleared`: all I and B are set already.
 template <class S, class C>
 TORSOR_INLINE void sweep_inertias(const ForwardDynamicsAccess<S, C>& tree, Arena& arena,
                                   const unsigned char* prescribed, const S* a, const S* tau, bool cleared,
@@ -441,8 +441,8 @@ TORSOR_INLINE void sweep_accelerations(const ForwardDynamicsAccess<S, C>& tree, 
   }
 }
 
-// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if null).
-// `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if
+// null). `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
 template <class S, class C>
 void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
                      const unsigned char* prescribed, S* a, S* tau) {

@@ -127,8 +127,8 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on: sums of a block stay in
-  // registers.
+  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on: sums of a
+  // block stay in registers.
   template <class F>
   static TORSOR_INLINE void in_blocks(int columns, F f) {
     const int vectors = columns / width, blocks = (vectors + 7) / 8, size = vectors / blocks, larger = vectors % blocks;

@@ -62,7 +62,8 @@ struct Action {
 
 // Sets xi, xidot, q, v and the charts of point a; false if a joint turns by half a turn.
 template <class S>
-bool place_point(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, int a, ActionPoint<S>& at) {
+TORSOR_INLINE bool place_point(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, int a,
+                               ActionPoint<S>& at) {
   const Model& m = scene.m;
   const int nv = m.nv;
   for (S** vector : {&at.xi, &at.xidot, &at.v}) *vector = arena.get<S>(nv);
@@ -88,7 +89,8 @@ bool place_point(const VariationalScene& scene, Arena& arena, const S* q0, const
 
 // Sets the motions of a point, mu and Gamma. Returns the torques of forces, but for those of local ones on bodies.
 template <class S>
-S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const S* p, ActionPoint<S>& at) {
+TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const S* p,
+                            ActionPoint<S>& at) {
   const Model& m = scene.m;
   const int nv = m.nv, n = m.n();
   const Vec3<S> gravity = lift<S>(m.gravity);
@@ -125,7 +127,7 @@ S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const 
 
 // D += Phi_a^T (f, g).
 template <class S>
-void add_point(const VariationalScene& scene, int a, const ActionPoint<S>& at, S* D) {
+TORSOR_INLINE void add_point(const VariationalScene& scene, int a, const ActionPoint<S>& at, S* D) {
   const Model& m = scene.m;
   const int nv = m.nv, s = scene.rule.s;
   for (int k = 0; k < nv; ++k) {

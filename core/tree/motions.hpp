@@ -137,8 +137,8 @@ struct Motions {
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
 };
-// Axes of a body on a joint with S(q), and its origin as seen from its parent's, like `place`. The joint is evaluated into g: up to
-// its derivatives of order `level` - 1.
+// Axes of a body on a joint with S(q), and its origin as seen from its parent's, like `place`. The joint is evaluated
+// into g, up to `level`.
 template <class S, class C>
 TORSOR_INLINE SE3<S> place_general(const ModelT<C>& m, const typename ModelT<C>::Body& body, const Mat3<S>* parent,
                                    const S* q, int level, DerivativeGeneral<S>& g) {
