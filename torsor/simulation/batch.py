@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import as_array, listed
 from torsor.forces.custom import CustomForce
-from torsor.forces.force import CompiledForces, Force, compile_forces
+from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
 
@@ -101,6 +100,8 @@ def batch_shapes(
     model: Model, forces: Sequence[Force], parameters: Parameters, signals: Parameters
 ) -> list[tuple[int, ...]]:
     """Of each parameter and of each signal."""
+    if not any(parameters) and not any(signals):
+        return []
     both = (parameters, 0), (signals, 1)
     return [
         lead
@@ -152,7 +153,7 @@ class Batch:
         signals: Parameters = (),
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
-        self.signals = signals if any(signals) else tuple({} for _ in self.forces)
+        self.signals = signals or tuple({} for _ in self.forces)
         self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
         self.size = prod(shape)
         self.model_of = np.zeros(self.size, np.int64)
@@ -161,15 +162,23 @@ class Batch:
         self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet]] = {}
         self.parts = switching_parts(models[0], self.forces)
         self.charts: Charts = tuple(p.chart for p in self.parts)
+        self._first = self.forces if not any(parameters) and not any(self.signals) else self._with_first()
+        self.compiled = compile_forces(models[0], self._first)  # for the first model
+        # Parameters of all forces: (batch, n), or (1, n) where they are the same for all.
+        same = self.size == 0 or (len(models) == 1 and not any(parameters))
+        self.flat = self.compiled.parameters[None] if same else self._flatten()
+        # The columns of `flat` that signals replace, and their values (batch, steps, columns), or (1, ...) where they
+        # are the same for all.
+        self.signal_table = self._tabulate() if any(self.signals) else None
 
-    @cached_property
-    def _first(self) -> list[Force]:
-        """The forces with their first parameters: what they are compiled from."""
+    def _with_first(self) -> tuple[Force, ...]:
+        """What the forces are compiled from: with their first parameters, where they lack some of their own."""
         out = []
         for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
             rows = self._rows(force, {**values, **signals})
-            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if rows else force)
-        return out
+            lacking = rows.keys() - force._for_model(self.models[0]).parameters.keys()
+            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if lacking else force)
+        return tuple(out)
 
     def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """All values of parameters of a force, (n, *shape of the parameter) each."""
@@ -179,16 +188,7 @@ class Batch:
             for (name, value), lead in zip(values.items(), leads, strict=True)
         }
 
-    @cached_property
-    def compiled(self) -> CompiledForces:
-        """The forces compiled for the first model."""
-        return compile_forces(self.models[0], self._first)
-
-    @cached_property
-    def flat(self) -> FloatArray:
-        """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
-        if self.size == 0 or (len(self.models) == 1 and not any(self.parameters)):
-            return self.compiled.parameters[None]
+    def _flatten(self) -> FloatArray:
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
             leads = _leads(self.models[0], force, values)
@@ -220,12 +220,7 @@ class Batch:
         rows_of = max(len(c) for c in columns)
         return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
 
-    @cached_property
-    def signal_table(self) -> tuple[NDArray[np.int64], FloatArray] | None:
-        """The columns of `flat` that signals replace, and their values (batch, steps, columns), or (1, ...) where they
-        are the same for all; None without signals."""
-        if not any(self.signals):
-            return None
+    def _tabulate(self) -> tuple[NDArray[np.int64], FloatArray]:
         columns, tables = [], []
         for k, (force, values) in enumerate(zip(self.forces, self.signals, strict=True)):
             self._check_signals(k, force, values)
@@ -300,7 +295,7 @@ class Batch:
         self, charts: Charts, chosen: NDArray[np.int64]
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
         """What the core takes for some trajectories that are in the same charts."""
-        used, of = [0], np.zeros(len(chosen), np.int64)
+        used, of = [0], self.model_of if len(chosen) == self.size else np.zeros(len(chosen), np.int64)
         if len(self.models) > 1 and len(chosen):
             unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)

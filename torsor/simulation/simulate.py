@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import isfinite, prod
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def simulate(
     first = models[0]
     if not isinstance(integrator, Integrator):
         raise TypeError(f"integrator must be an Integrator such as BDF2(h=1e-2), got {integrator!r}")
-    if not isinstance(t0, Real) or not isfinite(t0):
+    if (type(t0) is not float and not isinstance(t0, Real)) or not isfinite(t0):
         raise ValueError(f"t0 is {t0!r}, expected a time: a number")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
@@ -149,12 +149,11 @@ def simulate(
     )  # fmt: skip
     q, v = _start(models, q, v, p, shape)
     batch = Batch(models, forces, values, shape, rows)
-    _ = batch.flat, batch.signal_table  # whose parameters are checked here
     given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
     if policy is not None:
         given.values = np.full((prod(shape), count, 1, first.nv if acting is None else acting.matrix.shape[1]), np.nan)
     elif callable(controls):
-        given.function = controls
+        given.function = cast("OfTime", controls)
     run = Run(batch, count if every == 1 else every, given)
     run.begin(0, q, v, run.a[:, 0], None)
     fields = {
@@ -363,7 +362,7 @@ def _flat(x: FloatArray, shape: tuple[int, ...], own: int) -> FloatArray:
     """An array with the batch shape in one dimension, of length 1 if the array is the same for all."""
     kept = x.shape[x.ndim - own :]
     if prod(x.shape[: x.ndim - own]) == 1:
-        return x.reshape(1, *kept)
+        return x.reshape((1, *kept))
     return np.ascontiguousarray(np.broadcast_to(x, (*shape, *kept))).reshape(prod(shape), *kept)
 
 
@@ -372,12 +371,16 @@ def _start(
 ) -> tuple[FloatArray, FloatArray]:
     """Initial states q (n, nq) with quaternions of unit length, v (n, nv)."""
     first, n = models[0], prod(shape)
+    if q.shape[:-1] != shape:
+        q = np.broadcast_to(q, (*shape, first.nq))
+    if v.shape[:-1] != shape:
+        v = np.broadcast_to(v, (*shape, first.nv))
     try:
-        q = first.plus(np.broadcast_to(q, (*shape, first.nq)), np.zeros(first.nv)).reshape(n, first.nq)
+        q = first.plus(q, np.zeros(first.nv)).reshape(n, first.nq)
     except ValueError as error:  # of a quaternion
         raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
     if p is None:
-        return q, np.broadcast_to(v, (*shape, first.nv)).reshape(n, first.nv)
+        return q, v.reshape(n, first.nv)
     momenta, v = np.broadcast_to(p, (*shape, first.nv)).reshape(n, first.nv), np.empty((n, first.nv))
     of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
     for k, one in enumerate(models):
