@@ -27,7 +27,7 @@ def pulled(seed=1):
 def test_a_constant_signal_is_a_parameter(integrator):
     """Of every built-in force, to the last bit; and the gradients of all steps add up to that of the parameter."""
     model, q, v, rng, _ = pulled()
-    forces = [f for f in example_forces(model) if not (isinstance(integrator, ts.Adaptive) and not f._frozen)]
+    forces = [f for f in example_forces(model, 0) if not (isinstance(integrator, ts.Adaptive) and not f._frozen)]
     steps = 3
     values = [f._for_model(model).parameters for f in forces]
     rows = [{n: np.broadcast_to(x, (steps, *x.shape)) for n, x in one.items()} for one in values]

@@ -27,7 +27,7 @@ from torsor.inertia import Inertia
 from torsor.joints import Free
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 from torsor.model import Model, ModelBuilder
-from torsor.simulation.batch import steps_of_rows
+from torsor.simulation.parameters import steps_of_rows
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:

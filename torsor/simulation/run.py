@@ -72,13 +72,13 @@ class Run:
         return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
 
     def decide(self, row: int, t: float) -> None:
-        """Takes the controls of the step from a row from the policy."""
-        values, policy = self.controls.values, self.controls.policy
-        if policy is not None and values is not None and self.u is not None:
-            u = policy.values(t, *self.states(row), values.shape[-1])
-            values[:, self.start + row, 0] = u.reshape(self.size, -1)
-            torques = self.controls.torques(self.start + row, 1)
-            self.u[:, row] = torques[:, 0] if torques is not None else 0.0
+        """Takes the controls of the step that begins at a row from the policy, if there is one."""
+        policy, values, torques, actuation = self.controls.policy, self.controls.values, self.u, self.controls.actuation
+        if policy is None or values is None or torques is None:
+            return
+        u = policy.values(t, *self.states(row), values.shape[-1]).reshape(self.size, values.shape[-1])
+        values[:, self.start + row, 0] = u
+        torques[:, row, 0] = u if actuation is None else actuation.torques(u)
 
     def before_last(self) -> State:
         """The row before the last one, in the coordinates of that."""
@@ -115,8 +115,8 @@ def step_through(
     any goes on."""
     stepper = _Stepper(integrator, run, t0, threads)
     for end in [*range(chunk, run.steps, chunk), run.steps]:
-        if run.controls.policy is not None and end > 0:  # then a chunk is a step
-            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)
+        if end > 0:
+            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)  # with a policy, a chunk is a step
         if run.batch.parts:
             stepper.go_through_switches(end)
         elif run.size > 0 and end > 0:
