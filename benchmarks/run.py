@@ -270,6 +270,7 @@ def growth(plan: Plan) -> Iterator[Line]:
 
 def simulation(plan: Plan) -> Iterator[Line]:
     """Lines of simulations: steps with Jacobians, gradients and rollouts beside MuJoCo's, and how steps grow."""
+    yield from overheads(plan)
     h, count = plan.h, plan.rollout_steps
     names: dict[str, Any] = {
         "ts": ts,
@@ -339,6 +340,28 @@ def simulation(plan: Plan) -> Iterator[Line]:
             yield within(f"chain {n}", f"step, h = {step:g} : one dense LU of its size (NumPy)", t[str(n)], dense)
 
 
+def overheads(plan: Plan) -> Iterator[Line]:
+    """What a call costs beyond the step that it takes: that of `step`, and of `simulate` for one step.
+
+    The step itself is one of a batch, in which the call does not count.
+    """
+    progress("simulation: calls")
+    model = ur5().model
+    one, count = random_states(model), plan.rollouts
+    spring = ts.SpringDamper("world", (1, 0, 0), model.bodies[-1].name, (0, 0, 0.1), 5.0, 0.1, 0.5)
+    names: dict[str, Any] = {"ts": ts, "model": model, "bdf1": ts.BDF1(plan.h), "q": one.q, "v": one.v}
+    names |= {"Q": np.repeat(one.q[None], count, 0), "V": np.repeat(one.v[None], count, 0), "u": np.ones(model.nv)}
+    for label, forces in (("", []), (", with forces", [ts.JointSpring(None, 1.0, model.neutral, 0.1), spring])):
+        given = {**names, "forces": forces}
+        text = "ts.simulate(model, q, v, steps=1, integrator=bdf1, forces=forces, controls=u)"
+        calls = {"step": Call("ts.step(model, bdf1, q, v, u, forces=forces)", given), "simulate": Call(text, given)}
+        batch = {"batch": Call("ts.step(model, bdf1, Q, V, u, forces=forces)", given)}
+        t, kernel = measure(calls, plan.effort), measure(batch, plan.effort, count)["batch"]
+        for name, target in (("step", 3.0), ("simulate", 60.0)):
+            what = f"call of {name}{label}, beyond its step"
+            yield Line("UR5", what, t[name], kernel, 1e6 * (t[name] - kernel), target, at_least=False, unit="us")
+
+
 def s_shape(n: int) -> np.ndarray:
     """Angles that bend a hanging chain of n links to the same S whatever n."""
     return 6 / n * np.sin(2 * np.pi * np.arange(n) / n)
@@ -377,12 +400,12 @@ def variational(plan: Plan) -> Iterator[Line]:
     one = bent(20) | {"p": np.zeros(20), "w": np.ones(20)}
     state = "(model, order2, q, p"
     calls = {
-        "step": Call("ts.simulate(model, q, p0=p, steps=1, integrator=order2)", one),
+        "step": Call("ts.step(model, order2, q, p)", one),  # p is zero, and so is v
         "first": Call(f"ts.momentum_step_derivatives{state})", one),
         "second": Call(f"ts.step_hessian{state}, contract=(w, w))", one),
     }
     t = measure(calls, plan.effort)
-    yield limit("chain 20", "step with derivatives, beside simulate", t["first"], t["step"], 0.15)
+    yield limit("chain 20", "step with derivatives, beside step", t["first"], t["step"], 0.15)
     yield within("chain 20", "second derivatives : first", t["second"], t["first"])
 
     if cores() > 1:

@@ -8,12 +8,12 @@ import torsor as ts
 model = ts.models.acrobot()
 integrator = ts.BDF1(h=0.01)
 upright, rest = np.array([np.pi, 0.0]), np.zeros(2)
+motor = ["elbow"]
 
 # x1 = A x + B u about the equilibrium, x = (q - upright, v), u the torque at the elbow alone.
-d = ts.step_derivatives(model, integrator, upright, rest)
+d = ts.step_derivatives(model, integrator, upright, rest, actuation=motor)
 A = np.block([[d.dq1_dq, d.dq1_dv], [d.dv1_dq, d.dv1_dv]])
-elbow = model.joint("elbow").v_slice
-B = np.vstack([d.dq1_du[:, elbow], d.dv1_du[:, elbow]])
+B = np.vstack([d.dq1_du, d.dv1_du])
 assert np.allclose(d.q1, upright)
 print("without feedback, deviations grow by up to", np.round(np.abs(np.linalg.eigvals(A)).max(), 3), "in each step")
 
@@ -22,13 +22,19 @@ P = solve_discrete_are(A, B, Q, R)
 K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
 print("with it, they shrink to at most", np.round(np.abs(np.linalg.eigvals(A - B @ K)).max(), 3))
 
-q, v = upright + [0.1, -0.1], rest
-for step in range(501):
-    x = np.concatenate([model.minus(q, upright), v])
-    if step % 100 == 0:
-        print(f"t = {step * integrator.h:.0f}: {np.round(x, 5)}")
-    u = np.zeros(model.nv)
-    u[elbow] = -K @ x
-    after = ts.simulate(model, q, v, steps=1, integrator=integrator, controls=u)
-    q, v = after.q[-1], after.v[-1]
-assert np.abs(x).max() < 1e-3
+
+def feedback(t, q, v):
+    return -np.concatenate([model.minus(q, upright), v], axis=-1) @ K.T
+
+
+policy = ts.Policy(feedback, derivatives=lambda t, q, v: (-K[:, :2], -K[:, 2:]))
+start = upright + np.array([0.1, -0.1])
+run = ts.simulate(model, start, rest, steps=500, integrator=integrator, controls=policy, actuation=motor)
+for row in range(0, 501, 100):
+    print(f"t = {run.t[row]:.0f}: {np.round(run.q[row] - upright, 5)} {np.round(run.v[row], 5)}")
+assert np.abs(run.q[-1] - upright).max() < 1e-3
+
+# The gradient goes through the feedback: what is left at the end hardly depends on where it began.
+first, last = (ts.adjoint(run, dloss_dq=np.eye(501)[row, :, None] * [1.0, 0.0]).q0 for row in (1, 500))
+print("derivative of the shoulder's angle by the start, after one step and after 5 s:", first, last)
+assert np.abs(last).max() < 1e-2 * np.abs(first).max()

@@ -64,7 +64,7 @@ TARGETS = {
     "derivatives": {2.4, 2.5, 10.0, 3.3, None},
     "directions": {3.0, 5.0},
     "growth": {None},
-    "simulation": {4.0, 3.0, 2.0, None} | ({1.7} if measure.cores() > 1 else set()),
+    "simulation": {4.0, 3.0, 60.0, 2.0, None} | ({1.7} if measure.cores() > 1 else set()),
     "variational": {0.08, 0.4, 12.0, 0.15, None} | ({1.7} if measure.cores() > 1 else set()),
     "import": {30.0},
     "memory": {None},

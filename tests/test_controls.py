@@ -100,7 +100,7 @@ def test_gradients_through_a_matrix(integrator, every):
     loss = weighted(model, base, *w)
     g = ts.adjoint(base, dloss_dq=w[0], dloss_dv=w[1], dloss_du=du)
     close(g.controls, differences(lambda u: loss(run(u)) + (du * u).sum(), u, 1e-2))
-    effort = ts.control_effort(base, weight=[1.0, 2.0, 3.0])
+    effort = ts.ControlEffort([1.0, 2.0, 3.0])
     assert effort.value == pytest.approx(0.5 * H * (u**2 @ [1.0, 2.0, 3.0]).sum(), rel=1e-13)
     np.testing.assert_allclose(ts.adjoint(base, effort).controls, H * u * [1.0, 2.0, 3.0], rtol=1e-13)
 
@@ -481,7 +481,7 @@ def test_bad_derivatives_of_policies_are_told():
     with pytest.raises(
         ValueError, match=r"weight has shape \(10,\), expected a number or \(4,\): the trajectory has 4"
     ):
-        ts.control_effort(run, weight=np.ones(10))
+        ts.adjoint(run, ts.ControlEffort(np.ones(10)))
 
 
 def test_random_trees_under_feedback():

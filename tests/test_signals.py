@@ -27,7 +27,7 @@ def pulled(seed=1):
 def test_a_constant_signal_is_a_parameter(integrator):
     """Of every built-in force, to the last bit; and the gradients of all steps add up to that of the parameter."""
     model, q, v, rng, _ = pulled()
-    forces = [f for f in example_forces(model) if not (isinstance(integrator, ts.Adaptive) and not f._frozen)]
+    forces = [f for f in example_forces(model, 0) if not (isinstance(integrator, ts.Adaptive) and not f._frozen)]
     steps = 3
     values = [f._for_model(model).parameters for f in forces]
     rows = [{n: np.broadcast_to(x, (steps, *x.shape)) for n, x in one.items()} for one in values]
@@ -167,7 +167,7 @@ def test_energies_of_forces_as_a_loss(every):
             model, q, v, steps=steps, integrator=ts.BDF2(H, tolerance=1e-13), forces=forces, every=every,
             signals=[{"rest_length": lengths}, {"stiffness": stiffness}, None],
         )  # fmt: skip
-        return run, ts.energy_loss(run, rows=slice(None), parts=["kinetic", "forces"])
+        return run, ts.loss(run, ts.EnergyCost(parts=("kinetic", "forces"), at=slice(None)))
 
     g = ts.adjoint(*loss(stiffness, lengths))
     close(g.signals[1]["stiffness"], differences(lambda x: loss(x, lengths)[1].value, stiffness, 3e-2))

@@ -118,6 +118,7 @@ void poll() {
 }
 
 void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle) {
+  if (threads == 1) return work();  // before the system is asked for its cores, which takes microseconds
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int helpers = (threads == 0 ? cores : std::min(threads, cores)) - 1;
   if (helpers <= 0) return work();

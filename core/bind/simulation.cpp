@@ -11,7 +11,7 @@
 namespace torsor {
 namespace {
 
-// The data of an array in C order of `size` numbers, as torsor/simulation.py makes them; null for None.
+// The data of an array in C order of `size` numbers, as torsor/simulation/run.py makes them; null for None.
 template <class T>
 T* data(nb::handle object, int64_t size) {
   if (object.is_none()) return nullptr;

@@ -64,8 +64,7 @@ def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report:
     tracks = [_Track(run, i) for i in range(run.size)]
     for first in range(0, run.steps, chunk):
         end = min(first + chunk, run.steps)
-        if run.controls.policy is not None:  # then a chunk is a step
-            run.decide(first, float(t[first]))
+        run.decide(first, float(t[first]))  # with a policy, a chunk is a step
         for track in tracks:
             for k in range(first, end):
                 track.step(integrator, k, t, solve_ivp)

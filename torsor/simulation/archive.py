@@ -18,8 +18,9 @@ from torsor.integrators import Integrator
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
-from torsor.simulation.batch import read_models, read_parameters
+from torsor.simulation.batch import read_models
 from torsor.simulation.controls import Policy
+from torsor.simulation.parameters import read_parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, listed
-from torsor.forces.force import CompiledForces, Force, compile_forces
+from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
+from torsor.simulation.parameters import leads_of, steps_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor.simulation.parameters import Parameters
+
     FloatArray = NDArray[np.float64]
-    Parameters = tuple[dict[str, FloatArray], ...]  # for each force those that replace its own
     Charts = tuple[str, ...]
 
 _STRUCTURE = "models of a batch must have the same bodies and the same kinds of joints, in the same order"
@@ -54,64 +54,6 @@ def _kinds(joint: Any) -> Any:
     """What may not differ between the joints of one body."""
     parts = [_kinds(part) for part in getattr(joint, "joints", ())]
     return type(joint), joint.nq, joint.nv, getattr(joint, "chart", None), parts
-
-
-def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: int | None = None) -> Parameters:
-    """Parameters that replace those of the forces, or with `steps` signals, which have a row for each of so many steps;
-    checked for all but what each force asks of its own."""
-    if given is None:
-        return tuple({} for _ in forces)
-    what, row = ("parameters", ()) if steps is None else ("signals", (steps,))
-    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or len(given) != len(forces):
-        got = f"{len(given)} of them" if isinstance(given, (list, tuple)) else type(given).__name__
-        raise TypeError(f"{what} must be a list with a dict, or None, for each of {len(forces)} forces, got {got}")
-    out: list[dict[str, FloatArray]] = []
-    for k, (force, values) in enumerate(zip(forces, given, strict=True)):
-        label = f"force {k} ({type(force).__name__})"
-        if values is not None and not isinstance(values, Mapping):
-            raise TypeError(f"{what} of {label} must be a dict or None, got {type(values).__name__}")
-        # What the force has none of as yet, a length at rest, is a number.
-        known = {**dict.fromkeys(force._numbers, np.zeros(())), **force._for_model(model).parameters}
-        out.append({})
-        for name, value in (values or {}).items():
-            if name not in known:
-                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
-            array, shape = as_array(f"{name} of {label}", value), row + known[name].shape
-            if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
-                expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
-                why = "as the force's own" if steps is None else f"as the force's own for each of {steps} steps"
-                raise ValueError(f"{name} of {label} has shape {array.shape}, expected {expected}, {why}")
-            out[-1][name] = array.copy()
-            out[-1][name].flags.writeable = False
-    return tuple(out)
-
-
-def require_apart(forces: Sequence[Force], parameters: Parameters, signals: Parameters) -> None:
-    """Refuses a parameter that is given for all steps and as a signal."""
-    for k, (values, rows) in enumerate(zip(parameters, signals, strict=True)):
-        for name in rows:
-            if name in values:
-                raise ValueError(
-                    f"{name} of force {k} ({type(forces[k]).__name__}) is given twice, in parameters and in signals"
-                )
-
-
-def batch_shapes(
-    model: Model, forces: Sequence[Force], parameters: Parameters, signals: Parameters
-) -> list[tuple[int, ...]]:
-    """Of each parameter and of each signal."""
-    both = (parameters, 0), (signals, 1)
-    return [
-        lead
-        for given, rows in both
-        for force, values in zip(forces, given, strict=True)
-        for lead in _leads(model, force, values, rows)
-    ]
-
-
-def _leads(model: Model, force: Force, values: Mapping[str, FloatArray], rows: int = 0) -> list[tuple[int, ...]]:
-    own = force._for_model(model).parameters if values else {}
-    return [value.shape[: value.ndim - rows - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
 
 
 @dataclass(frozen=True)
@@ -151,7 +93,7 @@ class Batch:
         signals: Parameters = (),
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
-        self.signals = signals if any(signals) else tuple({} for _ in self.forces)
+        self.signals = signals or tuple({} for _ in self.forces)
         self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
         self.size = prod(shape)
         self.model_of = np.zeros(self.size, np.int64)
@@ -160,37 +102,36 @@ class Batch:
         self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet]] = {}
         self.parts = switching_parts(models[0], self.forces)
         self.charts: Charts = tuple(p.chart for p in self.parts)
+        self._first = self.forces if not any(parameters) and not any(self.signals) else self._with_first()
+        self.compiled = compile_forces(models[0], self._first)  # for the first model
+        # Parameters of all forces: (batch, n), or (1, n) where they are the same for all.
+        same = self.size == 0 or (len(models) == 1 and not any(parameters))
+        self.flat = self.compiled.parameters[None] if same else self._flatten()
+        # The columns of `flat` that signals replace, and their values (batch, steps, columns), or (1, ...) where they
+        # are the same for all.
+        self.signal_table = self._tabulate() if any(self.signals) else None
 
-    @cached_property
-    def _first(self) -> list[Force]:
-        """The forces with their first parameters: what they are compiled from."""
+    def _with_first(self) -> tuple[Force, ...]:
+        """What the forces are compiled from: with their first parameters, where they lack some of their own."""
         out = []
         for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
             rows = self._rows(force, {**values, **signals})
-            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if rows else force)
-        return out
+            lacking = rows.keys() - force._for_model(self.models[0]).parameters.keys()
+            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if lacking else force)
+        return tuple(out)
 
     def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """All values of parameters of a force, (n, *shape of the parameter) each."""
-        leads = _leads(self.models[0], force, values)
+        leads = leads_of(self.models[0], force, values)
         return {
             name: value.reshape(prod(lead), *value.shape[len(lead) :])
             for (name, value), lead in zip(values.items(), leads, strict=True)
         }
 
-    @cached_property
-    def compiled(self) -> CompiledForces:
-        """The forces compiled for the first model."""
-        return compile_forces(self.models[0], self._first)
-
-    @cached_property
-    def flat(self) -> FloatArray:
-        """Parameters of all forces: (batch, n), or (1, n) where they are the same for all."""
-        if self.size == 0 or (len(self.models) == 1 and not any(self.parameters)):
-            return self.compiled.parameters[None]
+    def _flatten(self) -> FloatArray:
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
-            leads = _leads(self.models[0], force, values)
+            leads = leads_of(self.models[0], force, values)
             lead = np.broadcast_shapes(*leads)
             rows = {
                 name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
@@ -219,16 +160,11 @@ class Batch:
         rows_of = max(len(c) for c in columns)
         return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
 
-    @cached_property
-    def signal_table(self) -> tuple[NDArray[np.int64], FloatArray] | None:
-        """The columns of `flat` that signals replace, and their values (batch, steps, columns), or (1, ...) where they
-        are the same for all; None without signals."""
-        if not any(self.signals):
-            return None
+    def _tabulate(self) -> tuple[NDArray[np.int64], FloatArray]:
         columns, tables = [], []
-        for k, (force, values) in enumerate(zip(self.forces, self.signals, strict=True)):
-            self._check_signals(k, force, values)
-            for (name, value), lead in zip(values.items(), _leads(self.models[0], force, values, 1), strict=True):
+        for k in range(len(self.forces)):
+            self._check_signals(k)
+            for name, value, lead in self._signals_of(k):
                 at, steps = self.compiled.columns(k, name), value.shape[len(lead)]
                 table = value.reshape(*lead, steps, at.stop - at.start)
                 rows = self.shape if prod(lead) != 1 else lead
@@ -238,29 +174,41 @@ class Batch:
         wide = [np.broadcast_to(table, (n, *table.shape[1:])) for table in tables]
         return np.concatenate(columns), np.concatenate(wide, axis=-1)
 
-    def _check_signals(self, k: int, force: Force, values: Mapping[str, FloatArray]) -> None:
-        """Refuses values that the force does not take. Where these are intervals, the ends of all values tell."""
-        rows = {name: x for name, x in self._rows(force, values).items() if len(x)}
-        together = any(name in force._coupled(self.models[0]) for name in rows)
-        try:
-            for end in () if together else (np.min, np.max):
-                self._first[k].with_parameters({name: end(x, axis=0) for name, x in rows.items()})
-            if not together:
-                return
-        except ValueError:
-            pass
-        count = max((len(x) for x in rows.values()), default=0)
-        steps = next((value.shape[len(lead)] for value, lead in self._with_leads(force, values)), 0)
-        for j in range(count):
-            given = {name: x[j % steps if len(x) == steps else j % len(x)] for name, x in rows.items()}
-            try:
-                self._first[k].with_parameters(given)._for_model(self.models[0])
-            except ValueError as error:
-                where = f" in trajectory {j // steps} of the batch" if count > steps else ""
-                raise ValueError(f"force {k} ({type(force).__name__}) at step {j % steps}{where}: {error}") from None
+    def _signals_of(self, k: int) -> list[tuple[str, FloatArray, tuple[int, ...]]]:
+        """Name, values and batch shape of each signal of a force."""
+        values = self.signals[k]
+        leads = leads_of(self.models[0], self.forces[k], values, 1)
+        return [(name, value, lead) for (name, value), lead in zip(values.items(), leads, strict=True)]
 
-    def _with_leads(self, force: Force, values: Mapping[str, FloatArray]) -> list[tuple[FloatArray, tuple[int, ...]]]:
-        return list(zip(values.values(), _leads(self.models[0], force, values, 1), strict=True))
+    def _check_signals(self, k: int) -> None:
+        """Refuses values that a force does not take. Where these are intervals, the ends of all values tell."""
+        force, model, signals = self._first[k], self.models[0], self._signals_of(k)
+        rows = {name: x for name, x in self._rows(force, self.signals[k]).items() if len(x)}
+        if not rows:
+            return
+        if not rows.keys() & set(force._coupled(model)):
+            try:
+                for end in (np.min, np.max):
+                    force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
+                return
+            except ValueError:
+                pass  # which comes again below, with its step
+        lead = np.broadcast_shapes(*(lead for _, _, lead in signals))
+        steps = signals[0][1].shape[len(signals[0][2])]
+        wide = {
+            name: np.broadcast_to(value, lead + value.shape[len(own) :]).reshape(
+                prod(lead) * steps, *rows[name].shape[1:]
+            )
+            for name, value, own in signals
+        }
+        for j in range(prod(lead) * steps):
+            try:
+                force.with_parameters({name: x[j] for name, x in wide.items()})._for_model(model)
+            except ValueError as error:
+                which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).ravel()
+                i = int(np.argmax(which == j // steps))
+                where = f" in trajectory {i} of the batch" if self.shape else ""
+                raise ValueError(f"force {k} ({type(force).__name__}) at step {j % steps}{where}: {error}") from None
 
     def signals_by_name(self, table: FloatArray) -> Parameters:
         """For each force its part of (..., steps, columns) numbers, as the signals are given."""
@@ -277,11 +225,8 @@ class Batch:
     def signals_until(self, steps: int) -> Parameters:
         """The signals of the first steps."""
         return tuple(
-            {
-                name: value[(slice(None),) * len(lead) + (slice(steps),)]
-                for (name, value), (_, lead) in zip(values.items(), self._with_leads(force, values), strict=True)
-            }
-            for force, values in zip(self.forces, self.signals, strict=True)
+            {name: value[(slice(None),) * len(lead) + (slice(steps),)] for name, value, lead in self._signals_of(k)}
+            for k in range(len(self.forces))
         )
 
     def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
@@ -299,7 +244,7 @@ class Batch:
         self, charts: Charts, chosen: NDArray[np.int64]
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
         """What the core takes for some trajectories that are in the same charts."""
-        used, of = [0], np.zeros(len(chosen), np.int64)
+        used, of = [0], self.model_of if len(chosen) == self.size else np.zeros(len(chosen), np.int64)
         if len(self.models) > 1 and len(chosen):
             unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)
@@ -341,11 +286,6 @@ class Batch:
         out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape, signals)
         out.parts, out.charts, out.places = self.parts, self.charts, chosen
         return out
-
-
-def steps_of_rows(rows: NDArray[np.int64], every: int) -> NDArray[np.int64]:
-    """The steps whose parameters rows have."""
-    return np.maximum(every * rows - 1, 0)
 
 
 def switching_parts(model: Model, forces: Sequence[Force]) -> Sequence[_charts.ChartPart]:

@@ -246,7 +246,8 @@ def read_controls(
     else:
         array, stages = as_array("controls", controls), 1
         if array.shape == (size,):
-            array = np.broadcast_to(array, (steps, size))
+            constant, array = array, np.empty((steps, size))
+            array[:] = constant
         if array.ndim < 2 or array.shape[-2:] != (steps, size):
             letter = "nv" if actuation is None else "nu"
             raise ValueError(

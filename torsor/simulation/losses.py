@@ -18,7 +18,7 @@ import numpy as np
 
 from torsor.costs.cost import Cost, States
 from torsor.forces.force import CompiledForces
-from torsor.simulation.batch import steps_of_rows
+from torsor.simulation.parameters import steps_of_rows
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:

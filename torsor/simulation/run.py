@@ -56,7 +56,9 @@ class Run:
         """Restarts from row `start` with the given state and, if needed, that one step before it."""
         self.start, self.switches, self.first_charts = start, [], list(self.charts)
         self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
-        self.initial = previous
+        self.initial = None
+        if previous is not None:
+            self.initial = np.ascontiguousarray(previous[0]), np.ascontiguousarray(previous[1])
         self.load_inputs()
 
     def load_inputs(self) -> None:
@@ -71,13 +73,13 @@ class Run:
         return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
 
     def decide(self, row: int, t: float) -> None:
-        """Takes the controls of the step from a row from the policy."""
-        values, policy = self.controls.values, self.controls.policy
-        if policy is not None and values is not None and self.u is not None:
-            u = policy.values(t, *self.states(row), values.shape[-1])
-            values[:, self.start + row, 0] = u.reshape(self.size, -1)
-            torques = self.controls.torques(self.start + row, 1)
-            self.u[:, row] = torques[:, 0] if torques is not None else 0.0
+        """Takes the controls of the step that begins at a row from the policy, if there is one."""
+        policy, values, torques, actuation = self.controls.policy, self.controls.values, self.u, self.controls.actuation
+        if policy is None or values is None or torques is None:
+            return
+        u = policy.values(t, *self.states(row), values.shape[-1]).reshape(self.size, values.shape[-1])
+        values[:, self.start + row, 0] = u
+        torques[:, row, 0] = u if actuation is None else actuation.torques(u)
 
     def before_last(self) -> State:
         """The row before the last one, in the coordinates of that."""
@@ -110,55 +112,70 @@ def _unknown(shape: tuple[int, ...]) -> FloatArray:
 def step_through(
     integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
 ) -> None:
-    """Runs the core over all steps, in groups of trajectories with the same charts between the switches of these.
-
-    All come to the end of `chunk` steps, which `report` is told, before any goes on.
-    """
-    batch = run.batch
-    row = np.zeros(run.size, np.int64)
-    # What stands for the row before the one that a trajectory goes on from.
-    previous = {} if run.initial is None else dict(enumerate(zip(*run.initial, strict=True)))
+    """Runs the core over all steps. All trajectories come to the end of `chunk` steps, which `report` is told, before
+    any goes on."""
+    stepper = _Stepper(integrator, run, t0, threads)
     for end in [*range(chunk, run.steps, chunk), run.steps]:
-        if run.controls.policy is not None and end > 0:  # then a chunk is a step
-            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)
-        while len(waiting := np.flatnonzero(row < end)):
-            charts, chosen = _alike(run, waiting, previous)
-            before = [previous.pop(i) for i in chosen.tolist() if i in previous] if previous else []
-            outcome, reached = np.zeros(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
-            error = np.zeros((len(chosen), 2))
-            limits = [(p.iq, p.limit(chart)) for p, chart in zip(batch.parts, charts, strict=True)]
-            state = (np.stack([q for q, _ in before]), np.stack([v for _, v in before])) if before else None
-            _core.simulate(
-                batch.arguments(charts, chosen), integrator._numbers, t0, run.tracks(chosen, state), row[chosen], end,
-                limits, outcome, reached, error, threads,
-            )  # fmt: skip
-            row[chosen] = reached
-            if not outcome.any():
-                continue
-            for k in np.flatnonzero(outcome == _CHART).tolist():
-                i = int(chosen[k])
-                switch = _switch(integrator, run, i, int(reached[k]), charts)
-                run.switches.append(switch)
-                run.charts[i] = switch.charts
-                previous[i] = (switch.previous_q, switch.previous_v)
-            bad = np.flatnonzero(outcome >= _FAILED)
-            if len(bad):
-                k = int(bad[0])
-                run.q[chosen[k], reached[k] + 1 :] = np.nan
-                model = batch.models[batch.model_of[chosen[k]]]
-                raise StepFailed(_reason(model, integrator, int(outcome[k]), error[k]), int(chosen[k]), int(reached[k]))
+        if end > 0:
+            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)  # with a policy, a chunk is a step
+        if run.batch.parts:
+            stepper.go_through_switches(end)
+        elif run.size > 0 and end > 0:
+            stepper.go(run.batch.charts, stepper.all, end, run.initial if end <= chunk else None)
         report(end)
 
 
-def _alike(run: Run, waiting: Indices, previous: dict[int, Any]) -> tuple[Charts, Indices]:
-    """Some of the trajectories that wait, which the core can take together: in the same charts, and all with something
-    that stands for the row before or all without."""
-    charts = run.charts[int(waiting[0])]
-    if not run.batch.parts:
-        return charts, waiting  # then all of them have it, or none
-    given = int(waiting[0]) in previous
-    chosen = [i for i in waiting.tolist() if run.charts[i] == charts and (i in previous) == given]
-    return charts, np.array(chosen, np.int64)
+class _Stepper:
+    """Takes trajectories of a run from the rows that they have reached."""
+
+    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: int) -> None:
+        self.integrator, self.run, self.t0, self.threads = integrator, run, t0, threads
+        self.all = np.arange(run.size)
+        self.row = np.zeros(run.size, np.int64)
+        # What stands for the row before the one that a trajectory goes on from.
+        self.previous: dict[int, State] = {}
+        if run.batch.parts and run.initial is not None:
+            self.previous = dict(enumerate(zip(*run.initial, strict=True)))
+
+    def go(self, charts: Charts, chosen: Indices, end: int, previous: State | None) -> None:
+        """Takes some trajectories, in the same charts, to row `end` or to where they have to change charts. `previous`
+        as for Run.tracks."""
+        run, n = self.run, len(chosen)
+        outcome, reached, error = np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros((n, 2))
+        limits = [(p.iq, p.limit(chart)) for p, chart in zip(run.batch.parts, charts, strict=True)]
+        _core.simulate(
+            run.batch.arguments(charts, chosen), self.integrator._numbers, self.t0, run.tracks(chosen, previous),
+            self.row[chosen], end, limits, outcome, reached, error, self.threads,
+        )  # fmt: skip
+        self.row[chosen] = reached
+        if not outcome.any():
+            return
+        for k in np.flatnonzero(outcome == _CHART).tolist():
+            i = int(chosen[k])
+            switch = _switch(self.integrator, run, i, int(reached[k]), charts)
+            run.switches.append(switch)
+            run.charts[i] = switch.charts
+            self.previous[i] = (switch.previous_q, switch.previous_v)
+        bad = np.flatnonzero(outcome >= _FAILED)
+        if len(bad):
+            k = int(bad[0])
+            run.q[chosen[k], reached[k] + 1 :] = np.nan
+            model = run.batch.models[run.batch.model_of[chosen[k]]]
+            reason = _reason(model, self.integrator, int(outcome[k]), error[k])
+            raise StepFailed(reason, int(chosen[k]), int(reached[k]))
+
+    def go_through_switches(self, end: int) -> None:
+        """Takes all trajectories to row `end`, in groups with the same charts."""
+        while len(waiting := np.flatnonzero(self.row < end)):
+            first = int(waiting[0])
+            charts, given = self.run.charts[first], first in self.previous
+            # All with something that stands for the row before, or all without.
+            chosen = [i for i in waiting.tolist() if self.run.charts[i] == charts and (i in self.previous) == given]
+            state = None
+            if given:
+                before = [self.previous.pop(i) for i in chosen]
+                state = np.stack([q for q, _ in before]), np.stack([v for _, v in before])
+            self.go(charts, np.array(chosen, np.int64), end, state)
 
 
 def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Charts) -> _charts.ChartSwitch:

@@ -7,24 +7,23 @@ the last bit alone and in a batch, whatever the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import isfinite, prod
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from torsor._check import all_finite, as_array
-from torsor._errors import ConvergenceError
 from torsor.dynamics import mass_matrix_solve
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import BDF2, Adaptive, Integrator
+from torsor.integrators import Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
-from torsor.simulation.batch import Batch, batch_shapes, read_models, read_parameters, require_apart
-from torsor.simulation.charts import ChartSwitch
+from torsor.simulation.batch import Batch, read_models
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
+from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
+from torsor.simulation.record import Record, Reporter
 from torsor.simulation.run import Run, StepFailed, step_through
 from torsor.simulation.trajectory import Trajectory
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
     Control = ArrayLike | OfTime | OfState | None
-    Callback = Callable[[int, float, FloatArray, FloatArray], object]
 
 _MOST_STEPS = 1_000_000_000
 
@@ -118,7 +116,7 @@ def simulate(
     first = models[0]
     if not isinstance(integrator, Integrator):
         raise TypeError(f"integrator must be an Integrator such as BDF2(h=1e-2), got {integrator!r}")
-    if not isinstance(t0, Real) or not isfinite(t0):
+    if (type(t0) is not float and not isinstance(t0, Real)) or not isfinite(t0):
         raise ValueError(f"t0 is {t0!r}, expected a time: a number")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
@@ -149,12 +147,11 @@ def simulate(
     )  # fmt: skip
     q, v = _start(models, q, v, p, shape)
     batch = Batch(models, forces, values, shape, rows)
-    _ = batch.flat, batch.signal_table  # whose parameters are checked here
     given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
     if policy is not None:
         given.values = np.full((prod(shape), count, 1, first.nv if acting is None else acting.matrix.shape[1]), np.nan)
     elif callable(controls):
-        given.function = controls
+        given.function = cast("OfTime", controls)
     run = Run(batch, count if every == 1 else every, given)
     run.begin(0, q, v, run.a[:, 0], None)
     fields = {
@@ -162,8 +159,8 @@ def simulate(
         "parameters": () if parameters is None else values, "policy": policy,
         "actuation": None if acting is None else acting.matrix,
     }  # fmt: skip
-    record = _Record(run, integrator, t, every, fields)
-    reporter = _Reporter(run, t, callback, progress)
+    record = Record(run, integrator, t, every, fields)
+    reporter = Reporter(run, t, callback, progress)
     chunk = reporter.chunk if policy is None else 1
     try:
         for window in range(count // every if every > 1 else 1):
@@ -181,111 +178,6 @@ def simulate(
     finally:
         reporter.close()
     return record.trajectory(count // every)
-
-
-# ---- what is kept
-
-
-class _Record:
-    """The rows of a trajectory in the making: all of a run, or with `every` those at the ends of its windows."""
-
-    def __init__(self, run: Run, integrator: Integrator, t: FloatArray, every: int, fields: dict[str, Any]) -> None:
-        self.run, self.integrator, self.t, self.every, self.fields = run, integrator, t, every, fields
-        steps = len(t) - 1
-        self.switches: list[ChartSwitch] = []
-        self.previous: tuple[FloatArray, FloatArray] | None = None
-        self.substeps = run.substeps
-        self.rows = run
-        if every > 1:
-            self.rows = Run(run.batch, steps // every)
-            self.rows.q[:, 0], self.rows.v[:, 0] = run.q[:, 0], run.v[:, 0]
-            self.substeps = np.ones((run.size, steps), np.int32)
-            if isinstance(integrator, BDF2):
-                self.previous = np.full_like(self.rows.q, np.nan), np.full_like(self.rows.v, np.nan)
-
-    def begin(self, window: int) -> None:
-        """Takes the run to the beginning of a window, at the end of the one before."""
-        if window > 0:
-            q, v, a = (x[:, window] for x in (self.rows.q, self.rows.v, self.rows.a))
-            self.run.begin(window * self.every, q, v, a, self.run.before_last())
-
-    def add_switches(self) -> None:
-        """Those of the run's window."""
-        self.switches += [replace(s, row=self.run.start + s.row) for s in self.run.switches]
-
-    def end(self, window: int) -> None:
-        """Keeps the last row of a window."""
-        if self.every == 1:
-            return
-        run, rows, every, at = self.run, self.rows, self.every, slice(window, window + 2)
-        rows.q[:, at], rows.v[:, at], rows.a[:, at] = run.q[:, ::every], run.v[:, ::every], run.a[:, ::every]
-        self.substeps[:, run.start : run.start + every] = run.substeps
-        if self.previous is not None:
-            self.previous[0][:, window + 1], self.previous[1][:, window + 1] = run.before_last()
-
-    def trajectory(self, last: int) -> Trajectory:
-        """All up to a row."""
-        shape, steps, table = self.run.batch.shape, last * self.every, self.run.batch.signal_table
-
-        def rows_of(x: NDArray[Any], count: int) -> Any:
-            kept = x if x.shape[1] == count else x[:, :count].copy()
-            return kept.reshape((*shape, *kept.shape[1:]))
-
-        return Trajectory(
-            **self.fields, integrator=self.integrator, every=self.every, t=self.t[: steps + 1 : self.every].copy(),
-            q=rows_of(self.rows.q, last + 1), v=rows_of(self.rows.v, last + 1), a=rows_of(self.rows.a, last + 1),
-            controls=self.run.controls.rows(steps, shape), substeps=rows_of(self.substeps, steps),
-            switches=tuple(s for s in self.switches if s.row <= steps),
-            previous=None if self.previous is None else tuple(rows_of(x, last + 1) for x in self.previous),
-            signals=() if table is None else self.run.batch.signals_until(steps),
-            compiled=self.run.batch if table is None or table[1].shape[1] == steps else None,
-        )  # fmt: skip
-
-    def error(self, failed: StepFailed) -> ConvergenceError:
-        """That says where a step failed, with all before it."""
-        step, single = self.run.start + failed.step, self.run.batch.shape == ()
-        where = f"at t = {self.t[step]:.6g}" + ("" if single else f" in trajectory {failed.track} of the batch")
-        last = step if self.run.size == 1 else len(self.t) - 1
-        return ConvergenceError(
-            failed.reason.format(where=where), self.trajectory(last // self.every), step, float(self.t[step]),
-            None if single else failed.track,
-        )  # fmt: skip
-
-
-class _Reporter:
-    """Tells a callback and a progress bar how far a run has come."""
-
-    def __init__(self, run: Run, t: FloatArray, callback: Callback | None, progress: bool) -> None:
-        self.run, self.t, self.callback = run, t, callback
-        self.bar = _progress_bar(len(t) - 1) if progress else None
-
-    @property
-    def chunk(self) -> int:
-        """After how many steps to report."""
-        steps = len(self.t) - 1
-        return 1 if self.callback is not None else max(1, steps // 100 if self.bar is not None else steps)
-
-    def __call__(self, row: int) -> None:
-        run, number = self.run, self.run.start + row
-        if self.callback is not None and number > 0:
-            # Copies, which stay as they are and change nothing here.
-            q, v = run.states(row)
-            self.callback(number, float(self.t[number]), q.copy(), v.copy())
-        if self.bar is not None:
-            self.bar.update(number - self.bar.n)
-
-    def close(self) -> None:
-        """Ends the progress bar."""
-        if self.bar is not None:
-            self.bar.close()
-
-
-def _progress_bar(steps: int) -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        raise ImportError("progress=True needs tqdm: pip install 'torsor[view]'; or pass a callback") from None
-    return tqdm(total=steps, unit="step")
 
 
 # ---- arguments
@@ -363,7 +255,7 @@ def _flat(x: FloatArray, shape: tuple[int, ...], own: int) -> FloatArray:
     """An array with the batch shape in one dimension, of length 1 if the array is the same for all."""
     kept = x.shape[x.ndim - own :]
     if prod(x.shape[: x.ndim - own]) == 1:
-        return x.reshape(1, *kept)
+        return x.reshape((1, *kept))
     return np.ascontiguousarray(np.broadcast_to(x, (*shape, *kept))).reshape(prod(shape), *kept)
 
 
@@ -372,12 +264,16 @@ def _start(
 ) -> tuple[FloatArray, FloatArray]:
     """Initial states q (n, nq) with quaternions of unit length, v (n, nv)."""
     first, n = models[0], prod(shape)
+    if q.shape[:-1] != shape:
+        q = np.broadcast_to(q, (*shape, first.nq))
+    if v.shape[:-1] != shape:
+        v = np.broadcast_to(v, (*shape, first.nv))
     try:
-        q = first.plus(np.broadcast_to(q, (*shape, first.nq)), np.zeros(first.nv)).reshape(n, first.nq)
+        q = first.plus(q, np.zeros(first.nv)).reshape(n, first.nq)
     except ValueError as error:  # of a quaternion
         raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
     if p is None:
-        return q, np.broadcast_to(v, (*shape, first.nv)).reshape(n, first.nv)
+        return q, v.reshape(n, first.nv)
     momenta, v = np.broadcast_to(p, (*shape, first.nv)).reshape(n, first.nv), np.empty((n, first.nv))
     of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
     for k, one in enumerate(models):

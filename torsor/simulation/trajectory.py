@@ -100,7 +100,7 @@ class Trajectory:
             self.__dict__["_batch"] = compiled  # else made when it is asked for
         for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, *(self.previous or ())):
             if array is not None:
-                array.flags.writeable = False
+                array.setflags(write=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trajectory, tuple(getattr(self, f.name) for f in fields(self))  # without what was compiled for the core
