@@ -101,7 +101,7 @@ def test_gradients_through_a_matrix(integrator, every):
     g = ts.adjoint(base, dloss_dq=w[0], dloss_dv=w[1], dloss_du=du)
     close(g.controls, differences(lambda u: loss(run(u)) + (du * u).sum(), u, 1e-2))
     effort = ts.ControlEffort([1.0, 2.0, 3.0])
-    assert effort.value == pytest.approx(0.5 * H * (u**2 @ [1.0, 2.0, 3.0]).sum(), rel=1e-13)
+    assert ts.loss(base, effort).value == pytest.approx(0.5 * H * (u**2 @ [1.0, 2.0, 3.0]).sum(), rel=1e-13)
     np.testing.assert_allclose(ts.adjoint(base, effort).controls, H * u * [1.0, 2.0, 3.0], rtol=1e-13)
 
 
@@ -479,7 +479,7 @@ def test_bad_derivatives_of_policies_are_told():
     with pytest.raises(ValueError, match=r"dloss_du has shape \(2, 10\), expected \(2, 4\), as the controls"):
         ts.adjoint(run, dloss_du=np.zeros((2, 10)))
     with pytest.raises(
-        ValueError, match=r"weight has shape \(10,\), expected a number or \(4,\): the trajectory has 4"
+        ValueError, match=r"weight has shape \(10,\), expected a number or \(4,\): there are 4 controls"
     ):
         ts.adjoint(run, ts.ControlEffort(np.ones(10)))
 

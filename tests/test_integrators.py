@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,10 +20,7 @@ IMPLICIT = {name: i for name, i in KINDS.items() if isinstance(i, ts.Implicit)}
 
 def with_step(integrator, h, **changes):
     """The same integrator with another step."""
-    fields = {name: getattr(integrator, name) for name in integrator.__dataclass_fields__ if name != "order"}
-    if isinstance(integrator, ts.Variational):
-        fields["order"] = integrator.order
-    return type(integrator)(**{**fields, **changes, "h": h})
+    return replace(integrator, h=h, **changes)
 
 
 def tight(integrator, h):
