@@ -165,6 +165,7 @@ def test_an_integrator_of_ones_own(tree, start):
 @pytest.mark.parametrize(
     ("A", "message"),
     [
+        ((), "Mine has no A, expected the rows"),
         (((0.5,), (0.5, 0.5, 0.1)), "row 1 of A of Mine is .* expected 2 numbers, the last positive"),
         (((0.5,), (0.5, 0.0)), "row 1 of A of Mine is .* expected 2 numbers, the last positive"),
         (((0.5,), (0.2, 0.5)), "A of Mine ends with .* expected a row with the sum 1"),
@@ -174,6 +175,11 @@ def test_an_integrator_of_ones_own(tree, start):
 def test_wrong_tables(A, message):
     with pytest.raises(TypeError, match=message):
         type("Mine", (ts.Implicit,), {"A": A})
+
+
+def test_the_base_class_alone_is_no_integrator():
+    with pytest.raises(TypeError, match="Implicit has no formula of its own; use BDF1"):
+        ts.Implicit(0.1)
 
 
 def test_weights_of_earlier_stages_invert_the_table():

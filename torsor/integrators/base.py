@@ -85,22 +85,26 @@ class Implicit(Integrator):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        A, name = cls.A, cls.__name__
+        A, name = getattr(cls, "A", ()), cls.__name__
+        if len(A) == 0:
+            raise TypeError(f"{name} has no A, expected the rows of the matrix of a Runge-Kutta method")
         for k, row in enumerate(A):
             if len(row) != k + 1 or not all(isfinite(a) for a in row) or not row[-1] > 0.0:
                 raise TypeError(f"row {k} of A of {name} is {row!r}, expected {k + 1} numbers, the last positive")
+        if abs(sum(A[-1]) - 1.0) > 1e-12:
+            raise TypeError(
+                f"A of {name} ends with {A[-1]!r}, expected a row with the sum 1: a stiffly accurate method"
+            )
         cls._fractions = tuple(1.0 if k + 1 == len(A) else sum(row) for k, row in enumerate(A))
         cls._weights = A[-1]
-        if not A or abs(sum(A[-1]) - 1.0) > 1e-12:
-            raise TypeError(
-                f"A of {name} ends with {A[-1:]!r}, expected a row with the sum 1: a stiffly accurate method"
-            )
-        if any(b <= a for a, b in zip(cls._fractions, cls._fractions[1:], strict=False)):
+        if any(b <= a for a, b in zip((0.0, *cls._fractions), cls._fractions, strict=False)):
             raise TypeError(f"the stages of {name} are at {cls._fractions}, expected increasing fractions of the step")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
+        if type(self) is Implicit:
+            raise TypeError("Implicit has no formula of its own; use BDF1, BDF2, SDIRK2, SDIRK3 or a subclass with A")
         require_positive(self.tolerance, f"tolerance of {name}", "the error that Newton's method may leave")
         for field in ("iterations", "substeps"):
             require_at_least_one(getattr(self, field), f"{field} of {name}")
