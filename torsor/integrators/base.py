@@ -85,7 +85,8 @@ class Implicit(Integrator):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        A, name = getattr(cls, "A", ()), cls.__name__
+        name = cls.__name__
+        A: tuple[tuple[float, ...], ...] = getattr(cls, "A", ())
         if len(A) == 0:
             raise TypeError(f"{name} has no A, expected the rows of the matrix of a Runge-Kutta method")
         for k, row in enumerate(A):
