@@ -77,7 +77,7 @@ GIVEN = {
     "v": V, "a": A, "tau": TAU, "w": W, "w_a": W, "w_tau": P, "x": A, "y": F, "u": TAU, "p": P, "f_ext": F,
     "dq": DQ, "dv": DV, "da": DA, "dtau": DA, "df_ext": DF, "model_direction": DIRECTION, "body": BODY,
     "points": rng.standard_normal((2, 3)), "prescribed": np.arange(MODEL.nv) % 3 == 1, "forces": FORCES, "t": 0.3,
-    "joint_terms": np.ones(MODEL.nv), "integrator": ts.Variational(1e-2),
+    "joint_terms": np.ones(MODEL.nv), "integrator": ts.Variational(1e-2), "actuation": np.eye(MODEL.nv),
 }  # fmt: skip
 OPTIONS = {"out", "threads", "outputs", "frame", "f_ext_frame", "about", "body_terms", "previous", "contract"}
 
@@ -121,7 +121,7 @@ def cases(name, model, of):
     q, parameters = of(Q), inspect.signature(getattr(ts, name)).parameters
     if name == "simulate":
         return [simulated(model, q, integrator) for integrator in INTEGRATORS]
-    if name == "step_derivatives":
+    if name in ("step", "step_derivatives"):
         results = [call(name, model, q, integrator=integrator) for integrator in INTEGRATORS]
         return [*results, call(name, model, q, integrator=ts.BDF2(1e-2), previous=(of(BEFORE), V))]
     if name == "step_hessian":
