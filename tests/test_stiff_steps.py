@@ -12,9 +12,9 @@ import pytest
 from stiff_scenes import KINDS, StiffScene, stiff_scene
 
 import torsor as ts
+from torsor import testing
 
-IMPLICIT = (ts.BDF1, ts.BDF2, ts.SDIRK2)
-ALPHA = (2 - 2**0.5) / 2
+IMPLICIT = [type(i) for i in testing.example_integrators(1.0) if isinstance(i, ts.Implicit)]
 
 
 def step_size(seed):
@@ -37,10 +37,9 @@ def run(scene, integrator, steps):
 
 def rate(integrator, row, substeps):
     """The factor c between a change of the row's configuration and one of its velocities."""
-    h = integrator.h / substeps
-    if isinstance(integrator, ts.BDF1):
-        return 1 / h
-    return 1.5 / h if isinstance(integrator, ts.BDF2) and row > 1 and substeps == 1 else 1 / (ALPHA * h)
+    if isinstance(integrator, ts.BDF2) and row > 1 and substeps == 1:
+        return 1.5 / integrator.h
+    return substeps / (integrator.A[-1][-1] * integrator.h)
 
 
 def missing(scene, trajectory):

@@ -250,4 +250,6 @@ inline double ImplicitStage::rounding(double allowed) {
   return std::min(measure(work_), 5.0 * allowed);
 }
 
+static_assert(IsNewtonSystem<ImplicitStage>::value);
+
 }  // namespace torsor

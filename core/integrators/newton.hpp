@@ -28,11 +28,38 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/threads.hpp"
 
 namespace torsor {
+
+// Whether S has all of that, each with its type.
+template <class S, class = void>
+struct IsNewtonSystem : std::false_type {};
+template <class S>
+struct IsNewtonSystem<
+    S, std::enable_if_t<
+           std::is_same_v<decltype(S::delta), double*> && std::is_same_v<decltype(S::correction), double*> &&
+           std::is_same_v<decltype(S::guess), double*> && std::is_same_v<decltype(S::last), double*> &&
+           std::is_same_v<decltype(S::older), double*> && std::is_invocable_r_v<int, decltype(&S::size), S&> &&
+           std::is_invocable_r_v<void, decltype(&S::mark), S&> &&
+           std::is_invocable_r_v<bool, decltype(&S::place), S&, double, const double*> &&
+           std::is_invocable_r_v<bool, decltype(&S::finish), S&, const double*> &&
+           std::is_invocable_r_v<bool, decltype(&S::evaluate), S&> &&
+           std::is_invocable_r_v<double, decltype(&S::measure), S&, const double*> &&
+           std::is_invocable_r_v<double, decltype(&S::allowance), S&, double> &&
+           std::is_invocable_r_v<double, decltype(&S::rounding), S&, double> &&
+           std::is_invocable_r_v<bool, decltype(&S::bounded), S&, double, double> &&
+           std::is_invocable_r_v<bool, decltype(&S::improves), S&, double> &&
+           std::is_invocable_r_v<bool, decltype(&S::extrapolates), S&> &&
+           std::is_invocable_r_v<double, decltype(&S::curvature), S&, double> &&
+           std::is_invocable_r_v<void, decltype(&S::begin_path), S&> &&
+           std::is_invocable_r_v<double, decltype(&S::begin), S&, double, const double*> &&
+           std::is_invocable_r_v<void, decltype(&S::accelerations), S&, double, double*> &&
+           std::is_same_v<decltype(std::declval<S&>().factor()), bool> &&
+           std::is_void_v<decltype(std::declval<S&>().solve(std::declval<double*>()))>>> : std::true_type {};
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

@@ -185,4 +185,6 @@ class VariationalStep {
   StepEnd<double> end_{};
 };
 
+static_assert(IsNewtonSystem<VariationalStep>::value);
+
 }  // namespace torsor
