@@ -10,6 +10,7 @@ from population import JOINTS, BarrelCam, models
 
 import torsor as ts
 from torsor import _core, spatial, testing
+from torsor.integrators.variational import quadrature
 from torsor.simulation.variational import step_options
 from torsor.testing import complex_step, random_inertia, random_pose
 
@@ -77,7 +78,7 @@ LOBATTO = {
 @pytest.mark.parametrize("s", [1, 2, 3])
 def test_points_and_weights_are_those_of_the_tables(s):
     for rule, points, weights in (("gauss", *GAUSS[s]), ("lobatto", *LOBATTO[s + 1])):
-        c, w = ts.integrators._quadrature(ts.Variational(0.1, 2 * s, rule))
+        c, w = quadrature(ts.Variational(0.1, 2 * s, rule))
         np.testing.assert_allclose(c, points, atol=1e-15)
         np.testing.assert_allclose(w, weights, rtol=1e-14)
         np.testing.assert_allclose(ts.Variational(0.1, 2 * s, rule)._fractions, (1 + np.array(points)) / 2, atol=1e-15)
@@ -88,7 +89,7 @@ def test_points_and_weights_are_those_of_the_tables(s):
 def test_quadrature_is_exact_to_the_degree_of_its_order(rule, order):
     """Polynomials of degree order - 1, and no further: the next is off by far more than rounding, as long as that can
     be told."""
-    c, w = ts.integrators._quadrature(ts.Variational(0.1, order, rule))
+    c, w = quadrature(ts.Variational(0.1, order, rule))
     assert len(c) == order // 2 + (rule == "lobatto")
     assert (np.diff(c) > 0).all() and (w > 0).all()
     for degree in range(order):

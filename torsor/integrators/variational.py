@@ -63,28 +63,28 @@ class Variational(Integrator):
 
     @property
     def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
-        return tuple(((1.0 + _quadrature(self)[0]) / 2.0).tolist())
+        return tuple(((1.0 + quadrature(self)[0]) / 2.0).tolist())
 
     @property
     def _weights(self) -> tuple[float, ...]:  # type: ignore[override]
-        return tuple((_quadrature(self)[1] / 2.0).tolist())
+        return tuple((quadrature(self)[1] / 2.0).tolist())
 
     @cached_property
     def _numbers(self) -> _core.VariationalScheme:
         return _scheme(self)
 
 
-def _quadrature(integrator: Variational) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def quadrature(integrator: Variational) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points and weights on [-1, 1]."""
     s = integrator.order // 2
-    return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else _lobatto(s + 1)
+    return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else lobatto(s + 1)
 
 
 def _scheme(integrator: Variational) -> _core.VariationalScheme:
     """Control points, quadrature, and the Lagrange polynomials of the one at the points of the other."""
     s = integrator.order // 2
-    nodes, _ = _lobatto(s + 1)
-    points, weights = _quadrature(integrator)
+    nodes, _ = lobatto(s + 1)
+    points, weights = quadrature(integrator)
     phi = np.empty((len(points), s + 1))
     b = np.empty((len(points), s + 1))
     for k in range(s + 1):
@@ -100,7 +100,7 @@ def _scheme(integrator: Variational) -> _core.VariationalScheme:
     )  # fmt: skip
 
 
-def _lobatto(n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lobatto(n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Nodes and weights of the Gauss-Lobatto quadrature with n >= 2 points on [-1, 1]."""
     legendre = np.zeros(n)
     legendre[-1] = 1.0  # P_{n-1}, whose derivative has its roots at the inner nodes
