@@ -149,7 +149,7 @@ def test_copies_and_pickles_step_alike(name, tree, start):
         np.testing.assert_array_equal(ts.simulate(tree, *start, steps=2, integrator=other).q, expected.q)
 
 
-def test_an_integrator_of_ones_own(tree, start):
+def test_an_integrator_of_ones_own(tree, start, tmp_path):
     """A table in Python is all that the core needs: here that of SDIRK2 under another name."""
 
     @dataclass(frozen=True)
@@ -159,7 +159,10 @@ def test_an_integrator_of_ones_own(tree, start):
 
     controls = {"controls": lambda t: np.full(tree.nv, np.sin(t))}
     expected = ts.simulate(tree, *start, steps=4, integrator=ts.SDIRK2(0.01), **controls)
-    np.testing.assert_array_equal(ts.simulate(tree, *start, steps=4, integrator=Mine(0.01), **controls).q, expected.q)
+    motion = ts.simulate(tree, *start, steps=4, integrator=Mine(0.01), **controls)
+    np.testing.assert_array_equal(motion.q, expected.q)
+    motion.save(tmp_path / "motion.npz")
+    assert ts.Trajectory.load(tmp_path / "motion.npz", tree).integrator == Mine(0.01)
 
 
 @pytest.mark.parametrize(

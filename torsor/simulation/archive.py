@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import Integrator
+from torsor.integrators import Implicit, Integrator
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
@@ -167,7 +167,11 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
 
 
 def _read_integrator(label: str, data: NpzFile) -> Integrator:
-    kind = getattr(integrators, str(data["integrator"]), None)
+    name = str(data["integrator"])
+    own = {kind.__name__: kind for kind in Implicit.__subclasses__()}  # user-defined ones, the last of a name
+    kind = getattr(integrators, name, own.get(name))
     if not (isinstance(kind, type) and issubclass(kind, Integrator)):
-        raise ValueError(f"{label} is of an integrator {str(data['integrator'])!r} not known here")
+        raise ValueError(
+            f"{label} is of an integrator {name!r} not known here; define it before loading, if it is yours"
+        )
     return kind(**{f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)})

@@ -73,8 +73,8 @@ def simulate(
     T, steps : float or int
         Duration or number of steps, one of them.
     integrator : Integrator
-        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `Variational(h, order)`, `SymplecticEuler(h)`, `LinearlyImplicitEuler(h)`, or
-        `Adaptive(h)`.
+        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `SDIRK3(h)`, `Variational(h, order)`, `SymplecticEuler(h)`,
+        `LinearlyImplicitEuler(h)`, a user-defined `Implicit`, or `Adaptive(h)`.
     forces : sequence of forces
         In addition to gravity, which is the model's.
     controls : (nu,), (..., steps, nu), function of time, or policy

@@ -53,8 +53,8 @@ class Trajectory:
         a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
         that of forward dynamics (not a number without steps).
     controls : (..., steps, nu), (..., steps, stages, nu) or None
-        Torques of each step, those of a policy too. A function of time has a row for each stage of the integrator: with
-        `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, with `Variational` at each point of the
+        Torques of each step, those of a policy too. A function of time has a row for each stage of the integrator: for
+        `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, for `Variational` at each point of the
         quadrature.
     substeps : (..., steps)
         Into how many parts each step was divided.
