@@ -163,6 +163,9 @@ def test_an_integrator_of_ones_own(tree, start, tmp_path):
     np.testing.assert_array_equal(motion.q, expected.q)
     motion.save(tmp_path / "motion.npz")
     assert ts.Trajectory.load(tmp_path / "motion.npz", tree).integrator == Mine(0.01)
+    type("Mine", (ts.Implicit,), {"A": ts.SDIRK3.A})
+    with pytest.raises(ValueError, match="is of another integrator 'Mine' than the one here: its matrix A differs"):
+        ts.Trajectory.load(tmp_path / "motion.npz", tree)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +181,14 @@ def test_an_integrator_of_ones_own(tree, start, tmp_path):
 def test_wrong_tables(A, message):
     with pytest.raises(TypeError, match=message):
         type("Mine", (ts.Implicit,), {"A": A})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_integral_of_what_is_positive_is_positive(name):
+    """Weights of controls at the stages of a step: an effort must not be negative."""
+    weights = KINDS[name]._weights
+    assert min(weights) >= 0.0
+    assert sum(weights) == pytest.approx(1.0, rel=1e-14)
 
 
 def test_the_base_class_alone_is_no_integrator():

@@ -318,3 +318,17 @@ def test_values_that_depend_on_each_other_are_checked_row_by_row():
     rest = np.array([[0, 0, 0, 1.0], [0, 0, 0, 0], [0, 0, 1, 1]])
     with pytest.raises(ValueError, match=r"force 0 \(JointSpring\) at step 1: rest of joint 'b1' has a zero"):
         ts.simulate(model, q, v, forces=[ts.JointSpring("b1", 1.0)], signals=[{"rest": rest}], **given)
+
+
+def test_signals_are_checked_with_the_parameters_beside_them():
+    """Limits: whether one is above the other depends on both."""
+    model = ts.models.acrobot()
+    limits = ts.JointLimits(None, 10.0, 0.0, [-1.0, -1.0], [0.1, 0.1])
+
+    def run(upper, lower):
+        given = {"parameters": [{"upper": upper}], "signals": [{"lower": lower}]}
+        return ts.simulate(model, np.zeros(2), steps=2, integrator=ts.BDF1(0.01), forces=[limits], **given)
+
+    assert np.isfinite(run([2.0, 2.0], np.full((2, 2), 0.5)).q).all()
+    with pytest.raises(ValueError, match=r"at step 1: lower limit 3.0 is above the upper limit 2.0"):
+        run([2.0, 2.0], [[0.5, 0.5], [0.5, 3.0]])

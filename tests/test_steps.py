@@ -159,6 +159,10 @@ def test_bad_input_is_told():
                 ts.step(model, integrator, q, v, previous=(q, v))
     with pytest.raises(TypeError, match=r"previous must be the state \(q, v\) one step before"):
         ts.step(model, ts.BDF2(H), q, v, previous=q)
+    for half in ((q, None), (None, v), (None, None)):  # of which the core would read what is not there
+        for function in (ts.step, ts.step_derivatives):
+            with pytest.raises(TypeError, match=r"previous must be the state \(q, v\) one step before"):
+                function(model, ts.BDF2(H), q, v, previous=half)
     with pytest.raises(TypeError, match="t has dtype"):
         ts.step(model, ts.BDF1(H), q, v, t="now")
     with pytest.raises(ts.ConvergenceError, match=r"the step from state 1 of the batch .* could not be taken") as error:

@@ -20,9 +20,7 @@ struct AlignedAllocator {
   bool operator==(const AlignedAllocator&) const { return true; }
   bool operator!=(const AlignedAllocator&) const { return false; }
 };
-template <class T>
-using AlignedVectorOf = std::vector<T, AlignedAllocator<T>>;
-using AlignedVector = AlignedVectorOf<double>;
+using AlignedVector = std::vector<double, AlignedAllocator<double>>;
 
 class Arena {
  public:

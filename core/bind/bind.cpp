@@ -1,5 +1,7 @@
 // What all bindings share: models, options, threads, signals and records as Python passes them; and the module itself.
 #define TORSOR_IMPORT_ARRAY
+#include <string_view>
+
 #include "bind/bind.hpp"
 
 #include <nanobind/stl/string.h>
@@ -71,7 +73,9 @@ Options read_options(nb::handle value) {
     return options;
   }
   for (auto [key, item] : nb::cast<nb::dict>(value)) {
-    const auto name = nb::cast<std::string>(key);
+    const char* given = PyUnicode_AsUTF8(key.ptr());
+    if (given == nullptr) throw nb::python_error();
+    const std::string_view name(given);
     if (name == "axes")
       options.axes = nb::cast<int>(item);
     else if (name == "frames")
@@ -87,7 +91,7 @@ Options read_options(nb::handle value) {
     else if (name == "wanted")
       options.wanted = nb::cast<unsigned>(item);
     else
-      throw std::invalid_argument("torsor: no such option: " + name);
+      throw std::invalid_argument("torsor: no such option: " + std::string(name));
   }
   return options;
 }

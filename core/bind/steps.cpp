@@ -35,7 +35,7 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
 void take(Stepper& stepper, const double* const* in, double* const* out) {
   StepContext& at = stepper.at;
   const Model& m = at.scene.m;
-  const bool previous = in[5] != nullptr;
+  const bool previous = in[5] != nullptr && in[6] != nullptr;
   at.p = in[4];
   plus(m, in[0], at.zero, at.nodes.q(1));  // quaternions of unit length
   std::copy_n(in[1], m.nv, at.nodes.v(1));
@@ -129,7 +129,7 @@ struct StepDerivatives {
   static void over_stages(const Scene& scene, const IntegratorTable& table, const double* const* in,
                           double* const* out) {
     const int nv = scene.m.nv;
-    const bool previous = in[5] != nullptr;
+    const bool previous = in[5] != nullptr && in[6] != nullptr;
     Stepper stepper(scene, table);
     take(stepper, in, out);
     StepTangents tangents(stepper, {in[2], 1, table.fractions}, previous);

@@ -12,7 +12,7 @@ class ExplicitStage {
       : at_(at),
         m_(at.scene.m),
         linearised_(kind == StageKind::linearised && at.scene.forces != nullptr),
-        solver_(m_, 1) {
+        solver_(m_, at.memory) {
     for (double** vector : {&xi_, &r_}) std::fill_n(*vector = at.memory.get<double>(m_.nv), m_.nv, 0.0);
   }
   ExplicitStage(const ExplicitStage&) = delete;
@@ -33,10 +33,8 @@ class ExplicitStage {
   // factors of their matrix; and with xi = h v1 the derivatives of q1, V1 = h J(xi) by v1 and V0 = J B by q0. False if singular.
   bool linearise(const Stage& stage, double t) {
     Nodes& nodes = at_.nodes;
-    const std::size_t size = std::size_t(m_.nv) * m_.nv;
     const Evaluation<double> e = evaluate(stage, nodes.a(stage.from), t);
-    for (auto* matrix : {&Aq, &Av, &M_}) matrix->assign(size, 0.0);
-    add_residual_derivatives(at_, e, Aq.data(), Av.data(), M_.data());
+    add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
     if (linearised_) linearise_along(stage, t);
     for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / stage.c;
     V1.scalar = 1.0 / stage.c;
@@ -49,9 +47,9 @@ class ExplicitStage {
       for (int k = 0; k < body.nv * body.nv; ++k) V1.blocks[b].x[k] = at.J.x[k] / stage.c;
       multiply(body.nv, 1.0, at.J, at.B, V0.blocks[b], false);
     }
-    return solver_.factor_matrix(M_.data(), at_.scene.branched);
+    return solver_.factor_matrix(M_, at_.scene.branched);
   }
-  AlignedVector Aq, Av;
+  double *Aq = nullptr, *Av = nullptr;
   BlockDiagonal<double> V1, V0;
   const TreeSolver& solver() const { return solver_; }
   bool linearised() const { return linearised_; }
@@ -69,15 +67,14 @@ class ExplicitStage {
     const int nv = m_.nv;
     const double *v = at_.nodes.v(stage.from), h = 1.0 / stage.c;
     const Evaluation<double> e = evaluate(stage, at_.zero, t);
-    M_.assign(std::size_t(nv) * nv, 0.0);
-    pair_columns<double>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, M_.data(), nv);
+    pair_columns<double>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, at_.zeros(M_), nv);
     stiffen(stage, t);
     for (int k = 0; k < nv; ++k) {
       double sum = 0.0;
       for (int j = 0; j < nv; ++j) sum = mul_add(K_[k * nv + j], v[j], sum);
       a[k] = h * sum - r_[k];
     }
-    if (!solver_.factor_matrix(M_.data(), at_.scene.branched)) return false;
+    if (!solver_.factor_matrix(M_, at_.scene.branched)) return false;
     solver_.solve(a);
     return true;
   }
@@ -85,12 +82,10 @@ class ExplicitStage {
   void stiffen(const Stage& stage, double t) {
     const int size = m_.nv * m_.nv;
     const double h = 1.0 / stage.c;
-    K_.resize(size);
-    D_.resize(size);
     generalized_forces_derivatives<double>(m_, *at_.scene.forces, at_.arena, at_.nodes.q(stage.from),
-                                           at_.nodes.v(stage.from), t, at_.p, K_.data(), D_.data());
-    add_scaled(size, -h, D_.data(), M_.data());
-    add_scaled(size, -h * h, K_.data(), M_.data());
+                                           at_.nodes.v(stage.from), t, at_.p, at_.zeros(K_), at_.zeros(D_));
+    add_scaled(size, -h, D_, M_);
+    add_scaled(size, -h * h, K_, M_);
   }
   void linearise_along(const Stage& stage, double t);
 
@@ -99,7 +94,7 @@ class ExplicitStage {
   bool linearised_;
   TreeSolver solver_;
   double *xi_, *r_;
-  AlignedVector M_, K_, D_;
+  double *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };
 
 // A node moved by an imaginary amount along (v1, a0), the direction of a step: what is linear in that direction has its derivative in

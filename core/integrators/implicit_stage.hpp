@@ -26,7 +26,7 @@ inline bool accelerate_node(StepContext& at, int node, double t, double* a) {
 
 class ImplicitStage {
  public:
-  explicit ImplicitStage(StepContext& at) : at_(at), m_(at.scene.m), H_(at.scene) {
+  explicit ImplicitStage(StepContext& at) : at_(at), m_(at.scene.m), H_(at.scene, at.memory) {
     for (double** vector :
          {&delta, &correction, &guess, &last, &older, &xi_, &marked_xi_, &s_, &r_, &marked_r_, &work_})
       std::fill_n(*vector = at.memory.get<double>(m_.nv), m_.nv, 0.0);

@@ -57,6 +57,13 @@ struct StepContext {
   Lease lease, scratch;
   Arena &memory = *lease, &arena = *scratch;  // memory lasts as long as this, arena until the next evaluation
   Nodes nodes;
+  // A matrix (nv x nv) of zeros, made when it is first asked for.
+  double* zeros(double*& matrix) {
+    const std::size_t size = std::size_t(scene.m.nv) * scene.m.nv;
+    if (matrix == nullptr) matrix = memory.get<double>(size);
+    std::fill_n(matrix, size, 0.0);
+    return matrix;
+  }
   const double* p = nullptr;  // parameters of the forces
   double* u;                  // controls of the stage
   double* zero;

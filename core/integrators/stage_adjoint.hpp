@@ -103,8 +103,8 @@ class StageAdjoint {
     apply(m_, quaternions, found.V0, true, q1, q0, true);
     add_scaled(nv_, 1.0, v1, v0);
     for (int i = 0; i < nv_; ++i) {
-      add_scaled(nv_, -lambda_[i], &found.Aq[std::size_t(i) * nv_], q0);
-      add_scaled(nv_, -lambda_[i], &found.Av[std::size_t(i) * nv_], v0);
+      add_scaled(nv_, -lambda_[i], found.Aq + std::size_t(i) * nv_, q0);
+      add_scaled(nv_, -lambda_[i], found.Av + std::size_t(i) * nv_, v0);
     }
     return true;
   }

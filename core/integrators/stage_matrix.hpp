@@ -227,7 +227,7 @@ void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, cons
 
 class StageMatrix {
  public:
-  explicit StageMatrix(const Scene& scene) : scene_(scene), solver_(scene.m, 1) {}
+  StageMatrix(const Scene& scene, Arena& memory) : scene_(scene), solver_(scene.m, memory) {}
 
   // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be taken; `products`:
   // whether products with G and M will be asked for, before the next evaluation. False if H is singular.
@@ -268,15 +268,15 @@ class StageMatrix {
     if (solver_.form() == TreeSolver::Form::tree) sum_inertias(scene_.m, e_);
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
     if (solver_.form() == TreeSolver::Form::dense) {
-      std::copy_n(D_.data(), size, G);
-      std::copy_n(M_.data(), size, M);
+      std::copy_n(D_, size, G);
+      std::copy_n(M_, size, M);
       return;
     }
     std::fill_n(G, size, 0.0);
     std::fill_n(M, size, 0.0);
     pair_columns<double>(scene_.m, at.arena, e_.all, e_.held, 2, nullptr, G, M, scene_.m.nv);
     if (scene_.forces != nullptr && solver_.form() == TreeSolver::Form::branches)
-      add_scaled(static_cast<int>(size), 1.0, D_.data(), G);
+      add_scaled(static_cast<int>(size), 1.0, D_, G);
     else if (scene_.forces != nullptr) {
       std::vector<double> K(size, 0.0);
       linearise_forces(scene_.m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, K.data(), G, scene_.m.nv);
@@ -295,22 +295,18 @@ class StageMatrix {
     BranchMatrix<double>& H = solver_.branches();
     stage_matrix(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) {
-      const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
-      K_.assign(size, 0.0);
-      D_.assign(size, 0.0);
-      linearise_forces(scene_.m, *scene_.forces, at.arena, e.all, e.q, e.v, e.t, at.p, K_.data(), D_.data(),
+      linearise_forces(scene_.m, *scene_.forces, at.arena, e.all, e.q, e.v, e.t, at.p, at.zeros(K_), at.zeros(D_),
                        scene_.m.nv);
-      add_forces(scene_, V1, K_.data(), D_.data(), H);
+      add_forces(scene_, V1, K_, D_, H);
     }
     return solver_.factor_branches();
   }
   bool factor_dense(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
-    for (auto* matrix : {&K_, &D_, &M_}) matrix->assign(size, 0.0);
-    add_residual_derivatives(at, e, K_.data(), D_.data(), M_.data());
-    add_scaled(static_cast<int>(size), c, M_.data(), D_.data());
-    add_product(scene_.m, scene_.quaternions, D_.data(), V1, K_.data());
-    std::copy_n(K_.data(), size, solver_.dense());
+    add_residual_derivatives(at, e, at.zeros(K_), at.zeros(D_), at.zeros(M_));
+    add_scaled(static_cast<int>(size), c, M_, D_);
+    add_product(scene_.m, scene_.quaternions, D_, V1, K_);
+    std::copy_n(K_, size, solver_.dense());
     return solver_.factor_dense();
   }
 
@@ -321,7 +317,7 @@ class StageMatrix {
   double c_ = 0.0;
   const BodyInertia<double>* bodies_ = nullptr;
   // Along branches: -dtau/dq and -dtau/dv of the forces. Dense: H and G, and M.
-  AlignedVector K_, D_, M_;
+  double *K_ = nullptr, *D_ = nullptr, *M_ = nullptr;
 };
 
 }  // namespace torsor

@@ -72,8 +72,8 @@ class StepTangents {
     ExplicitStage& found = stepper_.explicit_stage();
     if (!found.linearise(stage, t)) return false;
     const Node &from = nodes_[stage.from], &to = nodes_[stage.to];
-    add_product(-1.0, found.Aq.data(), from.q, to.v);
-    add_product(-1.0, found.Av.data(), from.v, to.v);
+    add_product(-1.0, found.Aq, from.q, to.v);
+    add_product(-1.0, found.Av, from.v, to.v);
     add_control(stage.fraction, to.v);
     found.solver().solve_columns(to.v, columns_);
     for (std::size_t k = 0; k < size_; ++k) to.v[k] = from.v[k] + to.v[k] / stage.c;

@@ -17,7 +17,13 @@ class BranchMatrix {
   static constexpr int width = sizeof(V) / sizeof(S);
 
  public:
-  explicit BranchMatrix(const Model& m) : m_(m), up_(m.nv), depth_(m.nv), first_(m.nv), most_(m.nv) {
+  // Lies in `memory`, which has to last as long.
+  BranchMatrix(const Model& m, Arena& memory)
+      : m_(m),
+        up_(memory.get<int>(m.nv)),
+        depth_(memory.get<int>(m.nv)),
+        first_(memory.get<std::size_t>(m.nv)),
+        most_(memory.get<S>(m.nv)) {
     std::size_t size = 0;
     for (const Model::Link& link : m.links)
       for (int k = 0; k < link.nv; ++k) {
@@ -27,13 +33,15 @@ class BranchMatrix {
         first_[r] = size;
         size += rounded(link.above + link.nv);
       }
-    rows_.assign(size, S(0.0));
-    columns_.assign(size, S(0.0));
+    rows_ = memory.get<S>(size);
+    columns_ = memory.get<S>(size);
+    std::fill_n(rows_, size, S(0.0));
+    std::fill_n(columns_, size, S(0.0));
   }
   // Entry t of row r belongs to velocity t on the way from the root to r, which is the last; that of its column likewise. There is
   // room for all velocities of r's joint and up to whole vectors, and what is there beyond r is not read.
-  S* row(int r) { return rows_.data() + first_[r]; }
-  S* column(int r) { return columns_.data() + first_[r]; }
+  S* row(int r) { return rows_ + first_[r]; }
+  S* column(int r) { return columns_ + first_[r]; }
   int depth(int r) const { return depth_[r]; }  // velocities before r
 
   // Calls f(r, t, a) for all r and for the velocities a on the way to it, t-th, r last.
@@ -80,11 +88,11 @@ class BranchMatrix {
   // x <- A^-1 x
   void solve(S* x) const {
     for_each_velocity_from_tips([&](int r) {
-      const S* C = columns_.data() + first_[r];
+      const S* C = columns_ + first_[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[a] = mul_add(-C[t], x[r], x[a]);
     });
     for_each_velocity_from_root([&](int r) {
-      const S* R = rows_.data() + first_[r];
+      const S* R = rows_ + first_[r];
       S sum = x[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) sum = mul_add(-R[t], x[a], sum);
       x[r] = sum * R[depth_[r]];
@@ -93,12 +101,12 @@ class BranchMatrix {
   // x <- A^-T x
   void solve_transposed(S* x) const {
     for_each_velocity_from_tips([&](int r) {
-      const S* R = rows_.data() + first_[r];
+      const S* R = rows_ + first_[r];
       x[r] *= R[depth_[r]];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[a] = mul_add(-R[t], x[r], x[a]);
     });
     for_each_velocity_from_root([&](int r) {
-      const S* C = columns_.data() + first_[r];
+      const S* C = columns_ + first_[r];
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[r] = mul_add(-C[t], x[a], x[r]);
     });
   }
@@ -129,7 +137,7 @@ class BranchMatrix {
   template <int W>
   void solve_some(S* X, int stride) const {
     for_each_velocity_from_tips([&](int r) {
-      const S* C = columns_.data() + first_[r];
+      const S* C = columns_ + first_[r];
       V x[W];
 #pragma GCC unroll 4
       for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * width);
@@ -141,7 +149,7 @@ class BranchMatrix {
       }
     });
     for_each_velocity_from_root([&](int r) {
-      const S* R = rows_.data() + first_[r];
+      const S* R = rows_ + first_[r];
       V x[W];
 #pragma GCC unroll 4
       for (int w = 0; w < W; ++w) x[w] = load<V>(X + r * stride + w * width);
@@ -158,10 +166,10 @@ class BranchMatrix {
   }
 
   const Model& m_;
-  std::vector<int> up_, depth_;  // the velocity before one on its path, or -1, and how many there are
-  std::vector<std::size_t> first_;
-  AlignedVectorOf<S> rows_, columns_;
-  std::vector<S> most_;  // that elimination may subtract from a diagonal entry
+  int *up_, *depth_;  // the velocity before one on its path, or -1, and how many there are
+  std::size_t* first_;
+  S* most_;  // that elimination may subtract from a diagonal entry
+  S *rows_, *columns_;
 };
 
 }  // namespace torsor

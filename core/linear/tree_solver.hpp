@@ -3,6 +3,7 @@
 // constraints border it by solve_columns (a Schur complement) and need nothing else.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "linear/branch_matrix.hpp"
 #include "linear/tree_system.hpp"
@@ -13,7 +14,9 @@ class TreeSolver {
  public:
   enum class Form { tree, branches, dense };
 
-  // `copies` unknowns for each velocity; branches are for one alone.
+  // With one unknown for each velocity; `memory` has to last as long as this.
+  TreeSolver(const Model& m, Arena& memory) : m_(m), copies_(1), memory_(&memory) {}
+  // With several, for which there are no branches.
   TreeSolver(const Model& m, int copies) : m_(m), copies_(copies) {}
   int size() const { return copies_ * m_.nv; }
   Form form() const { return form_; }
@@ -24,7 +27,7 @@ class TreeSolver {
     return *tree_;
   }
   BranchMatrix<double>& branches() {
-    if (!branches_) branches_ = std::make_unique<BranchMatrix<double>>(m_);
+    if (!branches_) branches_.emplace(m_, *memory_);
     return *branches_;
   }
   double* dense() {
@@ -77,9 +80,10 @@ class TreeSolver {
  private:
   const Model& m_;
   int copies_;
+  Arena* memory_ = nullptr;
   Form form_ = Form::dense;
   std::unique_ptr<TreeSystem> tree_;
-  std::unique_ptr<BranchMatrix<double>> branches_;
+  std::optional<BranchMatrix<double>> branches_;
   AlignedVector LU_;
   std::vector<int> pivots_;
 };

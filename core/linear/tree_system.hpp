@@ -118,10 +118,10 @@ class TreeSystem {
 
   // The same for several right-hand sides, side by side in the rows of U, `columns` apart: a multiple of the lanes.
   void solve_columns(double* U, int columns) {
-    if (nx_ == 12 && ny_ == 12)
-      solve_columns<12, 12>(U, columns);
-    else
-      solve_columns<0, 0>(U, columns);
+    if (nx_ == 12 && ny_ == 6) return solve_columns<12, 6>(U, columns);
+    if (nx_ == 18 && ny_ == 6) return solve_columns<18, 6>(U, columns);
+    if (nx_ == 12 && ny_ == 12) return solve_columns<12, 12>(U, columns);
+    solve_columns<0, 0>(U, columns);
   }
   // B = the matrix of the system times U; both as in solve_columns, but that U has only the copies of unknowns from `from` on, the
   // others being zero, and B only the rows of copies from `to` on. Needs the blocks alone.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -29,7 +30,7 @@ class Integrator:
     h: float
     order: ClassVar[int]
     _fractions: ClassVar[tuple[float, ...]] = (0.0,)  # of a step, at which controls are taken
-    _weights: ClassVar[tuple[float, ...]] = (1.0,)  # of the controls in an integral over the step
+    _weights: ClassVar[tuple[float, ...]] = (1.0,)  # of the controls in an integral over the step, not negative
 
     def __post_init__(self) -> None:
         require_positive(self.h, f"h of {type(self).__name__}", "a step in units of time")
@@ -39,6 +40,16 @@ class Integrator:
     def _numbers(self) -> Any:
         """The integrator as the core takes it."""
         raise TypeError(f"{type(self).__name__} has no steps that the core takes")
+
+    @cached_property
+    def _options(self) -> dict[str, Any]:
+        """Those of a function of the core for one step."""
+        return {"integrator": self._numbers}
+
+    @cached_property
+    def _options_of_one_step(self) -> dict[str, Any]:
+        """The same without derivatives by the state before."""
+        return {"integrator": self._numbers, "wanted": 0xFF}
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -97,7 +108,7 @@ class Implicit(Integrator):
                 f"A of {name} ends with {A[-1]!r}, expected a row with the sum 1: a stiffly accurate method"
             )
         cls._fractions = tuple(1.0 if k + 1 == len(A) else sum(row) for k, row in enumerate(A))
-        cls._weights = A[-1]
+        cls._weights = A[-1] if min(A[-1]) >= 0.0 else _shares(cls._fractions)
         if any(b <= a for a, b in zip((0.0, *cls._fractions), cls._fractions, strict=False)):
             raise TypeError(f"the stages of {name} are at {cls._fractions}, expected increasing fractions of the step")
 
@@ -118,6 +129,13 @@ class Implicit(Integrator):
             _IMPLICIT, rows, self._multistep, list(self._fractions), self.h, self.tolerance, self.iterations,
             self.substeps,
         )  # fmt: skip
+
+
+def _shares(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The parts of a step that are nearest to each fraction: weights that are positive where those of the method are
+    not, so that the integral of what is positive is."""
+    ends = [0.0, *((a + b) / 2.0 for a, b in pairwise(fractions)), 1.0]
+    return tuple(b - a for a, b in pairwise(ends))
 
 
 def earlier_weights(A: Sequence[Sequence[float]], k: int) -> list[float]:

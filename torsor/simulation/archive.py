@@ -53,6 +53,7 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         arrays[f"switch_{name}"] = value
     for name, value in scheme.items():
         arrays[f"integrator_{name}"] = np.array(value)
+    arrays["integrator_A"] = _rows_of(type(trajectory.integrator))
     with open(path, "wb") as file:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
@@ -174,4 +175,11 @@ def _read_integrator(label: str, data: NpzFile) -> Integrator:
         raise ValueError(
             f"{label} is of an integrator {name!r} not known here; define it before loading, if it is yours"
         )
+    if not np.array_equal(_rows_of(kind), data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)):
+        raise ValueError(f"{label} is of another integrator {name!r} than the one here: its matrix A differs")
     return kind(**{f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)})
+
+
+def _rows_of(kind: type[Integrator]) -> FloatArray:
+    """The matrix A of an implicit integrator, row by row."""
+    return np.array([a for row in getattr(kind, "A", ()) for a in row], dtype=np.float64)

@@ -193,8 +193,13 @@ class Batch:
                 return
             except ValueError:
                 pass  # which comes again below, with its step
-        lead = np.broadcast_shapes(*(lead for _, _, lead in signals))
+        fixed, fixed_leads = self.parameters[k], leads_of(model, self.forces[k], self.parameters[k])
+        lead = np.broadcast_shapes(*(lead for _, _, lead in signals), *fixed_leads)
         steps = signals[0][1].shape[len(signals[0][2])]
+        others = {
+            name: np.broadcast_to(value, lead + value.shape[len(own) :]).reshape(prod(lead), *value.shape[len(own) :])
+            for (name, value), own in zip(fixed.items(), fixed_leads, strict=True)
+        }
         wide = {
             name: np.broadcast_to(value, lead + value.shape[len(own) :]).reshape(
                 prod(lead) * steps, *rows[name].shape[1:]
@@ -203,7 +208,8 @@ class Batch:
         }
         for j in range(prod(lead) * steps):
             try:
-                force.with_parameters({name: x[j] for name, x in wide.items()})._for_model(model)
+                given = {name: x[j // steps] for name, x in others.items()}
+                force.with_parameters({**given, **{name: x[j] for name, x in wide.items()}})._for_model(model)
             except ValueError as error:
                 which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).ravel()
                 i = int(np.argmax(which == j // steps))

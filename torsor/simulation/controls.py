@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor._check import all_finite, as_array
+from torsor.model import require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -68,11 +69,17 @@ def read_actuation(model: Model, given: Any) -> Actuation:
     """The actuation that a user gave: names of joints, or a matrix (nv, nu)."""
     if isinstance(given, str):
         raise TypeError(f"actuation is {given!r}, expected a list of names of joints: did you mean [{given!r}]?")
+    if isinstance(given, np.ndarray) and given.dtype.kind == "U":
+        given = given.tolist()
     if isinstance(given, Sequence) and not isinstance(given, np.ndarray):
         if len(given) == 0:
             raise ValueError("actuation is empty, expected names of joints or a matrix (nv, nu)")
         if any(isinstance(name, str) for name in given):
-            return Actuation(_selection(model, given))
+            return _of_joints(model, tuple(given))
+    elif not isinstance(given, np.ndarray) and isinstance(given, Iterable):
+        raise TypeError(
+            f"actuation is a {type(given).__name__}, expected a list of names of joints or a matrix (nv, nu)"
+        )
     matrix = np.array(as_array("actuation", given))
     if matrix.ndim != 2 or len(matrix) != model.nv or matrix.shape[1] == 0:
         raise ValueError(
@@ -83,6 +90,17 @@ def read_actuation(model: Model, given: Any) -> Actuation:
         raise ValueError("actuation is not finite")
     matrix.flags.writeable = False
     return Actuation(matrix)
+
+
+def _of_joints(model: Model, names: tuple[str, ...]) -> Actuation:
+    """That of some joints. A model keeps the last ones."""
+    cache = require_model(model)._cache.setdefault("actuation", {})
+    if names not in cache:
+        if len(cache) >= 8:
+            cache.clear()
+        cache[names] = Actuation(_selection(model, names))
+    found: Actuation = cache[names]
+    return found
 
 
 def _selection(model: Model, names: Sequence[str]) -> FloatArray:
@@ -187,7 +205,11 @@ def as_policy(controls: Any) -> Policy | None:
         signature = inspect.signature(controls)
     except (TypeError, ValueError):  # of some functions written in C
         return None
-    return None if _takes(signature, 1) or not _takes(signature, 3) else Policy(controls)
+    if _takes(signature, 1):
+        return None
+    if not _takes(signature, 3):
+        raise TypeError(f"controls is a function of {signature}, expected one of time, u(t), or a policy, u(t, q, v)")
+    return Policy(controls)
 
 
 def _takes(signature: inspect.Signature, count: int) -> bool:

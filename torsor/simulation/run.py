@@ -199,7 +199,7 @@ def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArra
         if isinstance(integrator, (SymplecticEuler, Variational)):
             return (
                 f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
-                "that moves no mass, and take BDF1, BDF2 or SDIRK2, for which they determine it"
+                "that moves no mass, and take an implicit integrator, as BDF1, for which they determine it"
             )
         return (
             f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "

@@ -52,7 +52,9 @@ class StepDerivatives(NamedTuple):
     dv1_dprevious_v: FloatArray | None = None
 
 
-_ALL, _ALL_BUT_PREVIOUS = 0xFFF, 0xFF  # outputs, by bit
+_NONE: tuple[Force, ...] = ()
+_NOW = 0.0  # the time if none is given
+_START = np.array(_NOW)
 
 
 def step(
@@ -63,8 +65,8 @@ def step(
     u: ArrayLike | None = None,
     *,
     actuation: Sequence[str] | ArrayLike | None = None,
-    forces: Sequence[Force] = (),
-    t: ArrayLike = 0.0,
+    forces: Sequence[Force] = _NONE,
+    t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     out: Step | None = None,
     threads: int = 1,
@@ -81,11 +83,9 @@ def step(
     ConvergenceError
         If the step cannot be taken, in any state of the batch; `index` is that state (flat).
     """
-    options: dict[str, Any] = {"integrator": _numbers(integrator)}
-    parameters = None
-    if forces:
-        compiled = compile_forces(model, forces)
-        options["forces"], parameters = compiled.core, compiled.parameters
+    options, parameters = _require_steps(integrator)._options, None
+    if forces is not _NONE:
+        options, parameters, _ = _with_forces(options, model, forces)
     if actuation is not None:
         u = _torques(u, read_actuation(model, actuation))
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
@@ -100,8 +100,8 @@ def step_derivatives(
     u: ArrayLike | None = None,
     *,
     actuation: Sequence[str] | ArrayLike | None = None,
-    forces: Sequence[Force] = (),
-    t: ArrayLike = 0.0,
+    forces: Sequence[Force] = _NONE,
+    t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: int = 1,
 ) -> StepDerivatives:
@@ -115,19 +115,27 @@ def step_derivatives(
             model, integrator, q, v, _torques(u, acting), forces=forces, t=t, previous=previous, threads=threads
         )
         return full._replace(dq1_du=acting.pull_back(full.dq1_du), dv1_du=acting.pull_back(full.dv1_du))
-    wanted = _ALL_BUT_PREVIOUS if previous is None else _ALL
-    options: dict[str, Any] = {"integrator": _numbers(integrator), "wanted": wanted}
-    parameters = None
-    if forces:
-        compiled = compile_forces(model, forces)
-        require_second_derivatives(integrator, compiled.given)
-        options["forces"], parameters = compiled.core, compiled.parameters
+    integrator = _require_steps(integrator)
+    options, parameters = integrator._options if previous is not None else integrator._options_of_one_step, None
+    if forces is not _NONE:
+        options, parameters, given = _with_forces(options, model, forces)
+        require_second_derivatives(integrator, given)
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
     return _core.step_derivatives(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
 
 
 def _time(t: Any) -> FloatArray:
-    return np.array(t) if type(t) is float else as_array("t", t)
+    return _START if t is _NOW else np.array(t) if type(t) is float else as_array("t", t)
+
+
+def _with_forces(
+    options: dict[str, Any], model: Model, forces: Sequence[Force]
+) -> tuple[dict[str, Any], FloatArray | None, tuple[Force, ...]]:
+    """Options of the core with forces, their parameters, and the forces as they were given."""
+    compiled = compile_forces(model, forces)
+    if not compiled.given:
+        return options, None, ()
+    return {**options, "forces": compiled.core}, compiled.parameters, compiled.given
 
 
 def _torques(u: ArrayLike | None, actuation: Actuation) -> FloatArray | None:
@@ -140,17 +148,16 @@ def _torques(u: ArrayLike | None, actuation: Actuation) -> FloatArray | None:
     return actuation.torques(array)
 
 
-def _numbers(integrator: Integrator) -> Any:
-    """The integrator as the core takes it."""
+def _require_steps(integrator: Integrator) -> Integrator:
     if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must be one with steps, such as BDF1(h=1e-2), got {integrator!r}")
-    return integrator._numbers
+    return integrator
 
 
 def _previous(integrator: Integrator, previous: Any) -> tuple[Any, Any]:
     if not isinstance(integrator, BDF2):
         raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
-    if not isinstance(previous, (tuple, list)) or len(previous) != 2:
+    if not isinstance(previous, (tuple, list)) or len(previous) != 2 or previous[0] is None or previous[1] is None:
         raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")
     require_finite(previous_q=previous[0], previous_v=previous[1])  # without which a divided step would do
     return previous[0], previous[1]

@@ -177,7 +177,7 @@ class Trajectory:
     def _digest(self) -> str:
         """Of all that a loss is made from: copies of a trajectory have the same."""
         digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
-        digest.update(repr((self.integrator, self.q.shape, self.every)).encode())
+        digest.update(repr((self.integrator, getattr(self.integrator, "A", None), self.q.shape, self.every)).encode())
         given = (*self.parameters, *self.signals)
         arrays = [self.t, self.q, self.v, self.controls, *(x for values in given for x in values.values())]
         for array in arrays:
