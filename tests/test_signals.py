@@ -330,5 +330,5 @@ def test_signals_are_checked_with_the_parameters_beside_them():
         return ts.simulate(model, np.zeros(2), steps=2, integrator=ts.BDF1(0.01), forces=[limits], **given)
 
     assert np.isfinite(run([2.0, 2.0], np.full((2, 2), 0.5)).q).all()
-    with pytest.raises(ValueError, match=r"at step 1: lower limit 3.0 is above the upper limit 2.0"):
+    with pytest.raises(ValueError, match=r"at step 1: lower limit 3 is above the upper limit 2"):
         run([2.0, 2.0], [[0.5, 0.5], [0.5, 3.0]])

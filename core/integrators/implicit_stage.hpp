@@ -63,8 +63,9 @@ class ImplicitStage {
   }
   const double* displacement() const { return xi_; }  // from the node where the stage begins
 
-  // At a node that solves the stage: H factored, and all that derivatives of the stage need. False if H is singular.
-  bool linearise(const Stage& stage, double t) {
+  // At a node that solves the stage: H factored, for one right-hand side or for `columns`, and all that derivatives of the stage need.
+  // False if H is singular.
+  bool linearise(const Stage& stage, double t, bool columns) {
     start(stage, t);
     chart(m_, at_.nodes.q(stage.from), q(), xi_);
     for (int k = 0; k < m_.nv; ++k) {
@@ -72,7 +73,7 @@ class ImplicitStage {
       for (std::size_t j = 0; j < stage.others.size(); ++j) sum = sum - stage.others[j].z * x_[j][k];
       s_[k] = stage.c * sum;
     }
-    return factor_at(true);
+    return factor_at(true, columns);
   }
   const StageTerms<double>& terms() const { return terms_; }
   const StageMatrix& matrix() const { return H_; }
@@ -118,7 +119,7 @@ class ImplicitStage {
     for (int k = 0; k < m_.nv; ++k) r_[k] -= at_.u[k];
     return true;
   }
-  bool factor() { return factor_at(false); }
+  bool factor() { return factor_at(false, false); }
   void solve(double* out) const {
     for (int k = 0; k < m_.nv; ++k) out[k] = -r_[k];
     H_.solver().solve(out);
@@ -175,12 +176,12 @@ class ImplicitStage {
     return place_node<double>(m_, at_.scene.quaternions, stage_, at_.nodes.q(stage_.from), at_.nodes.v(stage_.from),
                               x_.data(), others_v_.data(), xi_, s_, q(), v(), a());
   }
-  bool factor_at(bool derivatives) {
+  bool factor_at(bool derivatives, bool columns) {
     if (!linearisable_ || derivatives) evaluation_ = evaluate_residual(at_, q(), v(), a(), t_, r_);
     linearisable_ = false;  // the sums below overwrite it
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), derivatives);
     add_rates(m_, evaluation_);
-    return H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall() && !at_.singular, derivatives);
+    return H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular, derivatives);
   }
   // xi of a velocity where accelerations lead.
   double led_to(const double* accelerations, int k) const {

@@ -18,9 +18,9 @@ struct Scene {
   bool local = forces == nullptr || on_single_bodies(*forces);    // whether derivatives are a system over the tree
   bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be told
 
-  // Whether systems over the tree are faster than along branches: measured, chains cross between 20 and 28 links, and balanced trees
-  // nowhere.
-  bool is_tall() const { return local && m.depth >= 24; }
+  // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each velocity. Measured:
+  // chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
+  bool is_tall(bool columns) const { return local && m.depth >= (columns ? 64 : 24); }
 };
 
 // States within a step. Node 0 is the row before, 1 the one that the step starts from.

@@ -72,7 +72,7 @@ class StageAdjoint {
   // H^T lambda = gq1 + V1^T gv1;  mu = gv1 - G^T lambda;  gq0 += V0^T mu;  gv0 += w c M lambda; and of the others likewise.
   bool over_implicit(const Stage& stage, double t) {
     ImplicitStage& found = stepper_.implicit();
-    if (!found.linearise(stage, t)) return false;
+    if (!found.linearise(stage, t, false)) return false;
     const StageTerms<double>& terms = found.terms();
     const std::vector<int>& quaternions = stepper_.at.scene.quaternions;
     std::copy_n(q_of(stage.to), nv_, lambda_.data());

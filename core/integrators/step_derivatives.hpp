@@ -84,7 +84,7 @@ class StepTangents {
   // b = V0 dq0 + sum_j V_j dq_j;  H dq1 = -G b + c M (w dv0 + sum_j z_j dv_j) + du;  dv1 = V1 dq1 + b
   bool over_implicit(const Stage& stage, double t) {
     ImplicitStage& found = stepper_.implicit();
-    if (!found.linearise(stage, t)) return false;
+    if (!found.linearise(stage, t, true)) return false;
     found.matrix().matrices(stepper_.at, G_, M_);
     const StageTerms<double>& terms = found.terms();
     const Node& to = nodes_[stage.to];
