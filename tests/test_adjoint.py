@@ -897,7 +897,10 @@ def test_bad_input_is_told():
         ts.step_derivatives(model, ts.BDF2(0.01), q, v, previous=(q,))
     with pytest.raises(ValueError, match="previous_v is not finite"):
         ts.step_derivatives(model, ts.BDF2(0.01), q, v, previous=(q, np.inf * v))
-    with pytest.raises(ts.ConvergenceError, match="could not be taken: its equations have no solution near the state"):
+    with pytest.raises(
+        ts.ConvergenceError,
+        match="BDF1 stopped in the step from the given state within 2",
+    ):
         ts.step_derivatives(model, ts.BDF1(0.5, iterations=2, substeps=1), q, 1e3 + v)
     plain, q, v, _ = scene([ts.Revolute(), ts.Revolute()])
     with pytest.raises(ValueError, match=r"v has shape \(3,\), expected \(..., 2\): model.nv is 2"):

@@ -165,10 +165,10 @@ def test_bad_input_is_told():
                 function(model, ts.BDF2(H), q, v, previous=half)
     with pytest.raises(TypeError, match="t has dtype"):
         ts.step(model, ts.BDF1(H), q, v, t="now")
-    with pytest.raises(ts.ConvergenceError, match=r"the step from state 1 of the batch .* could not be taken") as error:
+    with pytest.raises(ts.ConvergenceError, match=r"in the step from state 1 of the batch .*correction of v") as error:
         ts.step(model, ts.BDF1(H, iterations=10, substeps=1), q, np.stack([0 * v, 1e3 + v]))
     assert error.value.index == 1
     massless = ts.ModelBuilder().add_body("a", "world", ts.Revolute()).build()
     for integrator in INTEGRATORS:
-        with pytest.raises(ts.ConvergenceError, match=r"the step could not be taken: .*the mass matrix is singular"):
+        with pytest.raises(ts.ConvergenceError, match=r"the given state: the mass matrix is singular at joint 'a'"):
             ts.step(massless, integrator, [0.1], [0.0])

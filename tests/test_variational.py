@@ -1241,7 +1241,7 @@ def test_steps_that_cannot_be_taken():
     model = chain()
     q, p, v = state(model, 0)
     integrator, bad = ts.Variational(0.01), np.full(model.nv, np.nan)
-    message = "the step could not be taken: its equations have no solution near the state, or"
+    message = "Newton's method of Variational stopped in the step from the given state within 50 iterations"
     with pytest.raises(ValueError, match=r"p is not finite: p\[0\] is nan"):
         ts.momentum_step_derivatives(model, integrator, q, bad)
     with pytest.raises(ValueError, match=r"v is not finite: v\[0\] is nan"):

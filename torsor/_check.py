@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from torsor import _core
-from torsor._errors import ConvergenceError, SingularMassMatrixError
+from torsor._errors import SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -200,16 +200,18 @@ def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) 
     )
 
 
-def raise_step_failed(given: dict[str, Any], state: int | None) -> None:
-    """Raises the error for a step that cannot be taken, in a state of a batch (flat index) or in the only one; `given`
-    are the inputs."""
+class StepFailed(Exception):
+    """What the core says of a step that cannot be taken: in which state of a batch (flat index; None for the only one),
+    and how it ended: (outcome, error, allowed) as for `simulate`."""
+
+    def __init__(self, state: int | None, failure: tuple[int, float, float]) -> None:
+        self.state, self.failure = state, failure
+
+
+def raise_step_failed(given: dict[str, Any], state: int | None, failure: tuple[int, float, float]) -> None:
+    """Raises that of a step that cannot be taken, or what is wrong with the inputs `given`."""
     require_finite(**{name: given[name] for name in ("q", "v", "p", "u", "t") if name in given})
-    where = "" if state is None else f" from state {state} of the batch (counted flat)"
-    raise ConvergenceError(
-        f"the step{where} could not be taken: its equations have no solution near the state, or the mass matrix is "
-        "singular and no spring or damper determines the motion that moves no mass; try a smaller h",
-        index=state,
-    )
+    raise StepFailed(state, failure)
 
 
 def raise_singular(model: Any, joint: int, state: int | None) -> None:

@@ -47,10 +47,14 @@ struct Singular : std::runtime_error {
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
 
-// A step of an integrator cannot be taken from a state, which is filled in where kernels are run.
+// A step of an integrator cannot be taken from a state, which is filled in where kernels are run. The others are those of
+// integrators/trajectory.hpp and integrators/newton.hpp.
 struct StepFailed : std::runtime_error {
   int64_t state = 0;
-  StepFailed() : std::runtime_error("step failed") {}
+  int outcome;
+  double error, allowed;
+  StepFailed(int outcome, double error, double allowed)
+      : std::runtime_error("step failed"), outcome(outcome), error(error), allowed(allowed) {}
 };
 
 // A quaternion of length 0, which is no rotation, in an input, at a joint, in a state (-1: all).

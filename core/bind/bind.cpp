@@ -129,7 +129,8 @@ void raise_singular(nb::handle model, const Singular& singular, bool batch) {
   throw std::logic_error("torsor: raise_singular returned");
 }
 void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
-  check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none());
+  check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none(),
+                                           nb::make_tuple(failed.outcome, failed.error, failed.allowed));
   throw std::logic_error("torsor: raise_step_failed returned");
 }
 void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch) {

@@ -31,6 +31,11 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
   in[4] = {"parameters", 1, {parameter_count(options)}, true};
 }
 
+[[noreturn]] void fail(Outcome outcome, const Shortfall& shortfall) {
+  throw StepFailed(static_cast<int>(outcome), shortfall.error, shortfall.allowed);
+}
+[[noreturn]] void fail_at(int joint) { fail(Outcome::singular, {static_cast<double>(joint), 0.0}); }
+
 // Takes the step; writes q1 and v1.
 void take(Stepper& stepper, const double* const* in, double* const* out) {
   StepContext& at = stepper.at;
@@ -43,9 +48,12 @@ void take(Stepper& stepper, const double* const* in, double* const* out) {
     plus(m, in[5], at.zero, at.nodes.q(0));
     std::copy_n(in[6], m.nv, at.nodes.v(0));
   }
-  if (stepper.undetermined_joint(*in[3]) >= 0 ||
-      stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions}) == 0)
-    throw StepFailed();
+  stepper.look_for_singularity();
+  if (const int joint = stepper.undetermined_joint(*in[3]); joint >= 0) fail_at(joint);
+  if (stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions}) == 0) {
+    if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);
+    fail(stepper.gained ? Outcome::gained : Outcome::failed, stepper.shortfall);
+  }
   std::copy_n(at.nodes.q(stepper.last_node()), m.nq, out[0]);
   std::copy_n(at.nodes.v(stepper.last_node()), m.nv, out[1]);
 }
@@ -63,9 +71,9 @@ void take(VariationalStep& step, const double* const* in, bool by_momentum) {
     std::copy_n(in[1], m.nv, v0);
     v0 = step.v1.data();  // the same again, but for rounding
   }
-  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()) ||
-      !step.take(*in[3], {in[2], 1}))
-    throw StepFailed();
+  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()))
+    fail_at(step.arena.singular_joint);
+  if (!step.take(*in[3], {in[2], 1})) fail(Outcome::failed, step.shortfall);
 }
 
 // One step, from (q, v) to (q1, v1).
@@ -85,7 +93,7 @@ struct Step {
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     step.arena.reset();
     solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
-    if (step.arena.singular_joint >= 0) throw StepFailed();
+    if (step.arena.singular_joint >= 0) fail_at(step.arena.singular_joint);
   }
 };
 
@@ -133,7 +141,7 @@ struct StepDerivatives {
     Stepper stepper(scene, table);
     take(stepper, in, out);
     StepTangents tangents(stepper, {in[2], 1, table.fractions}, previous);
-    if (!tangents.run(*in[3])) throw StepFailed();
+    if (!tangents.run(*in[3])) fail(Outcome::failed, {});
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // dq1 and dv1 by q, v, u, then both by the state before
       put_block(tangents.q(), nv, tangents.columns(), block, out[block < 3 ? 2 + block : 5 + block]);
@@ -152,7 +160,7 @@ struct StepDerivatives {
     StepMatrices matrices;
     matrices.mass = M.data();
     matrices.turned = Mq.data();
-    if (!StepLinearisation(step).run(matrices)) throw StepFailed();
+    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     to_velocities(step, matrices, out[1]);
     for (int block = 0; block < 3; ++block) {
@@ -181,7 +189,7 @@ struct MomentumStepDerivatives {
     take(step, in, true);
     StepMatrices matrices;
     matrices.parameters = options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
-    if (!StepLinearisation(step).run(matrices)) throw StepFailed();
+    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     std::copy_n(step.p1.begin(), nv, out[1]);
     for (int block = 0; block < 3; ++block) {
@@ -212,7 +220,7 @@ struct StepHessian {
     VariationalStep step(scene, *options.variational);
     take(step, in, true);
     StepMatrices matrices;
-    if (!StepLinearisation(step).run(matrices)) throw StepFailed();
+    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kMomentumInputs], in[kMomentumInputs + 1], H.data());

@@ -90,8 +90,7 @@ inline bool solve_mass_at(StepContext& at, const double* q, double* x) {
   const Model& m = at.scene.m;
   at.arena.singular_joint = -1;
   solve_mass(m, factor_mass<double>(m, at.arena, q, nullptr, nullptr), x, x);
-  const bool singular = at.arena.singular_joint >= 0;
-  return !singular;
+  return at.arena.singular_joint < 0;
 }
 
 }  // namespace torsor

@@ -67,7 +67,7 @@ struct StepContext {
   const double* p = nullptr;  // parameters of the forces
   double* u;                  // controls of the stage
   double* zero;
-  bool singular = false;  // whether the mass matrix was, where the steps began
+  bool singular = false;  // whether the mass matrix is, where the step begins
 
  private:
   static Arena& fresh(Arena& memory) {

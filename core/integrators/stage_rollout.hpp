@@ -29,7 +29,7 @@ class StageRollout {
       nodes.energies[0] = known ? nodes.energies[1] : std::nullopt;
       nodes.energies[1] = known ? reached_ : std::nullopt;
     }
-    first_ = first;
+    stepper.look_for_singularity();
   }
   Outcome advance(const Track& track, int64_t row, double t, bool last) {
     Nodes& nodes = stepper.at.nodes;
@@ -42,8 +42,7 @@ class StageRollout {
         std::fill_n(nodes.a(1), m_.nv, std::numeric_limits<double>::quiet_NaN());
       std::copy_n(nodes.a(1), m_.nv, track.a);
     }
-    if (first_) stepper.look_for_singularity();
-    const int joint = stepper.at.singular ? stepper.undetermined_joint(t) : -1;
+    const int joint = stepper.undetermined_joint(t);
     arena.singular_joint = -1;
     const int parts = joint < 0 ? stepper.take(later, later, t, controls) : 0;
     if (parts == 0) {
@@ -81,7 +80,6 @@ class StageRollout {
   const Model& m_;
   const IntegratorTable& table_;
   std::optional<Energies> reached_;  // of the row before
-  bool first_ = true;
 };
 
 }  // namespace torsor

@@ -84,18 +84,19 @@ class Stepper {
       at.u[k] = controls.count == 1 ? row[k] : mul_add(place.s, next[k], (1.0 - place.s) * row[k]);
   }
 
-  // Looks whether the mass matrix at node 1 is singular, for the steps from there on.
+  // Looks whether the mass matrix at node 1 is singular, for the step from there.
   void look_for_singularity() {
+    if (!at.scene.m.has_weak) return;
     at.arena.reset();
     at.arena.singular_joint = -1;
-    if (at.scene.m.has_weak) factor_mass<double>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
+    factor_mass<double>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
     at.singular = at.arena.singular_joint >= 0;
     at.arena.singular_joint = -1;
   }
   // The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves
   // for accelerations alone.
   int undetermined_joint(double t) {
-    if (table.kind == StageKind::explicit_) return -1;
+    if (!at.singular || table.kind == StageKind::explicit_) return -1;
     return torsor::undetermined_joint(at.scene.m, at.scene.forces, at.arena, at.nodes.q(1), at.nodes.v(1), t, at.p,
                                       1.0 / table.h);
   }

@@ -115,6 +115,8 @@ class Implicit(Integrator):
     def __post_init__(self) -> None:
         super().__post_init__()
         name = type(self).__name__
+        if any(f.name == "A" for f in fields(self)):
+            raise TypeError(f"A is a field of {name}, expected a constant of the class: A: ClassVar[...] = ...")
         if type(self) is Implicit:
             raise TypeError("Implicit has no formula of its own; use BDF1, BDF2, SDIRK2, SDIRK3 or a subclass with A")
         require_positive(self.tolerance, f"tolerance of {name}", "the error that Newton's method may leave")

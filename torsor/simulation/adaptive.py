@@ -12,7 +12,8 @@ from torsor._check import as_array
 from torsor.dynamics import forward_dynamics
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
-from torsor.simulation.run import Run, StepFailed
+from torsor.simulation.failures import StepFailed
+from torsor.simulation.run import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

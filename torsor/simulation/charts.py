@@ -35,7 +35,7 @@ class ChartPart:
     chart: str  # "exp" for exponential coordinates
 
     def limit(self, chart: str) -> int:
-        """When to change it: the kind of ChartLimit in core/integrators/integrate.hpp."""
+        """When to change it: the kind of ChartLimit in core/integrators/trajectory.hpp."""
         return 2 if chart == "exp" else 1 if chart[0] == chart[2] else 0
 
 

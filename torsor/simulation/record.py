@@ -11,7 +11,8 @@ import numpy as np
 from torsor._errors import ConvergenceError
 from torsor.integrators import BDF2, Integrator
 from torsor.simulation.charts import ChartSwitch
-from torsor.simulation.run import Run, StepFailed
+from torsor.simulation.failures import StepFailed
+from torsor.simulation.run import Run
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:

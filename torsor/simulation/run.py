@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torsor import _core
-from torsor.integrators import Implicit, Integrator, SymplecticEuler, Variational
-from torsor.integrators.base import Explicit
-from torsor.model import Model
+from torsor.integrators import Integrator
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
+from torsor.simulation.failures import CHART, FAILED, StepFailed, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,15 +23,7 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
     State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
 
-_FINISHED, _CHART, _FAILED, _SINGULAR, _GAINED = range(5)  # as in core/integrators/integrate.hpp
 _NO_CONTROLS = Controls()
-
-
-class StepFailed(Exception):
-    """A step of a trajectory that could not be taken; `reason` has a place {where} for its time."""
-
-    def __init__(self, reason: str, track: int, step: int) -> None:
-        self.reason, self.track, self.step = reason, track, step
 
 
 class Run:
@@ -150,18 +140,18 @@ class _Stepper:
         self.row[chosen] = reached
         if not outcome.any():
             return
-        for k in np.flatnonzero(outcome == _CHART).tolist():
+        for k in np.flatnonzero(outcome == CHART).tolist():
             i = int(chosen[k])
             switch = _switch(self.integrator, run, i, int(reached[k]), charts)
             run.switches.append(switch)
             run.charts[i] = switch.charts
             self.previous[i] = (switch.previous_q, switch.previous_v)
-        bad = np.flatnonzero(outcome >= _FAILED)
+        bad = np.flatnonzero(outcome >= FAILED)
         if len(bad):
             k = int(bad[0])
             run.q[chosen[k], reached[k] + 1 :] = np.nan
             model = run.batch.models[run.batch.model_of[chosen[k]]]
-            reason = _reason(model, self.integrator, int(outcome[k]), error[k])
+            reason = reason_of(model, self.integrator, int(outcome[k]), error[k])
             raise StepFailed(reason, int(chosen[k]), int(reached[k]))
 
     def go_through_switches(self, end: int) -> None:
@@ -188,49 +178,6 @@ def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Char
             "regular at both of its ends; try a smaller h"
         )
         raise StepFailed(reason, track, row - 1) from None
-
-
-def _reason(model: Model, integrator: Integrator, outcome: int, error: FloatArray) -> str:
-    name = type(integrator).__name__
-    if outcome == _SINGULAR:
-        joint = model.joints[int(error[0])].name
-        singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
-        remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
-        if isinstance(integrator, (SymplecticEuler, Variational)):
-            return (
-                f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
-                "that moves no mass, and take an implicit integrator, as BDF1, for which they determine it"
-            )
-        return (
-            f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
-            f"JointDamping, {remedy}"
-        )
-    if isinstance(integrator, Explicit):
-        return (
-            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
-            "step; try a smaller h, or an implicit integrator"
-        )
-    if isfinite(error[0]):
-        missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
-    else:
-        missing = "its matrix is singular, or a joint turns by half a turn"
-    if isinstance(integrator, Variational):
-        return (
-            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
-            "try a smaller h or softer forces"
-        )
-    assert isinstance(integrator, Implicit)
-    h, iterations, substeps = integrator.h, integrator.iterations, integrator.substeps
-    divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
-    if outcome == _GAINED:
-        return (
-            f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
-            "try a smaller h, more substeps, or softer forces"
-        )
-    return (
-        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: {missing}; "
-        "try a smaller h, more substeps, or softer forces"
-    )
 
 
 def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:

@@ -22,9 +22,10 @@ from torsor.model import Model
 from torsor.simulation import adaptive
 from torsor.simulation.batch import Batch, read_models
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
+from torsor.simulation.failures import StepFailed
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
 from torsor.simulation.record import Record, Reporter
-from torsor.simulation.run import Run, StepFailed, step_through
+from torsor.simulation.run import Run, step_through
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:

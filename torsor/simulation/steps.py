@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, record_of, require_finite
+from torsor._check import StepFailed, as_array, record_of, require_finite
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, compile_forces
-from torsor.integrators import BDF2, Adaptive, Integrator, LinearlyImplicitEuler
+from torsor.integrators import Adaptive, Integrator, LinearlyImplicitEuler
 from torsor.model import Model
 from torsor.simulation.controls import Actuation, read_actuation
+from torsor.simulation.failures import step_error
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -89,7 +90,10 @@ def step(
     if actuation is not None:
         u = _torques(u, read_actuation(model, actuation))
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
-    return _core.step(model, q, v, u, _time(t), parameters, before_q, before_v, options, out, threads)
+    try:
+        return _core.step(model, q, v, u, _time(t), parameters, before_q, before_v, options, out, threads)
+    except StepFailed as failed:
+        raise step_error(model, integrator, failed) from None
 
 
 def step_derivatives(
@@ -121,7 +125,10 @@ def step_derivatives(
         options, parameters, given = _with_forces(options, model, forces)
         require_second_derivatives(integrator, given)
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
-    return _core.step_derivatives(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
+    try:
+        return _core.step_derivatives(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
+    except StepFailed as failed:
+        raise step_error(model, integrator, failed) from None
 
 
 def _time(t: Any) -> FloatArray:
@@ -155,7 +162,7 @@ def _require_steps(integrator: Integrator) -> Integrator:
 
 
 def _previous(integrator: Integrator, previous: Any) -> tuple[Any, Any]:
-    if not isinstance(integrator, BDF2):
+    if getattr(integrator, "_multistep", None) is None:
         raise TypeError(f"previous is for BDF2, which has two steps; {type(integrator).__name__} has one")
     if not isinstance(previous, (tuple, list)) or len(previous) != 2 or previous[0] is None or previous[1] is None:
         raise TypeError(f"previous must be the state (q, v) one step before, got {previous!r}")

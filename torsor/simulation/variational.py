@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, record_of
+from torsor._check import StepFailed, as_array, record_of
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, compile_forces, require_forces
 from torsor.integrators import Variational
+from torsor.simulation.failures import step_error
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -108,7 +109,10 @@ def momentum_step_derivatives(
     options, parameters = step_options(model, integrator, forces)
     options["wanted"] = 0x3FF if forces else 0xFF
     time = as_array("t", t)
-    step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    try:
+        step = _core.momentum_step_derivatives(model, q, p, u, time, parameters, options, None, threads)
+    except StepFailed as failed:
+        raise step_error(model, integrator, failed) from None
     if not forces:
         return step
     by_parameters: Any = step[8:]
@@ -170,7 +174,10 @@ def step_hessian(
         raise TypeError(f"contract must be (wq, wp), weights of q1 and of p1, got {contract!r}") from None
     options, parameters = step_options(model, integrator, forces)
     time = as_array("t", t)
-    return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
+    try:
+        return _core.step_hessian(model, q, p, u, time, parameters, wq, wp, options, None, threads)
+    except StepFailed as failed:
+        raise step_error(model, integrator, failed) from None
 
 
 def step_options(

@@ -1,0 +1,74 @@
+"""Steps that cannot be taken, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from torsor import _check
+from torsor._errors import ConvergenceError
+from torsor.integrators import Implicit, Integrator, SymplecticEuler, Variational
+from torsor.integrators.base import Explicit
+from torsor.model import Model
+
+FINISHED, CHART, FAILED, SINGULAR, GAINED = range(5)  # Outcome of core/integrators/trajectory.hpp
+
+
+class StepFailed(Exception):
+    """A step of a trajectory that could not be taken; `reason` has a place {where} for its time."""
+
+    def __init__(self, reason: str, track: int, step: int) -> None:
+        self.reason, self.track, self.step = reason, track, step
+
+
+def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequence[float]) -> str:
+    """What to say of a step that ended so, with a place {where}; `error` is what Newton's method had reached and should
+    have, or of a singular mass matrix the joint."""
+    name = type(integrator).__name__
+    if outcome == SINGULAR:
+        joint = model.joints[int(error[0])].name
+        singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
+        remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
+        if isinstance(integrator, (SymplecticEuler, Variational)):
+            return (
+                f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
+                "that moves no mass, and take an implicit integrator, as BDF1, for which they determine it"
+            )
+        return (
+            f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
+            f"JointDamping, {remedy}"
+        )
+    if isinstance(integrator, Explicit):
+        return (
+            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
+            "step; try a smaller h, or an implicit integrator"
+        )
+    if isfinite(error[0]):
+        missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
+    else:
+        missing = "its matrix is singular, or a joint turns by half a turn"
+    if isinstance(integrator, Variational):
+        return (
+            f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
+            "try a smaller h or softer forces"
+        )
+    assert isinstance(integrator, Implicit)
+    h, iterations, substeps = integrator.h, integrator.iterations, integrator.substeps
+    divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
+    if outcome == GAINED:
+        return (
+            f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
+            "try a smaller h, more substeps, or softer forces"
+        )
+    return (
+        f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: {missing}; "
+        "try a smaller h, more substeps, or softer forces"
+    )
+
+
+def step_error(model: Model, integrator: Integrator, failed: _check.StepFailed) -> ConvergenceError:
+    """The error for users where the core cannot take a single step."""
+    outcome, *error = failed.failure
+    state = "the given state" if failed.state is None else f"state {failed.state} of the batch (counted flat)"
+    reason = reason_of(model, integrator, outcome, error).format(where=f"in the step from {state}")
+    return ConvergenceError(reason, index=failed.state)
