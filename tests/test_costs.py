@@ -3,7 +3,7 @@
 import copy
 import math
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -43,6 +43,55 @@ def test_check_cost_finds_errors():
     bad = ts.CustomCost(right.function, right.gradient, lambda q, v, u, t: (None,) * 6)
     with pytest.raises(AssertionError, match="dvdv is off by"):
         testing.check_cost(bad, model, 0)
+    # Complex numbers come out of it, but with a part of the derivative only.
+    half = ts.CustomCost(lambda q, v, u, t: np.linalg.norm(v, axis=-1) + v[..., 0], inputs="v")
+    with pytest.raises(AssertionError, match="dv, against real differences, is off by"):
+        testing.check_cost(half, model, 0)
+
+
+@dataclass(frozen=True)
+class Height(ts.Cost):
+    """The centre of mass along z, which depends on inertias and placements too; derivatives by the first or none."""
+
+    by_inertias: bool
+    at = -1
+    inputs = "q"
+
+    def _evaluate(self, x, hessians):
+        def gradient(d):
+            return ts.center_of_mass_jacobian(x.model, x.model.plus(x.q, d))[..., 2, :]
+
+        zero = np.zeros(x.model.nv)
+        H = testing.complex_step(gradient, zero)
+        dqdq = (H + np.swapaxes(H, -1, -2)) / 2
+        return ts.CostValue(ts.center_of_mass(x.model, x.q)[..., 2], gradient(zero), dqdq=dqdq if hessians else None)
+
+    def _by_parameters(self, x):
+        mass, poses = sum(b.inertia.mass for b in x.model.bodies), ts.body_poses(x.model, x.q)
+        inertia = np.zeros((*x.shape, x.model.nbodies, 10))
+        inertia[..., 0] = (poses[..., 2, 3] - ts.center_of_mass(x.model, x.q)[..., None, 2]) / mass
+        inertia[..., 1:4] = poses[..., 2, :3] / mass
+        return {"inertia": inertia} if self.by_inertias else {}
+
+
+def test_check_cost_finds_missing_derivatives_by_parameters(monkeypatch):
+    """A cost of the centre of mass depends on inertias and placements."""
+    model = MODELS["random1"]
+    with pytest.raises(AssertionError, match="derivative by inertias, against real differences, is off by"):
+        testing.check_cost(Height(by_inertias=False), model, 0)
+    with pytest.raises(AssertionError, match="derivative by placements, against real differences, is off by"):
+        testing.check_cost(Height(by_inertias=True), model, 0)
+    forces = testing.example_forces(model, 0)
+    energy, whole = ts.EnergyCost(["potential", "forces"]), ts.EnergyCost._by_parameters
+    testing.check_cost(energy, model, 0, forces=forces)
+    for left_out, name in (("gravity", "gravity"), ("springs", "parameters of forces"), ("placement", "placements")):
+
+        def part(cost, x, left_out=left_out):
+            return {name: a for name, a in whole(cost, x).items() if name != left_out}
+
+        monkeypatch.setattr(ts.EnergyCost, "_by_parameters", part)
+        with pytest.raises(AssertionError, match=f"derivative by {name}, against real differences, is off by"):
+            testing.check_cost(energy, model, 0, forces=forces)
 
 
 @pytest.mark.parametrize("k", range(COUNT))
@@ -153,6 +202,36 @@ def test_energy_cost_is_the_energy():
     np.testing.assert_array_equal(ts.EnergyCost(["forces"]).evaluate(BALL, q).value, np.zeros(3))  # no forces
 
 
+class Parabola(ts.CustomForce):
+    """With the potential 3 q.q and no parameters, for joints whose coordinates are vectors."""
+
+    def value(self, q, v, t, p):
+        return -6.0 * q
+
+    def derivatives(self, q, v, t, p):
+        return -6.0 * np.eye(len(q)), np.zeros((len(q), len(q)))
+
+    def energy(self, q, t, p):
+        return 3.0 * (q * q).sum()
+
+
+def test_energies_of_forces_without_parameters():
+    model = ts.models.acrobot()
+    run = ts.simulate(model, [0.1, 0.2], steps=2, integrator=ts.BDF1(0.01), forces=[Parabola()])
+    loss = ts.loss(run, ts.EnergyCost(["forces"]))
+    assert loss.value == pytest.approx(3.0 * (run.q[-1] ** 2).sum(), rel=1e-14)
+    np.testing.assert_allclose(loss.dq[-1], 6.0 * run.q[-1], rtol=1e-14)
+    testing.check_cost(ts.EnergyCost(["forces"]), model, 0, forces=[Parabola()])
+
+
+def test_costs_of_a_model_without_bodies():
+    model = ts.ModelBuilder().build()
+    run = ts.simulate(model, [], [], steps=2, integrator=ts.BDF1(0.01))
+    for cost in (ts.EnergyCost(["kinetic", "potential", "forces"]), ts.VelocityTarget(), ts.PositionTarget([])):
+        assert ts.loss(run, cost).value == 0
+        np.testing.assert_array_equal(ts.adjoint(run, cost).gravity, np.zeros(3))
+
+
 def test_sums_of_costs():
     a, b, c = ts.EnergyCost(), ts.VelocityTarget(0.5), ts.ControlEffort(2.0)
     q, v, u = BALL.random(0, 3), np.ones((3, BALL.nv)), np.ones((3, 2))
@@ -173,6 +252,22 @@ def test_sums_of_costs():
                 assert getattr(got, name) is None
         assert cost == pickle.loads(pickle.dumps(cost))
         assert {type(term) for _, term in cost.terms} <= {ts.EnergyCost, ts.VelocityTarget, ts.ControlEffort}
+    assert ts.CostSum([(1, a), [2.0, b]]) == a + 2 * b
+    for summands, error, message in (
+        ((), ValueError, "there are no summands, expected pairs of a finite number and a Cost that is not a sum"),
+        (a, TypeError, "summands are EnergyCost"),
+        (((1.0, a + b),), TypeError, r"summands have \(1.0, CostSum"),
+        (((1.0, 3),), TypeError, r"summands have \(1.0, 3\), expected pairs"),
+        (((1.0,),), TypeError, r"summands have \(1.0,\), expected pairs"),
+        ((("2", a),), TypeError, r"summands have \('2', EnergyCost"),
+        (((np.inf, a),), ValueError, "summands have the factor inf"),
+    ):
+        with pytest.raises(error, match=message):
+            ts.CostSum(summands)
+    with pytest.raises(ValueError, match="the factor inf"):
+        1e200 * (1e200 * a)
+    with pytest.raises(AttributeError, match="a sum of costs has no `at` of its own; its terms have"):
+        _ = (a + b).at
     assert (a + c).inputs == "qvu" and (b / 2).inputs == "v"
     for wrong in (lambda: a + 1, lambda: 1 - a, lambda: a * b, lambda: "2" * a, lambda: a / b, lambda: a * np.ones(3)):
         with pytest.raises(TypeError):
@@ -363,14 +458,72 @@ def test_custom_costs_are_called_with_all_rows_at_a_time():
     shapes = []
 
     def function(q, v, u, t):
-        shapes.append((q.shape, v.shape, None if u is None else u.shape, t.shape))
+        shapes.append(tuple(None if a is None else a.shape for a in (q, v, u, t)))
         return (np.asarray(v) ** 2).sum(-1) * t
 
     run = motion()
     ts.loss(run, ts.CustomCost(function, lambda q, v, u, t: (None, 2 * v * t[..., None], None), inputs="v", at="time"))
-    assert shapes == [((1, 5, BALL.nq), (1, 5, BALL.nv), None, (1, 5))]
+    assert shapes == [(None, (1, 5, BALL.nv), None, (1, 5))]
     with pytest.raises(TypeError, match="come by complex steps of its gradient, which was not given"):
         ts.CustomCost(function).evaluate(BALL, run.q, run.v, t=run.t, hessians=True)
+
+
+def test_custom_costs_that_are_not_analytic_are_told():
+    """Complex steps through abs, norm or float give 0, or a warning that nobody reads."""
+    model = ts.models.acrobot()
+    state = (model, [0.1, 0.2], [1.0, 2.0], [0.3, -0.4])
+    given = {"inputs": "qvu", "at": "time"}
+    for function, message in (
+        (lambda q, v, u, t: np.linalg.norm(v, axis=-1) ** 2, "gave real numbers for complex v, but depends on v"),
+        (lambda q, v, u, t: np.abs(u).sum(-1), "gave real numbers for complex u, but depends on u"),
+        (lambda q, v, u, t: (q * q.conj()).real.sum(-1), "gave real numbers for complex q, but depends on q"),
+        (lambda q, v, u, t: np.abs(v).sum(-1) + (q * q).sum(-1), "gave real numbers for complex v"),
+        (lambda q, v, u, t: float(v[0]) ** 2, "takes no complex numbers: Casting complex values"),
+        (lambda q, v, u, t: v[..., 0] % 2.0, "takes no complex numbers: ufunc 'remainder' not supported"),
+    ):
+        with pytest.raises(
+            TypeError, match=f"function of CustomCost {message}.*write it for complex .* give gradient="
+        ):
+            ts.CustomCost(function, **given).evaluate(*state)
+    # At the minimum too, where the gradient would be right.
+    with pytest.raises(TypeError, match="gave real numbers for complex v"):
+        ts.CustomCost(lambda q, v, u, t: np.abs(v).sum(-1) ** 2).evaluate(model, [0.1, 0.2], [0.0, 0.0])
+    # What does not depend on an input may be real: a part, a constant, a count.
+    for function, expected in (
+        (lambda q, v, u, t: (v * v).sum(-1), [2.0, 4.0]),
+        (lambda q, v, u, t: 3.0, [0.0, 0.0]),
+        (lambda q, v, u, t: (v.real > 1.5).sum(-1), [0.0, 0.0]),
+    ):
+        found = ts.CustomCost(function, **given).evaluate(*state)
+        np.testing.assert_array_equal(found.dv, expected)
+        np.testing.assert_array_equal([found.dq, found.du], np.zeros((2, 2)))
+    # With a gradient, the function may be any; for second derivatives, the gradient may not.
+    length = ts.CustomCost(
+        lambda q, v, u, t: np.linalg.norm(v, axis=-1),
+        lambda q, v, u, t: (None, v / np.linalg.norm(v, axis=-1, keepdims=True), None),
+        inputs="v",
+    )
+    np.testing.assert_allclose(length.evaluate(*state).dv, np.array([1, 2]) / 5**0.5, rtol=1e-15)
+    size = ts.CustomCost(length.function, lambda q, v, u, t: (None, np.abs(v), None), inputs="v")
+    with pytest.raises(TypeError, match=r"gradient of CustomCost gave real numbers for complex v.* or give hessian="):
+        size.evaluate(*state, hessians=True)
+    linear = ts.CustomCost(lambda q, v, u, t: v.sum(-1), lambda q, v, u, t: (None, np.ones(v.shape), None))
+    np.testing.assert_array_equal(linear.evaluate(*state, hessians=True).dvdv, np.zeros((2, 2)))
+
+
+def test_custom_costs_read_what_they_declare():
+    model = ts.models.acrobot()
+    for function in (lambda q, v, u, t: (v * v).sum(-1), lambda q, v, u, t: v.sum(-1), lambda q, v, u, t: v[..., 0]):
+        with pytest.raises(
+            TypeError, match=r"function of CustomCost failed: .*None for v and u, as inputs is 'q'; name"
+        ):
+            ts.CustomCost(function, inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"gave shape .* and with None for v and u, as inputs is 'q'; name there all"):
+        ts.CustomCost(lambda q, v, u, t: np.sum(v, -1), inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
+    with pytest.raises(TypeError, match=r"gradient of CustomCost failed: .* None for u, as inputs is 'qv'"):
+        ts.CustomCost(lambda q, v, u, t: 0.0, lambda q, v, u, t: (None, u * v, None)).evaluate(
+            model, [0.1, 0.2], [1.0, 2.0]
+        )
 
 
 def test_custom_costs_that_are_wrong_are_told():
@@ -423,6 +576,13 @@ def test_bad_costs_are_told():
             (1.5, TypeError, "at is 1.5, expected 'time', an index, a slice or a list of indices"),
             ("end", ValueError, "at is 'end', expected 'time'"),
             (None, TypeError, "at is None"),
+            (True, TypeError, "at is True, expected 'time', an index"),
+            ([True, False], TypeError, r"at is \[True, False\], .*; np.flatnonzero\(mask\) has the indices of a mask"),
+            (np.array([True, False]), TypeError, "has the indices of a mask"),
+            ([0, [1, 2]], TypeError, r"at is \[0, \[1, 2\]\], expected 'time', an index, a slice or a list of indices"),
+            (np.ma.array([0, 1]), TypeError, "at is a masked array"),
+            (slice("a"), TypeError, r"at is slice\(None, 'a', None\), expected a slice of indices"),
+            (slice(0, 2, 0), ValueError, "expected a step other than 0"),
         ):
             with pytest.raises(error, match=message):
                 ts.loss(run, make(at))
@@ -447,6 +607,7 @@ def test_bad_costs_are_told():
         (lambda: ts.EnergyCost(()), ValueError, "expected a list of 'kinetic'"),
         (lambda: ts.EnergyCost(None), ValueError, "expected a list of 'kinetic'"),
         (lambda: ts.EnergyCost(("heat",)), ValueError, "expected a list of 'kinetic'"),
+        (lambda: ts.EnergyCost(["kinetic", "kinetic"]), ValueError, "expected each energy once"),
         (lambda: ts.loss(run.q, ts.EnergyCost()), TypeError, "trajectory must be a Trajectory, got ndarray"),
         (lambda: ts.loss(run, ts.EnergyCost), TypeError, r"did you mean EnergyCost\(...\)\?"),
         (lambda: ts.adjoint(run, ts.EnergyCost), TypeError, "loss must be a Cost or a Loss"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torsor import _check, _core, spatial
 from torsor.costs import ControlEffort, Cost, CustomCost, EnergyCost, PointTarget, PositionTarget, VelocityTarget
+from torsor.costs.cost import States
 from torsor.dynamics import center_of_mass, center_of_mass_jacobian
 from torsor.forces import (
     BodyDamping,
@@ -314,7 +315,9 @@ def check_cost(
 
     Gradients against complex steps of the value, second derivatives against complex steps of the gradients (but for a
     `CustomCost` that has neither of the two), and a batch against its states one by one; errors relative to the largest
-    entry, or 1. The functions of a `CustomCost` must take complex numbers.
+    entry, or 1. The functions of a `CustomCost` must take complex numbers. Along random directions, gradients also
+    against real differences, as a function with abs or norm in it has wrong complex steps; and so those with respect to
+    inertias, placements, gravity and parameters of `forces`, to 1e-6.
     """
     rng = np.random.default_rng(rng)
     terms = [term for _, term in cost.terms]
@@ -333,11 +336,11 @@ def check_cost(
         gradient = zip((c.dq, c.dv, c.du), (nv, nv, nu), strict=True)
         return np.concatenate([c.value[:, None], *(np.zeros((n, k)) if g is None else g for g, k in gradient)], axis=1)
 
-    def close(name: str, value: Any, expected: Array) -> None:
+    def close(name: str, value: Any, expected: Array, allowed: float = tolerance, least: float = 1.0) -> None:
         value = np.zeros(expected.shape) if value is None else value
-        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        scale = max(least, float(np.abs(expected).max(initial=0.0)))
         error = float(np.abs(value - expected).max(initial=0.0)) / scale
-        if not error <= tolerance or np.shape(value) != np.shape(expected):
+        if not error <= allowed or np.shape(value) != np.shape(expected):
             raise AssertionError(f"{cost!r}: {name} is off by {error:.1e} at q = {q.tolist()}, v = {v.tolist()}")
 
     found = cost.evaluate(model, q, v, u, t, forces=forces, hessians=second)
@@ -361,6 +364,84 @@ def check_cost(
             for name, whole, part in zip(found._fields, found, one, strict=True):
                 if whole is not None:
                     close(f"{name} in a batch", part, whole[k])
+    # Differences with steps of 1e-5: 1e-11 of the value is rounding, 1e-10 of the third derivative, which may be large,
+    # truncation.
+    size = max(1.0, float(np.abs(found.value).max()))
+    states = cost._states(model, q, v, u, t, forces)
+    for name, derivative, value in _along_directions(cost, states, rng):
+        close(f"{name}, against real differences,", derivative, _difference(value), 1e-6, size)
+
+
+def _difference(f: Callable[[float], Array], eps: float = 1e-5) -> Array:
+    """The derivative of f at 0, by values at s >= 0: an inertia has to stay one."""
+    return np.asarray((4 * f(eps) - 3 * f(0.0) - f(2 * eps)) / (2 * eps))
+
+
+def _along_directions(
+    cost: Cost, x: States, rng: np.random.Generator
+) -> Iterator[tuple[str, Array, Callable[[float], Array]]]:
+    """By what a cost has derivatives: its name, the derivatives (...) at states along a random direction, and the cost
+    as a function of the way along it."""
+    model, springs = x.model, x.springs
+    found = cost._evaluate(x, False)
+    by_parameters: dict[str, Array] = {}
+    for factor, term in cost.terms:
+        for name, part in term._by_parameters(x).items():
+            by_parameters[name] = factor * part + by_parameters.get(name, 0.0)
+
+    def along(derivative: Array | None, direction: Array) -> Array:
+        axes = tuple(range(len(x.shape) - (0 if derivative is None else derivative.ndim), 0))
+        return np.zeros(x.shape) if derivative is None else np.asarray((derivative * direction).sum(axis=axes))
+
+    def value(**changed: Any) -> Array:
+        return cost._evaluate(replace(x, **changed), False).value
+
+    def of_model(changed: Model) -> Array:
+        return value(model=changed, springs=None if springs is None else compile_forces(changed, springs.forces))
+
+    def of_bodies(**fields: Sequence[Any]) -> Array:
+        rows = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
+        bodies = (replace(b, **row) for b, row in zip(model.bodies, rows, strict=True))
+        return of_model(replace(model, bodies=tuple(bodies)))
+
+    dq, dv, du = (rng.standard_normal(n) for n in (model.nv, model.nv, x.u.shape[-1]))
+    yield "dq", along(found.dq, dq), lambda s: value(q=model.plus(x.q, s * dq))
+    yield "dv", along(found.dv, dv), lambda s: value(v=x.v + s * dv)
+    yield "du", along(found.du, du), lambda s: value(u=x.u + s * du)
+    # Sums of inertias are inertias, whatever bodies the model has.
+    more = [random_inertia(rng) for _ in model.bodies]
+    yield (
+        "derivative by inertias",
+        along(by_parameters.get("inertia"), np.array([i.parameters for i in more])),
+        lambda s: of_bodies(
+            inertia=[
+                Inertia.from_parameters(b.inertia.parameters + s * i.parameters)
+                for b, i in zip(model.bodies, more, strict=True)
+            ]
+        ),
+    )
+    twists = rng.standard_normal((model.nbodies, 6))
+    yield (
+        "derivative by placements",
+        along(by_parameters.get("placement"), twists),
+        lambda s: of_bodies(
+            placement=[b.placement @ spatial.SE3.exp(s * w) for b, w in zip(model.bodies, twists, strict=True)]
+        ),
+    )
+    gravity = rng.standard_normal(3)
+    yield (
+        "derivative by gravity",
+        along(by_parameters.get("gravity"), gravity),
+        lambda s: of_model(model.with_gravity(np.array(model.gravity) + s * gravity)),
+    )
+    if springs is not None:
+        p = springs.parameters
+        direction = np.where(np.isfinite(p), rng.standard_normal(p.shape), 0.0)
+        yield (
+            "derivative by parameters of forces",
+            along(by_parameters.get("springs"), direction),
+            lambda s: value(springs=replace(springs, parameters=p + s * direction)),
+        )
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,11 @@ class Cost(ABC):
         -------
         CostValue
         """
+        return self._evaluate(self._states(model, q, v, u, t, forces), hessians)
+
+    @final
+    def _states(self, model: Model, q: Any, v: Any, u: Any, t: Any, forces: Iterable[Force]) -> States:
+        """What `evaluate` was given, checked."""
         require_model(model)
         given = {"q": q, "v": v, "u": u, "t": t}
         lengths = {"q": model.nq, "v": model.nv}
@@ -129,7 +134,7 @@ class Cost(ABC):
                 arrays[name] = np.broadcast_to(a, (*shape, *tail))
         springs = [force for force in require_forces(forces) if force.has_energy]
         compiled = compile_forces(model, springs) if springs else None
-        return self._evaluate(States(model, shape, **arrays, springs=compiled), hessians)
+        return States(model, shape, **arrays, springs=compiled)
 
     @property
     def terms(self) -> tuple[tuple[float, Cost], ...]:
@@ -191,9 +196,36 @@ class Cost(ABC):
 @final
 @dataclass(frozen=True)
 class CostSum(Cost):
-    """A sum of multiples of costs, each of which counts when its own `at` says: `a + 2.0 * b` makes it."""
+    """A sum of multiples of costs, each of which counts when its own `at` says: `a + 2.0 * b` makes it.
+
+    Parameters
+    ----------
+    summands : sequence of (float, Cost)
+        One or more pairs of a factor and a cost that is not a sum itself.
+    """
 
     summands: tuple[tuple[float, Cost], ...]
+
+    def __post_init__(self) -> None:
+        expected = "expected pairs of a finite number and a Cost that is not a sum: a + 2.0 * b makes them"
+        if not isinstance(self.summands, (tuple, list)):
+            raise TypeError(f"summands are {self.summands!r}, {expected}")
+        if not self.summands:
+            raise ValueError(f"there are no summands, {expected}")
+        for pair in self.summands:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"summands have {pair!r}, {expected}")
+            factor, term = pair
+            if not isinstance(factor, Real) or not isinstance(term, Cost) or isinstance(term, CostSum):
+                raise TypeError(f"summands have {pair!r}, {expected}")
+            if not isfinite(factor):
+                raise ValueError(f"summands have the factor {factor!r}, {expected}")
+        object.__setattr__(self, "summands", tuple((float(factor), term) for factor, term in self.summands))
+
+    @property
+    def at(self) -> At:  # type: ignore[override]
+        """A sum has none: each of its terms counts when its own says."""
+        raise AttributeError("a sum of costs has no `at` of its own; its terms have: [c.at for _, c in cost.terms]")
 
     @property
     def inputs(self) -> str:  # type: ignore[override]
@@ -225,16 +257,26 @@ def when(at: Any, inputs: str) -> At:
         if at != "time":
             raise ValueError(f"at is {at!r}, {expected}")
         out = at
-    elif isinstance(at, (slice, int)):
-        out = at
-    else:
+    elif isinstance(at, slice):
         try:
-            given = tuple(index(r) for r in np.atleast_1d(at).tolist())
+            out = slice(*(None if k is None else index(k) for k in (at.start, at.stop, at.step)))
+        except TypeError:
+            raise TypeError(f"at is {at!r}, expected a slice of indices") from None
+        if out.step == 0:
+            raise ValueError(f"at is {at!r}, expected a step other than 0")
+    else:
+        refuse_mask("at", at)
+        listed = isinstance(at, Sequence) or (isinstance(at, np.ndarray) and at.ndim > 0)
+        rows = list(at) if listed else [at]
+        if any(isinstance(r, (bool, np.bool_)) for r in rows):
+            raise TypeError(f"at is {at!r}, {expected}; np.flatnonzero(mask) has the indices of a mask")
+        try:
+            given = tuple(index(r) for r in rows)
         except TypeError:
             raise TypeError(f"at is {at!r}, {expected}") from None
         if not given:
             raise ValueError(f"at is {at!r}, which is no row, {expected}")
-        out = given[0] if np.ndim(at) == 0 else given
+        out = given if listed else given[0]
     if "u" in inputs and out != "time":
         raise ValueError(
             f"at is {at!r}, but controls belong to steps, not to rows: a cost of controls is an integral, at='time'"

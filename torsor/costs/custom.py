@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 _STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+_REAL_STEP = 1e-6  # of differences that only tell whether a function depends on something
+_ROUNDING = 1e-14  # of a cost, relative
+_CASTING = "Casting complex values"  # how NumPy's ComplexWarning begins
+_PAIRS = (("q", "q"), ("q", "v"), ("q", "u"), ("v", "v"), ("v", "u"), ("u", "u"))
 
 
 @final
@@ -26,8 +32,8 @@ _STEP = 1e-30  # of complex steps: far below rounding, far above underflow
 class CustomCost(Cost):
     """A cost that is a function of the user's.
 
-    All functions are called with many states at a time: q (..., nq), v (..., nv), u (..., nu) or None, t (...).
-    `testing.check_cost` checks them.
+    All functions are called with many states at a time: q (..., nq), v (..., nv), u (..., nu), t (...), with None for
+    those of q, v and u that `inputs` does not name. `testing.check_cost` checks them.
 
     Parameters
     ----------
@@ -35,8 +41,8 @@ class CustomCost(Cost):
         function(q, v, u, t) gives the cost (...).
     gradient : callable, optional
         gradient(q, v, u, t) gives (dq, dv, du), each (..., n), or None where it is zero; dq in the tangent space. Left
-        out, it comes by complex steps of the function, which must be written for complex arrays, without abs, conj or
-        comparisons of complex numbers: one call for each of nv + nv + nu directions.
+        out, it comes by complex steps of the function, which must be written for complex arrays, without abs, norm,
+        conj or float: one call for each of nv + nv + nu directions.
     hessian : callable, optional
         hessian(q, v, u, t) gives (dqdq, dqdv, dqdu, dvdv, dvdu, dudu), each (..., n, m), or None where it is zero. Left
         out, it comes by complex steps of the gradient, which must be given then and be written for complex arrays.
@@ -78,98 +84,147 @@ class CustomCost(Cost):
         return range(model.nbodies) if self.inputs != "u" else ()
 
     def _evaluate(self, x: States, hessians: bool) -> CostValue:
-        here = (x.q, x.v, x.u, np.broadcast_to(x.t, x.shape))
-
-        def function(at: tuple[Any, ...]) -> Array:
-            return _checked("function", _call(self.function, at), x.shape, _dtype(at))
-
-        value = function(here)
-        sizes = {"q": x.model.nv, "v": x.model.nv, "u": 0 if x.u is None else x.u.shape[-1]}
+        calls = _Calls(self, x)
+        here = {"q": x.q, "v": x.v, "u": x.u}
+        (value,) = calls("function", here)
         if self.gradient is not None:
-            first = self._given(self.gradient, "gradient", here, [sizes[a] for a in "qvu"], x.shape)
+            first = calls("gradient", here)
         else:
-            first = [_complex_steps(function, x, a, sizes[a]) if a in self.inputs else None for a in "qvu"]
+            first = [calls.complex_steps("function", 0, a) if a in self.inputs else None for a in "qvu"]
         if not hessians:
             return CostValue(value, *first)
-        return CostValue(value, *first, *self._second(x, here, sizes))
-
-    def _second(self, x: States, here: tuple[Any, ...], sizes: dict[str, int]) -> list[Any]:
-        pairs = (("q", "q"), ("q", "v"), ("q", "u"), ("v", "v"), ("v", "u"), ("u", "u"))
         if self.hessian is not None:
-            shapes = [(sizes[a], sizes[b]) for a, b in pairs]
-            return self._given(self.hessian, "hessian", here, shapes, x.shape)
+            return CostValue(value, *first, *calls("hessian", here))
         if self.gradient is None:
             raise TypeError(
                 "second derivatives of a CustomCost come by complex steps of its gradient, which was not given; give "
                 "gradient=, written for complex arrays, or hessian="
             )
-        gradient = self.gradient
-        out: list[FloatArray | None] = []
-        of = [sizes[a] for a in "qvu"]
-        for a, b in pairs:
-            if a not in self.inputs or b not in self.inputs:
+        second: list[FloatArray | None] = []
+        for a, b in _PAIRS:
+            known = a in self.inputs and b in self.inputs
+            block = calls.complex_steps("gradient", "qvu".index(a), b) if known else None
+            second.append(symmetric(block) if block is not None and a + b == "qq" else block)
+        return CostValue(value, *first, *second)
+
+
+class _Calls:
+    """Calls of the user's functions in one evaluation, at its states and at complex steps away from them."""
+
+    def __init__(self, cost: CustomCost, x: States) -> None:
+        self.cost, self.x = cost, x
+        self.sizes = {"q": x.model.nv, "v": x.model.nv, "u": 0 if x.u is None else x.u.shape[-1]}
+        self.shapes = {
+            "function": [x.shape],
+            "gradient": [(*x.shape, self.sizes[a]) for a in "qvu"],
+            "hessian": [(*x.shape, self.sizes[a], self.sizes[b]) for a, b in _PAIRS],
+        }
+        self.independent: set[tuple[str, str, tuple[int, ...]]] = set()
+
+    def __call__(self, name: str, at: dict[str, Any]) -> list[Any]:
+        """All that a function gives at q, v and u, of their dtype."""
+        dtype = np.result_type(float, *(at[a].dtype for a in self.cost.inputs))
+        found = self._checked(name, at, dtype)
+        if dtype.kind == "c":
+            real = tuple(k for k, part in enumerate(found) if part is not None and part.dtype.kind != "c")
+            self._require_independent(name, at, real)
+        return [None if part is None else part.astype(dtype, copy=False) for part in found]
+
+    def complex_steps(self, name: str, part: int, along: str) -> FloatArray:
+        """The derivative of one part of what a function gives along q, in the tangent space, v or u: (..., n)."""
+        x, n = self.x, self.sizes[along]
+        out = np.zeros((*self.shapes[name][part], n))
+        for k in range(n):
+            step = np.zeros(n, complex)
+            step[k] = 1j * _STEP
+            found = self(name, {"q": x.q, "v": x.v, "u": x.u, along: self._moved(along, getattr(x, along), step)})[part]
+            if found is not None:
+                out[..., k] = found.imag / _STEP
+        return out
+
+    def _moved(self, along: str, at: Array, step: Array) -> Array:
+        if along != "q":
+            return at + step
+        token = complex_allowed.set(True)
+        try:
+            return np.asarray(self.x.model.plus(at, step))
+        finally:
+            complex_allowed.reset(token)
+
+    def _checked(self, name: str, at: dict[str, Any], dtype: Any) -> list[Any]:
+        """What a function gives, one for each of its shapes."""
+        given, shapes = self._given(name, at, dtype.kind == "c"), self.shapes[name]
+        if name == "function":
+            given = (given,)
+        if not isinstance(given, (tuple, list)) or len(given) != len(shapes):
+            raise ValueError(f"{name} of CustomCost gave {given!r}, expected a tuple of {len(shapes)} arrays or None")
+        out: list[Any] = []
+        for part, shape in zip(given, shapes, strict=True):
+            if part is None and name != "function":
                 out.append(None)
                 continue
-
-            def part(at: tuple[Any, ...], k: int = "qvu".index(a), n: int = sizes[a]) -> Array:
-                given = self._given(gradient, "gradient", at, of, x.shape)[k]
-                return np.zeros((*x.shape, n)) if given is None else given
-
-            block = _complex_steps(part, x, b, sizes[b])
-            out.append(symmetric(block) if (a, b) == ("q", "q") else block)
+            a = np.asarray(part)
+            if a.shape != shape or not np.can_cast(a.dtype, dtype, "same_kind"):
+                raise ValueError(
+                    f"{name} of CustomCost gave shape {a.shape} and dtype {a.dtype}, expected {shape} and {dtype}; "
+                    f"it is called with all states at a time{self._left_out(', and with {}')}"
+                )
+            out.append(a)
         return out
 
-    def _given(
-        self, f: Callable[..., Any], name: str, at: tuple[Any, ...], sizes: Sequence[Any], shape: tuple[int, ...]
-    ) -> list[Any]:
-        """What a function of the user's gave for derivatives, one for each of the sizes."""
-        given = _call(f, at)
-        if not isinstance(given, (tuple, list)) or len(given) != len(sizes):
-            raise ValueError(f"{name} of CustomCost gave {given!r}, expected a tuple of {len(sizes)} arrays or None")
-        out = []
-        for part, size in zip(given, sizes, strict=True):
-            tail = size if isinstance(size, tuple) else (size,)
-            out.append(None if part is None else _checked(name, part, (*shape, *tail), _dtype(at)))
-        return out
+    def _given(self, name: str, at: dict[str, Any], complex_steps: bool) -> Any:
+        """Calls a function, in which those of this library take complex arrays if it is called with some."""
+        inputs = self.cost.inputs
+        token = complex_allowed.set(complex_steps or complex_allowed.get())
+        try:
+            with warnings.catch_warnings() if complex_steps else nullcontext():
+                if complex_steps:  # float(x) and the like take the real part
+                    warnings.filterwarnings("error", message=_CASTING)
+                states = (at[a] if a in inputs else None for a in "qvu")
+                return getattr(self.cost, name)(*states, np.broadcast_to(self.x.t, self.x.shape))
+        except RuntimeWarning as warning:
+            if _CASTING not in str(warning):
+                raise
+            raise self._not_analytic(name, f"takes no complex numbers: {warning}") from warning
+        except (TypeError, AttributeError, IndexError) as error:
+            if complex_steps:
+                raise self._not_analytic(name, f"takes no complex numbers: {error}") from error
+            if not (left_out := self._left_out(". It is called with {}")):
+                raise
+            raise TypeError(f"{name} of CustomCost failed: {error}{left_out}") from error
+        finally:
+            complex_allowed.reset(token)
 
+    def _left_out(self, text: str) -> str:
+        """A part of a message: what the functions are not called with."""
+        inputs = self.cost.inputs
+        names = " and ".join(a for a in "qvu" if a not in inputs)
+        return text.format(f"None for {names}, as inputs is {inputs!r}; name there all that it reads") if names else ""
 
-def _dtype(arrays: tuple[Any, ...]) -> Any:
-    return np.result_type(float, *(a.dtype for a in arrays if a is not None))
-
-
-def _call(f: Callable[..., Any], at: tuple[Any, ...]) -> Any:
-    """Calls a function of the user's, in which those of this library take complex arrays if it is called with some."""
-    token = complex_allowed.set(_dtype(at).kind == "c" or complex_allowed.get())
-    try:
-        return f(*at)
-    finally:
-        complex_allowed.reset(token)
-
-
-def _checked(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    a = np.asarray(value)
-    if a.shape != shape or not np.can_cast(a.dtype, dtype, "same_kind"):
-        raise ValueError(
-            f"{name} of CustomCost gave shape {a.shape} and dtype {a.dtype}, expected {shape} and {np.dtype(dtype)}; "
-            "it is called with all states at a time"
+    def _require_independent(self, name: str, at: dict[str, Any], parts: tuple[int, ...]) -> None:
+        """Real results for complex states are right only if they do not depend on these, which real steps tell."""
+        along = "".join(a for a in self.cost.inputs if at[a].dtype.kind == "c")
+        if not parts or (name, along, parts) in self.independent:
+            return
+        here: dict[str, Any] = {a: None if at[a] is None else at[a].real for a in "qvu"}
+        rng = np.random.default_rng(0)
+        steps = {a: _REAL_STEP * rng.uniform(0.5, 1.0, self.sizes[a]) for a in along}
+        before, *after = (
+            self._checked(name, here | {a: self._moved(a, here[a], sign * steps[a]) for a in along}, np.dtype(float))
+            for sign in (0.0, 1.0, -1.0)
         )
-    return a.astype(dtype, copy=False)
+        for k in parts:
+            for moved in after:
+                a, b = (np.zeros(()) if found[k] is None else found[k] for found in (before, moved))
+                if not np.allclose(a, b, rtol=_ROUNDING, atol=0.0, equal_nan=True):
+                    of = " and ".join(along)
+                    raise self._not_analytic(name, f"gave real numbers for complex {of}, but depends on {of}")
+        self.independent.add((name, along, parts))
 
-
-def _complex_steps(f: Callable[[tuple[Any, ...]], Array], x: States, along: str, n: int) -> FloatArray:
-    """The derivative of f((q, v, u, t)) along q, in the tangent space, v or u: (..., n)."""
-    columns = []
-    for k in range(n):
-        at = {"q": x.q, "v": x.v, "u": x.u}
-        step = np.zeros(n, complex)
-        step[k] = 1j * _STEP
-        if along == "q":
-            token = complex_allowed.set(True)
-            try:
-                at["q"] = x.model.plus(x.q, step)
-            finally:
-                complex_allowed.reset(token)
-        else:
-            at[along] = at[along] + step
-        columns.append(f((*at.values(), np.broadcast_to(x.t, x.shape))).imag / _STEP)
-    return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(f((x.q, x.v, x.u, x.t))), 0))
+    def _not_analytic(self, name: str, what: str) -> TypeError:
+        derivative = {"function": "gradient", "gradient": "hessian"}.get(name)
+        instead = f", or give {derivative}=" if derivative and getattr(self.cost, derivative) is None else ""
+        return TypeError(
+            f"{name} of CustomCost {what}. It is differentiated by complex steps: write it for complex numbers, "
+            f"without abs, norm, conj or float, such as (v * v).sum(-1) for a squared norm{instead}"
+        )

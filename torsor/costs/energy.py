@@ -56,6 +56,8 @@ class EnergyCost(Cost):
         listed = isinstance(parts, Sequence) and not isinstance(parts, str)
         if not listed or not parts or any(p not in _PARTS for p in parts):
             raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
+        if len(set(parts)) < len(parts):
+            raise ValueError(f"parts are {parts!r}, expected each energy once; weight= makes it count for more")
         object.__setattr__(self, "parts", tuple(parts))
         object.__setattr__(self, "weight", weights(weight, one=True))
         object.__setattr__(self, "at", when(at, self.inputs))
@@ -148,7 +150,7 @@ def _by_parameters(x: States, springs: CompiledForces) -> FloatArray:
         with warnings.catch_warnings():
             # math.sqrt and the like take the real part.
             warnings.filterwarnings("error", message="Casting complex values")
-            for k in np.flatnonzero(np.isfinite(p).reshape(-1, p.shape[-1]).all(axis=0)):
+            for k in np.flatnonzero(np.isfinite(p).all(axis=tuple(range(p.ndim - 1)))):
                 moved = p.astype(complex)
                 moved[..., k] += 1e-30j
                 energies: Any = _core.force_energies(x.model, x.q, rest, x.t, moved, {"forces": springs.core}, None, 1)

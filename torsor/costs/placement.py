@@ -42,8 +42,8 @@ def by_placement(model: Model, poses: FloatArray, bodies: list[int], wrenches: F
     carried = poses[..., above, :, :]
     carried[..., [k for k, parent in enumerate(above) if parent < 0], :, :] = np.eye(4)
     placements = [model.bodies[i].placement for i in bodies]
-    R = carried[..., :3, :3] @ np.array([x.R for x in placements])
-    p = carried[..., :3, 3] + (carried[..., :3, :3] @ np.array([x.p for x in placements])[..., None])[..., 0]
+    R = carried[..., :3, :3] @ np.array([x.R for x in placements]).reshape(-1, 3, 3)
+    p = carried[..., :3, 3] + (carried[..., :3, :3] @ np.array([x.p for x in placements]).reshape(-1, 3, 1))[..., 0]
     forces = wrenches[..., 3:]
     moments = wrenches[..., :3] - cross(p, forces)
     out = np.zeros((*poses.shape[:-2], 6))
