@@ -202,3 +202,14 @@ def test_weights_of_earlier_stages_invert_the_table():
     for k in range(3):
         # s_k = (x_k - z.x) / A_kk are the rows of A^-1.
         np.testing.assert_allclose(-np.array(earlier_weights(ts.SDIRK3.A, k)) / A[k, k], inverse[k, :k], rtol=1e-13)
+
+
+def test_a_field_is_not_a_table():
+    """Fractions and weights are the class's: a matrix of an instance would have those of another."""
+
+    @dataclass(frozen=True)
+    class Field(ts.Implicit):
+        A: tuple = ((0.5,), (0.25, 0.75))
+
+    with pytest.raises(TypeError, match="A is a field of Field, expected a constant of the class"):
+        Field(0.01)
