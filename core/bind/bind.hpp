@@ -172,7 +172,7 @@ void list_record_type(const char* name, PyTypeObject*& type);  // as that of a f
 
 // A kernel's results as one object: the only one, or a record of them with None for those that were not asked for.
 template <class K>
-nb::object pack_results(nb::object* results) {
+TORSOR_INLINE nb::object pack_results(nb::object* results) {
   if constexpr (K::outputs == 1) {
     return results[0];
   } else {
@@ -192,7 +192,7 @@ struct Arguments {
   nb::object results[K::outputs];
 
   // Reads the inputs; false if some need help.
-  bool take_inputs(const Model& m, const nb::handle* inputs) {
+  TORSOR_INLINE bool take_inputs(const Model& m, const nb::handle* inputs) {
     bool good = true, have_batch = false;
     for (int i = 0; good && i < K::inputs; ++i)
       good = take_input(inputs[i].ptr(), in_slots[i], call, have_batch, in[i]);
@@ -202,7 +202,7 @@ struct Arguments {
     return good;
   }
   // Checks `given`: an array, or for several outputs a tuple of arrays that do not overlap; false if some need help.
-  bool take_outputs(nb::handle given, unsigned wanted) {
+  TORSOR_INLINE bool take_outputs(nb::handle given, unsigned wanted) {
     if constexpr (K::outputs == 1) {
       results[0] = nb::borrow(given);
       return take_output(given.ptr(), out_slots[0], call, in, K::inputs, out[0]);
@@ -219,7 +219,7 @@ struct Arguments {
       return good;
     }
   }
-  void make_outputs(unsigned wanted) {
+  TORSOR_INLINE void make_outputs(unsigned wanted) {
     for (int i = 0; i < K::outputs; ++i)
       if (wanted >> i & 1) results[i] = new_output(out_slots[i], call, out[i]);
   }

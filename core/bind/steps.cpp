@@ -48,7 +48,7 @@ void take(Stepper& stepper, const double* const* in, double* const* out) {
     plus(m, in[5], at.zero, at.nodes.q(0));
     std::copy_n(in[6], m.nv, at.nodes.v(0));
   }
-  stepper.look_for_singularity();
+  stepper.look_for_singularity(true);
   if (const int joint = stepper.undetermined_joint(*in[3]); joint >= 0) fail_at(joint);
   if (stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions}) == 0) {
     if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);

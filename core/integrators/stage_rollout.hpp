@@ -29,7 +29,7 @@ class StageRollout {
       nodes.energies[0] = known ? nodes.energies[1] : std::nullopt;
       nodes.energies[1] = known ? reached_ : std::nullopt;
     }
-    stepper.look_for_singularity();
+    stepper.look_for_singularity(first);
   }
   Outcome advance(const Track& track, int64_t row, double t, bool last) {
     Nodes& nodes = stepper.at.nodes;

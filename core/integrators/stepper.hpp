@@ -84,9 +84,10 @@ class Stepper {
       at.u[k] = controls.count == 1 ? row[k] : mul_add(place.s, next[k], (1.0 - place.s) * row[k]);
   }
 
-  // Looks whether the mass matrix at node 1 is singular, for the step from there.
-  void look_for_singularity() {
-    if (!at.scene.m.has_weak) return;
+  // Looks whether the mass matrix at node 1 is singular. That decides whether a motion is undetermined, which is looked for at the
+  // first step of a call alone, and how systems of deep trees are solved, which has to be the same whenever a step is repeated.
+  void look_for_singularity(bool first) {
+    if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
     at.arena.reset();
     at.arena.singular_joint = -1;
     factor_mass<double>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
