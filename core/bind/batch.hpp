@@ -47,7 +47,7 @@ struct Singular : std::runtime_error {
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
 
-// A step of an integrator cannot be taken from a state, which is filled in where kernels are run. The others are those of
+// A step of an integrator cannot be taken from a state, which is filled in where batches are run. The others are those of
 // integrators/trajectory.hpp and integrators/newton.hpp.
 struct StepFailed : std::runtime_error {
   int64_t state = 0;
@@ -97,19 +97,14 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
     from[i] = in[i].data ? static_cast<const S*>(in[i].data) + state * in[i].stride : nullptr;
   for (int i = 0; i < K::outputs; ++i)
     to[i] = out[i].data ? static_cast<S*>(out[i].data) + state * out[i].stride : nullptr;
-  try {
-    if constexpr (has_slabs<K>::value)
-      K::template run<S>(m, arena, options, from, to, [&] {
-        poll();
-        for (int i = 0; i < K::outputs; ++i)
-          if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
-      });
-    else
-      K::template run<S>(m, arena, options, from, to);
-  } catch (StepFailed& failed) {
-    failed.state = state;
-    throw;
-  }
+  if constexpr (has_slabs<K>::value)
+    K::template run<S>(m, arena, options, from, to, [&] {
+      poll();
+      for (int i = 0; i < K::outputs; ++i)
+        if (to[i] != nullptr) to[i] += out[i].size / K::slabs(m);
+    });
+  else
+    K::template run<S>(m, arena, options, from, to);
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
 
@@ -184,7 +179,14 @@ void run_batch(const Model& m, const Options& options, const Row* in, const Row*
           if (slow) poll();
         }
       } else {
-        for (int64_t s = begin; s < end; ++s) run_one<K, double>(m, options, in, out, s);
+        for (int64_t s = begin; s < end; ++s) {
+          try {
+            run_one<K, double>(m, options, in, out, s);
+          } catch (StepFailed& failed) {
+            failed.state = s;
+            throw;
+          }
+        }
       }
       const auto now = std::chrono::steady_clock::now();
       slow = now - before > std::chrono::milliseconds(1);
