@@ -16,16 +16,15 @@ CXX ?= g++
 venv := .venv
 bin := $(venv)/bin
 wheels := $(venv)/wheels
-sources := pyproject.toml CMakeLists.txt $(shell find torsor core -type f -not -name '*.pyc' -not -name '*.so')
+sources := pyproject.toml CMakeLists.txt $(shell find src core -type f -not -name '*.pyc' -not -name '*.so')
 cpp := $(wildcard core/*/*.hpp core/*/*.cpp benchmarks/cpp/*)
 
 .PHONY: demo test bench bench-cpp lint docs sanitize clean
 .DELETE_ON_ERROR:
 
-# From outside the repository's root, so that the installed package is the one that is imported.
 demo: $(venv)/package
 	@$(call try_extra,demo) || echo "(could not install all that the demo can show; it goes on without)"
-	@cd $(venv) && bin/python -m torsor.demo ../pendulum.png
+	@$(bin)/python -m torsor.demo pendulum.png
 
 test: $(venv)/extra-test
 	$(bin)/pytest -q tests
@@ -39,7 +38,7 @@ bench-cpp: $(venv)/extra-bench-cpp
 lint: $(venv)/extra-lint
 	$(bin)/ruff check
 	$(bin)/ruff format --check
-	$(bin)/mypy --strict torsor
+	$(bin)/mypy --strict src/torsor
 	$(bin)/clang-format --dry-run -Werror $(cpp)
 	$(bin)/python tools/layers.py
 
@@ -60,7 +59,7 @@ sanitize: .venv-sanitize/package
 clean:
 	rm -rf $(venv) .venv-sanitize build dist docs/_build pendulum.png
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find torsor tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
+	find src tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
 # The package is built once per change of its sources, as a wheel; extras are added to the same wheel.
 $(venv)/package: $(sources) | $(bin)/python

@@ -1,4 +1,4 @@
-"""Checks that includes in core/ and imports in torsor/ point downwards only; prints what does not. Part of `make lint`.
+"""Checks that includes in core/ and imports in src/torsor/ point downwards only, and prints those that do not.
 
 The layers are listed from the lowest up. A file may use those of its own layer and of lower ones; an import within a
 function counts too, one for type checkers alone does not.
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "torsor"
 CORE = (
     *("base", "scalar", "spatial", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
     *("integrators", "bind"),
@@ -32,10 +33,10 @@ def core_edges() -> list[tuple[str, str, str]]:
 
 
 def python_edges() -> list[tuple[str, str, str]]:
-    """The same of modules and packages in torsor/, but for what stub files and type checkers alone read."""
+    """The same of modules and packages in src/torsor/, but for what stub files and type checkers alone read."""
     out = []
-    for file in sorted((ROOT / "torsor").rglob("*.py")):
-        layer = file.relative_to(ROOT / "torsor").parts[0].removesuffix(".py")
+    for file in sorted(PACKAGE.rglob("*.py")):
+        layer = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
         tree = ast.parse(file.read_text())
         hidden = [
             node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -45,7 +46,7 @@ def python_edges() -> list[tuple[str, str, str]]:
             if isinstance(node, ast.ImportFrom) and node.module and id(node) not in unread:
                 parts = node.module.split(".")
                 used = parts[1:2] or [alias.name for alias in node.names] if parts[0] == "torsor" else []
-                out += [(f"torsor/{file.relative_to(ROOT / 'torsor')}", layer, name) for name in used]
+                out += [(f"src/torsor/{file.relative_to(PACKAGE)}", layer, name) for name in used]
     return out
 
 
