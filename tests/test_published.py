@@ -1,16 +1,13 @@
 """Closed forms of textbooks, and numbers of codes that share nothing with this one."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from reference import load
 from scipy.integrate import solve_ivp
 
 import torsor as ts
 from torsor import spatial
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 g = 9.81
 
 
@@ -153,10 +150,7 @@ FILES = ["serial5_revolute", "floating_base_2legs"]
 
 def read(name):
     """The file, its model, and q, v, a in our order: there the quaternion is wxyz and before the position."""
-    path = REFERENCE / "second_order" / f"{name}.json"
-    if not path.exists():
-        pytest.skip("the reference data is not beside this repository")
-    data = json.loads(path.read_text())
+    data = load(f"second_order/{name}")
     axes = {"Rx": (1, 0, 0), "Ry": (0, 1, 0), "Rz": (0, 0, 1)}
     builder = ts.ModelBuilder(name, data["gravity"])
     for i, (parent, kind, X) in enumerate(zip(data["parent"], data["jtype"], np.array(data["Xtree"]), strict=True)):

@@ -1,22 +1,13 @@
-"""Scenes of Sueda's MATLAB code (reference/redmax): trajectories and energies of BDF1 and BDF2, an adjoint gradient."""
-
-import json
-from pathlib import Path
+"""Scenes of Sueda's MATLAB code (data/reference/redmax): trajectories, energies, and an adjoint gradient."""
 
 import numpy as np
 import pytest
+from reference import load
+from scipy.optimize import minimize
 
 import torsor as ts
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "redmax"
 SCENES = ("-2", "00", "01", "03", "04", "06", "07", "12")
-
-
-def load(name):
-    path = REFERENCE / f"{name}.json"
-    if not path.exists():
-        pytest.skip("the reference data is not beside this repository")
-    return json.loads(path.read_text())
 
 
 def read_joint(j):
@@ -61,7 +52,7 @@ def read_scene(scene):
 @pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2])
 @pytest.mark.parametrize("name", SCENES)
 def test_trajectories_and_energies(name, kind):
-    data = load(f"diff_scene{name}")
+    data = load(f"redmax/diff_scene{name}")
     scene = data["scene"]
     model, q, v, order, forces = read_scene(scene)
     (expected,) = (r for r in data["runs"] if r["integrator"].startswith(kind.__name__))
@@ -81,8 +72,8 @@ def test_trajectories_and_energies(name, kind):
 @pytest.mark.parametrize("name", ["00", "01", "03"])
 @pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2])
 def test_convergence_to_the_exact_motion(name, kind):
-    model, q, v, order, forces = read_scene(load(f"diff_scene{name}")["scene"])
-    truth = load(f"truth_ode_diff_scene{name}")
+    model, q, v, order, forces = read_scene(load(f"redmax/diff_scene{name}")["scene"])
+    truth = load(f"redmax/truth_ode_diff_scene{name}")
     exact = np.array(truth["q"])[2, order]  # at t = 0.2
     errors = [
         np.abs(ts.simulate(model, q, v, T=0.2, integrator=kind(h), forces=forces).q[-1] - exact).max()
@@ -92,8 +83,8 @@ def test_convergence_to_the_exact_motion(name, kind):
 
 
 def test_published_gradient():
-    """Sueda's adjoint of BDF1 (reference/redmax): objective and gradient at three points."""
-    data = load("adjoint_scene100")
+    """Sueda's adjoint of BDF1 (data/reference/redmax): objective and gradient at three points."""
+    data = load("redmax/adjoint_scene100")
     model, q, v, order, forces = read_scene(data["scene"])
     task = data["task"]
     (body,) = (j["body"] for j in data["scene"]["joints"] if j["body"]["name"] == task["body"])
@@ -112,7 +103,6 @@ def test_published_gradient():
         value, gradient = objective(np.array(expected["p"]))
         assert value == pytest.approx(expected["P"], rel=1e-9)
         np.testing.assert_allclose(gradient, expected["dPdp"], rtol=1e-8)
-    scipy = pytest.importorskip("scipy.optimize")
-    best = scipy.minimize(objective, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 200})
+    best = minimize(objective, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 200})
     np.testing.assert_allclose(best.x, data["octave_fminunc"]["p_opt"], rtol=1e-5)
     assert best.fun == pytest.approx(data["octave_fminunc"]["P_opt"], rel=1e-6)

@@ -1,12 +1,11 @@
 """Variational integrators: their equations, order, what they conserve, and their derivatives."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from population import JOINTS, BarrelCam, models
+from reference import load
 
 import torsor as ts
 from torsor import _core, spatial, testing
@@ -14,7 +13,6 @@ from torsor.integrators.variational import quadrature
 from torsor.simulation.variational import step_options
 from torsor.testing import complex_step, random_inertia, random_pose
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "variational"
 EPS = 1e-30  # of complex steps
 RULES = [(rule, order) for rule in ("gauss", "lobatto") for order in (2, 4, 6)]
 
@@ -514,10 +512,7 @@ def test_order_of_second_derivatives(joint):
 
 
 def load_reference():
-    path = REFERENCE / "double_pendulum_pointmass.json"
-    if not path.exists():
-        pytest.skip("the reference data is not beside this repository")
-    return json.loads(path.read_text())
+    return load("variational/double_pendulum_pointmass")
 
 
 def read_pendulum(data):
