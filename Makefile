@@ -2,6 +2,8 @@
 #
 #   make demo       what the library does, in half a minute; draws pendulum.png
 #   make test       all tests, against the package as users install it
+#   make test-fast  those that take no time, without comparisons with other libraries and without benchmarks
+#   make bench-test the tests of the benchmarks, with the libraries that bench-cpp compares with
 #   make bench      speed against other libraries; writes a table and docs/images/benchmark.png
 #   make bench-cpp  speed of second derivatives against Pinocchio's C++ and CasADi's, compiled here first
 #   make lint       ruff, mypy --strict, clang-format, and that includes and imports point downwards
@@ -19,21 +21,30 @@ wheels := $(venv)/wheels
 sources := pyproject.toml CMakeLists.txt $(shell find src core -type f -not -name '*.pyc' -not -name '*.so')
 cpp := $(wildcard core/*/*.hpp core/*/*.cpp benchmarks/cpp/*)
 
-.PHONY: demo test bench bench-cpp lint docs sanitize clean
+.PHONY: demo test test-fast bench bench-cpp bench-test lint docs sanitize clean
 .DELETE_ON_ERROR:
 
 demo: $(venv)/package
 	@$(call try_extra,demo) || echo "(could not install all that the demo can show; it goes on without)"
 	@$(bin)/python -m torsor.demo pendulum.png
 
+# Tests run in as many processes as there are cores, so that none of them needs more than one for linear algebra.
+pytest := OPENBLAS_NUM_THREADS=1 $(bin)/pytest -q -n auto --dist loadgroup
+
 test: $(venv)/extra-test
-	$(bin)/pytest -q tests
+	$(pytest) tests benchmarks/tests/test_run.py
+
+test-fast: $(venv)/extra-test
+	$(pytest) -m "not slow" --ignore=tests/cross tests
 
 bench: $(venv)/extra-bench
 	OPENBLAS_NUM_THREADS=1 $(bin)/python benchmarks/run.py
 
 bench-cpp: $(venv)/extra-bench-cpp
 	CXX="$(CXX)" $(bin)/python benchmarks/second_order.py
+
+bench-test: $(venv)/extra-test $(venv)/extra-bench-cpp
+	OPENBLAS_NUM_THREADS=1 CXX="$(CXX)" $(bin)/pytest -q benchmarks/tests
 
 lint: $(venv)/extra-lint
 	$(bin)/ruff check
@@ -53,8 +64,7 @@ sanitize: .venv-sanitize/package
 	LD_PRELOAD="$(foreach lib,$(runtimes),$(shell $(CXX) -print-file-name=$(lib)))" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	.venv-sanitize/bin/pytest -q -p no:cacheprovider -m "not slow" tests \
-	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py \
-	  --ignore=tests/test_benchmarks.py
+	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py
 
 clean:
 	rm -rf $(venv) .venv-sanitize build dist docs/_build pendulum.png

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import trimesh
 
 import torsor as ts
 from torsor import spatial
@@ -367,7 +368,6 @@ def tetrahedron_inertia(density):
 
 
 def test_mesh_of_triangles():
-    pytest.importorskip("trimesh")
     same(ts.Inertia.mesh(TETRAHEDRON, density=5.0), tetrahedron_inertia(5.0))
     same(ts.Inertia.mesh(TETRAHEDRON, mass=5.0), tetrahedron_inertia(5.0))
     inward = TETRAHEDRON[0], TETRAHEDRON[1][:, ::-1]
@@ -375,7 +375,6 @@ def test_mesh_of_triangles():
 
 
 def test_mesh_from_a_file(tmp_path):
-    trimesh = pytest.importorskip("trimesh")
     path = tmp_path / "box.stl"
     box = trimesh.creation.box((0.5, 1, 2))
     box.apply_translation((1, 2, 3))
@@ -385,7 +384,6 @@ def test_mesh_from_a_file(tmp_path):
 
 
 def test_mesh_must_be_closed():
-    pytest.importorskip("trimesh")
     vertices, faces = TETRAHEDRON
     flipped = np.vstack((faces[:3], faces[3:, ::-1]))
     for wrong in (faces[:3], flipped):

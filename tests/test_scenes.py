@@ -9,8 +9,6 @@ import pytest
 
 import torsor as ts
 
-pytest.importorskip("scipy")
-
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 INTEGRATORS = (ts.SymplecticEuler, ts.LinearlyImplicitEuler, ts.BDF1, ts.BDF2, ts.SDIRK2)
 IMPLICIT = INTEGRATORS[2:]

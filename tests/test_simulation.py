@@ -879,7 +879,6 @@ def test_forces_may_come_one_by_one():
 
 
 def test_plot():
-    pytest.importorskip("matplotlib")
     model, q, v = quaternions()
     run = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(0.01))
     figure = run.plot()

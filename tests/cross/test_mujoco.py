@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 
 import torsor as ts
 from torsor.interop import from_mujoco, to_mujoco
-
-mujoco = pytest.importorskip("mujoco")
 
 PLAYGROUND = Path(__file__).parents[1] / "data" / "playground.xml"
 

@@ -3,13 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 import pytest
 
 import torsor as ts
 from torsor import testing
 from torsor.interop import to_pinocchio
-
-pin = pytest.importorskip("pinocchio")
 
 FRAMES = {
     "body": pin.ReferenceFrame.LOCAL,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 import pytest
 
 import torsor as ts
@@ -12,7 +13,6 @@ from torsor import testing
 from torsor.interop import to_pinocchio
 from torsor.testing import STEP, complex_inputs
 
-pin = pytest.importorskip("pinocchio")
 TREES = 24
 
 
@@ -148,10 +148,7 @@ def test_regressor(seed: int) -> None:
     ],
 )
 def test_robots(name: str, free: bool) -> None:
-    try:
-        found = metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots")
-    except metadata.PackageNotFoundError:
-        pytest.skip("example-robot-data is not installed")
+    found = metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots")
     path = Path(str(found)) / name
     theirs = pin.buildModelFromUrdf(str(path), *([pin.JointModelFreeFlyer()] if free else []))
     model = ts.load_urdf(path, root=ts.Free() if free else None, mimic="ignore", unphysical="accept")

@@ -5,18 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 import pytest
 
 import torsor as ts
 from torsor.interop import from_pinocchio, to_pinocchio
 
-pin = pytest.importorskip("pinocchio")
-try:
-    ROBOTS = Path(
-        str(metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots"))
-    )
-except metadata.PackageNotFoundError:
-    pytest.skip("example-robot-data is not installed", allow_module_level=True)
+ROBOTS = Path(
+    str(metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots"))
+)
 
 FREE = {
     "anymal_b_simple_description/robots/anymal.urdf",

@@ -1,29 +1,19 @@
-"""The benchmark of second derivatives runs, and its peers are compiled once."""
+"""`second_order.py` runs, and its peers are compiled once. Needs the packages of `make bench-cpp`."""
 
-import shutil
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
-import pytest
-
-import torsor as ts
-
-pytest.importorskip("pinocchio")
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calls
+import casadi
 import measure
+import numpy as np
 import peers
+import pytest
 import robots
 import run
 import second_order
+from generated import inverse_dynamics
 
-try:
-    robots.robot_directory()
-except FileNotFoundError as error:
-    pytest.skip(str(error), allow_module_level=True)
+import torsor as ts
 
 ANSWER = '__attribute__((visibility("default"))) int answer(void) { return 42; }'
 TINY = replace(
@@ -42,8 +32,6 @@ MODELS = {
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    if not shutil.which(peers.compiler_command()[0]):
-        pytest.skip("there is no compiler")
     monkeypatch.setattr(peers, "CACHE", tmp_path)
     return tmp_path
 
@@ -69,9 +57,6 @@ def test_dense_batches_fit_in_memory():
 
 @pytest.mark.parametrize("name", ["UR5", "panda", "chain 4"])
 def test_generated_code_is_of_the_same_robot(name):
-    casadi = pytest.importorskip("casadi")
-    from generated import inverse_dynamics
-
     pair = {pair.name: pair for pair in (robots.ur5(), *robots.robots(), robots.chain(4))}[name]
     states = calls.random_states(pair.model)
     q, v, a = (casadi.SX.sym(name, pair.model.nv) for name in "qva")
@@ -79,28 +64,16 @@ def test_generated_code_is_of_the_same_robot(name):
     calls.agree(name, np.array(tau).ravel(), ts.inverse_dynamics(pair.model, states.q, states.v, states.a))
 
 
-@pytest.fixture(scope="module")
-def needs_peers():
-    try:
-        peers.headers()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("section", second_order.SECTIONS)
-def test_section_has_its_models_and_times(needs_peers, section):
-    if section == "generated":
-        pytest.importorskip("casadi")
+def test_section_has_its_models_and_times(section):
     lines = run.run(TINY, [section], second_order.SECTIONS)[section]
     assert list(dict.fromkeys(line.model for line in lines)) == MODELS[section]
     for line in lines:
         assert line.ours > 0 and line.other > 0 and np.isfinite(line.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("contract", [False, True])
-def test_different_models_are_noticed(needs_peers, contract):
+def test_different_models_are_noticed(contract):
     pair = robots.chain(4)
     states = calls.random_states(pair.model)
     tensors = peers.Pinocchio(pair.peer).tensors(calls.peer_states(pair, states))

@@ -1,29 +1,20 @@
-"""The benchmark runs: every section with hardly any repeats, its checks, table, file and picture."""
+"""`run.py` runs: every section with hardly any repeats, its checks, table, file and picture."""
 
 import gc
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
-
-import torsor as ts
-
-pytest.importorskip("pinocchio")
-pytest.importorskip("mujoco")
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import calls
 import measure
 import mujoco_peer
+import pytest
 import robots
 import run
+from plot import draw
 
-try:
-    robots.robot_directory()
-except FileNotFoundError as error:
-    pytest.skip(str(error), allow_module_level=True)
+import torsor as ts
+
+pytestmark = pytest.mark.xdist_group("benchmarks")  # one process, so that the fixture runs the benchmark once
 
 TINY = run.Plan(
     effort=measure.Effort(turn=1e-6, repeats=2, seconds=0.0, limit=0.0, fewest=2),
@@ -213,9 +204,6 @@ def test_results_are_json_and_make_a_picture(results, tmp_path):
     report = json.loads(json.dumps(run.as_json(results, TINY, measure.machine())))
     assert report["sections"].keys() == run.SECTIONS.keys()
     assert report["machine"]["lanes"] >= 1
-    pytest.importorskip("matplotlib")
-    from plot import draw
-
     draw(report, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
