@@ -1,7 +1,8 @@
 """What tests of derivatives run over: every joint there is, and trees of them."""
 
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -66,3 +67,101 @@ def models(seed: int) -> Iterator[Any]:
             joints = [ts.Fixed(), *[ts.Free()] * turn, *picked[:3], ts.Fixed(), *picked[3:], ts.Fixed()]
             tree = testing.random_tree(2 * part + turn, joints, branching=0.3)
             yield pytest.param(tree, id=f"{'free' if turn else 'fixed'}-{part}")
+
+
+def mixed_tree() -> ts.Model:
+    """A floating tree with joints of constant S and of S(q), and bodies on fixed joints: between others and on the
+    world, where one of them carries a joint."""
+    rng = np.random.default_rng(0)
+    builder = ts.ModelBuilder("tree", gravity=(1, 2, -9))
+    for name, parent, joint in (
+        ("base", "world", ts.Free()),
+        ("arm", "base", ts.Revolute((1, 2, 3))),
+        ("camera", "arm", ts.Fixed()),
+        ("ball", "arm", ts.Spherical()),
+        ("lens", "camera", ts.Fixed()),
+        ("wrist", "ball", ts.SphericalExp()),
+        ("slider", "base", ts.Composite(ts.Prismatic((0, 1, 0)), ts.Universal())),
+        ("post", "world", ts.Fixed()),
+        ("lamp", "post", ts.Fixed()),
+        ("gate", "post", ts.Revolute((0, 1, 1))),
+    ):
+        builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
+    return builder.build()
+
+
+class Order(NamedTuple):
+    """Where each body, coordinate and velocity of a tree is in another, which has its bodies in another order."""
+
+    bodies: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+
+
+def shuffled(model: ts.Model, rng: np.random.Generator) -> tuple[ts.Model, Order]:
+    """The same tree with its bodies added in another order."""
+    builder, waiting, order = ts.ModelBuilder(model.name, model.gravity), list(model.bodies), []
+    while waiting:
+        ready = [b for b in waiting if b.parent == "world" or b.parent in order]
+        b = ready[rng.integers(len(ready))]
+        waiting.remove(b)
+        order.append(b.name)
+        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia, joint_name=b.joint_name)
+    joints = [model.joint(name) for name in order]
+    numbers = {b.name: k for k, b in enumerate(model.bodies)}
+    q, v = (np.arange(n) for n in (model.nq, model.nv))
+    return builder.build(), Order(
+        np.array([numbers[name] for name in order]),
+        np.concatenate([q[j.q_slice] for j in joints]),
+        np.concatenate([v[j.v_slice] for j in joints]),
+    )
+
+
+def reordered(x: np.ndarray, axes: str, order: Order) -> np.ndarray:
+    """What `x` of a tree is in the other; axes as in `functions.Function`."""
+    for k, axis in enumerate(axes.split()):
+        if axis in ("q", "v", "b"):
+            x = np.take(x, getattr(order, "bodies" if axis == "b" else axis), axis=k)
+        elif axis[0] == "b":
+            size = int(axis[1:])
+            x = np.take(x, (size * order.bodies[:, None] + np.arange(size)).ravel(), axis=k)
+    return x
+
+
+def quaternions(model: ts.Model) -> Iterator[tuple[int, int, bool]]:
+    """Where quaternions are in q, those inside of composites too, where their rotations are in v, and whether a
+    translation goes with them: of a free joint it is before the quaternion in q, and after the rotation in v."""
+
+    def parts(joint: ts.Joint, iq: int, iv: int) -> Iterator[tuple[int, int, bool]]:
+        if isinstance(joint, ts.Composite):
+            for part in joint.joints:
+                yield from parts(part, iq, iv)
+                iq, iv = iq + part.nq, iv + part.nv
+        elif isinstance(joint, (ts.Free, ts.Spherical)):
+            free = isinstance(joint, ts.Free)
+            yield iq + 3 * free, iv, free
+
+    for j in model.joints:
+        yield from parts(j.joint, j.q_slice.start, j.v_slice.start)
+
+
+def moved_by(model: ts.Model) -> np.ndarray:
+    """Which velocities move a body: (nbodies, nv)."""
+    moves = np.zeros((model.nbodies, model.nv), bool)
+    for i, body in enumerate(model.bodies):
+        while True:
+            moves[i, model.joint(body.name).v_slice] = True
+            if body.parent == "world":
+                break
+            body = model.body(body.parent)
+    return moves
+
+
+@cache
+def deep_tree() -> ts.Model:
+    """Every joint on one path, and two branches. With more than 48 velocities on a path, forward dynamics' derivatives
+    solve by articulated bodies."""
+    model = testing.random_tree(5, [*JOINTS, ts.Fixed(), JOINTS[3], JOINTS[12]], branching=0.04)
+    moves = moved_by(model)
+    assert moves.sum(1).max() > 60 and not moves[-1].all()
+    return model

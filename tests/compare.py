@@ -1,0 +1,52 @@
+"""How tests compare: numbers to some roundings, and bits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import torsor as ts
+
+
+def close(x: Any, y: Any, tol: float = 1e-12) -> None:
+    """Agreement to `tol` of the largest entry, or of 1: sums of some hundred products, each rounded."""
+    assert np.shape(x) == np.shape(y)
+    scale = max(1.0, np.abs(y).max(initial=0.0))
+    np.testing.assert_allclose(np.divide(x, scale), np.divide(y, scale), rtol=0, atol=tol)
+
+
+def close_each(x: Any, y: Any, tol: float = 1e-12) -> None:
+    """Agreement of each entry by itself, to `tol` of it and of 1: a few roundings of numbers of size 1 to 100."""
+    np.testing.assert_allclose(x, y, rtol=tol, atol=tol)
+
+
+def conditioned(model: ts.Model, q: Any, free: Any = None, *, solutions: int = 1) -> float:
+    """What so many solutions of systems with the mass matrix, one after the other, may lose against others in another
+    order: its condition number in roundings, times four or more. With `free`, a mask, its rows and columns of these.
+
+    Nothing else in such functions is so sensitive; the largest of a batch.
+    """
+    M = ts.mass_matrix(model, q)
+    M = M if free is None else M[..., free, :][..., free]
+    unit = 1e-15 if solutions == 1 else 1e-14
+    return max(1e-12, unit * np.linalg.cond(M).max()) if M.size else 1e-12
+
+
+def arrays_of(result: Any) -> list[np.ndarray]:
+    """All arrays in a result, one after the other: of an array, a record, dicts in a record, a trajectory."""
+    if isinstance(result, ts.Trajectory):
+        return [result.q, result.v, result.a]
+    if isinstance(result, Mapping):
+        result = tuple(result.values())
+    if isinstance(result, (tuple, list)):
+        return [x for part in result for x in arrays_of(part)]
+    return [] if result is None else [np.asarray(result)]
+
+
+def same_bits(x: Any, y: Any) -> bool:
+    """Whether two results are equal in every bit that matters; NaN equals NaN."""
+    x, y = arrays_of(x), arrays_of(y)
+    return len(x) == len(y) > 0 and all(
+        a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
+        for a, b in zip(x, y, strict=True)
+    )
