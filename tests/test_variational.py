@@ -898,7 +898,7 @@ def test_step_derivatives_by_velocities(rule, order, with_forces):
     integrator = ts.Variational(0.02, order, rule)
     d = ts.step_derivatives(model, integrator, q, p=p, u=u, **given)
     by_v = ts.step_derivatives(model, integrator, q, v, u, **given)
-    assert by_v.dq1_dprevious_q is None
+    assert type(by_v) is ts.simulation.StepDerivatives
     np.testing.assert_allclose(model.minus(by_v.q1, d.q1), 0, atol=1e-12)
     np.testing.assert_allclose(ts.generalized_momenta(model, by_v.q1, by_v.v1), d.p1, atol=1e-11 * np.abs(d.p1).max())
     zero = np.zeros(model.nv)
@@ -1317,6 +1317,20 @@ def test_options_are_checked(options, message):
 
 
 MODEL = chain()
+
+
+def test_actuation_is_a_matrix_before_the_torques():
+    q, p, _ = state(MODEL, 3)
+    B = np.random.default_rng(4).standard_normal((MODEL.nv, 2))
+    integrator, u = ts.Variational(0.01, 4), np.array([0.3, -0.2])
+    d = ts.step_derivatives(MODEL, integrator, q, p=p, u=u, actuation=B)
+    full = ts.step_derivatives(MODEL, integrator, q, p=p, u=B @ u)
+    assert type(d) is ts.simulation.MomentumStepDerivatives
+    np.testing.assert_array_equal(d.p1, full.p1)
+    np.testing.assert_allclose(d.dq1_du, full.dq1_du @ B, rtol=1e-12)
+    np.testing.assert_allclose(d.dp1_du, full.dp1_du @ B, rtol=1e-12)
+
+
 GOOD = {"model": MODEL, "integrator": ts.Variational(0.01), "q": state(MODEL, 0)[0], "p": np.zeros(MODEL.nv)}
 
 
