@@ -21,17 +21,19 @@ inline ForceSet given_forces(const ForceSet& set) {
   return given;
 }
 
+template <class S>
 struct Energies {
-  double kinetic, gravity, stored;
-  double total() const { return kinetic + gravity + stored; }
-  double size() const { return kinetic + std::fabs(stored) + 1e-6 * std::fabs(gravity); }
+  S kinetic, gravity, stored;
+  S total() const { return kinetic + gravity + stored; }
+  S size() const { return kinetic + absolute(stored) + S(1e-6) * absolute(gravity); }
 };
 
 // What springs, limits and contacts store.
-inline double stored_energy(const Model& m, const ForceSet& set, Arena& arena, const Motions<double>& all,
-                            const double* q, const double* v, double t, const double* p) {
-  double sum = 0.0;
-  const ForceState<double> at(m, arena, all, q, v, t, p);
+template <class S>
+S stored_energy(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
+                double t, const S* p) {
+  S sum(0.0);
+  const ForceState<S> at(m, arena, all, q, v, t, p);
   set.for_each([&](const auto& law) {
     if (law.work() == Work::stores) sum += law.energy(at);
   });

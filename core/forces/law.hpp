@@ -6,6 +6,9 @@
 // S_k of a velocity, a point x of a body has dx/dq_k = [S_k]_x = S_k.v + S_k.w x x and dxdot/dq_k = S_k.w x xdot +
 // [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
 // in the flat array p of its set.
+//
+// Members that are templates are for any scalar, lane by lane: a law that sets in somewhere does so by masks. What is not
+// a number is on no side of a limit, and must come out all the same.
 #pragma once
 #include <cmath>
 
@@ -104,7 +107,7 @@ struct WrenchChange {
 // only take energy away. Unknown: what it does cannot be told from a gain of energy.
 enum class Work { stores, given, dissipates, unknown };
 
-// User-defined code that a law calls.
+// User-defined code that a law calls, for one state at a time: it has no lanes.
 struct UserCode {
   virtual ~UserCode() = default;
 };
@@ -146,10 +149,9 @@ struct Law {
   void add_placement_sums(const BodyState<S>&, const VirtualMotion<S>&, PlacementSums<S>*) const {}
 };
 
-// What is not a number is on no side of a limit, and must come out all the same.
 template <class S>
-bool is_nan(const S& x) {
-  return x != x;
+Vec3<S> select(const Mask<S>& mask, const Vec3<S>& a, const Vec3<S>& b) {
+  return {select(mask, a.x, b.x), select(mask, a.y, b.y), select(mask, a.z, b.z)};
 }
 template <class S>
 Force<S> negative(const Force<S>& x) {

@@ -56,14 +56,14 @@ struct ActionPoint {
 template <class S>
 struct Action {
   std::vector<ActionPoint<S>> points;
-  S* D;       // (s + 1) x nv
-  bool good;  // no joint turns by half a turn
+  S* D;          // (s + 1) x nv
+  Mask<S> good;  // no joint turns by half a turn
 };
 
-// Sets xi, xidot, q, v and the charts of point a; false if a joint turns by half a turn.
+// Sets xi, xidot, q, v and the charts of point a; false in lanes where a joint turns by half a turn.
 template <class S>
-TORSOR_INLINE bool place_point(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, int a,
-                               ActionPoint<S>& at) {
+TORSOR_INLINE Mask<S> place_point(const VariationalScene& scene, Arena& arena, const S* q0, const S* xi, int a,
+                                  ActionPoint<S>& at) {
   const Model& m = scene.m;
   const int nv = m.nv;
   for (S** vector : {&at.xi, &at.xidot, &at.v}) *vector = arena.get<S>(nv);
@@ -78,7 +78,7 @@ TORSOR_INLINE bool place_point(const VariationalScene& scene, Arena& arena, cons
     }
     at.v[k] = at.xidot[k];
   }
-  const bool good = retract(m, q0, at.xi, at.q);
+  const Mask<S> good = retract<S>(m, q0, at.xi, at.q);
   for (std::size_t j = 0; j < scene.quaternions.size(); ++j) {
     const Model::Body& body = m.bodies[scene.quaternions[j]];
     chart_columns(body.kind, at.xi + body.iv, at.charts[j]);
@@ -169,7 +169,7 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
   Action<S> action;
   action.points.resize(rule.m);
   action.D = arena.get<S>((rule.s + 1) * nv);
-  action.good = true;
+  action.good = every_lane<S>();
   for (int k = 0; k < (rule.s + 1) * nv; ++k) action.D[k] = S(0.0);
   S* rest = arena.get<S>(nv);
   for (int k = 0; k < nv; ++k) rest[k] = S(0.0);
@@ -177,7 +177,7 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
     ActionPoint<S>& at = action.points[a];
     at.t = t + rule.c[a] * scene.h;
     at.weight = scene.h * rule.w[a];
-    action.good = place_point(scene, arena, q0, xi, a, at) && action.good;
+    action.good = action.good & place_point(scene, arena, q0, xi, a, at);
     S* tau = sum_forces(scene, arena, rest, p, at);
     if (const S* u = controls.at(a, nv))
       for (int k = 0; k < nv; ++k) tau[k] += u[k];

@@ -24,50 +24,54 @@ struct Scene {
 };
 
 // States within a step. Node 0 is the row before, 1 the one that the step starts from.
+template <class S>
 class Nodes {
  public:
   Nodes(const Model& m, Arena& memory) : nq_(m.nq), nv_(m.nv), memory_(memory) { resize(4); }
   void resize(int count) {
     if (count <= count_) return;
-    double* data = memory_.get<double>(count * size());
+    S* data = memory_.get<S>(count * size());
     std::copy_n(data_, count_ * size(), data);
     data_ = data;
     count_ = count;
     energies.resize(count);
   }
-  double* q(int node) { return data_ + node * size(); }
-  double* v(int node) { return q(node) + nq_; }
-  double* a(int node) { return v(node) + nv_; }
-  std::vector<std::optional<Energies>> energies;  // where they are known
+  S* q(int node) { return data_ + node * size(); }
+  S* v(int node) { return q(node) + nq_; }
+  S* a(int node) { return v(node) + nv_; }
+  std::vector<std::optional<Energies<S>>> energies;  // where they are known
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
   int nq_, nv_;
   Arena& memory_;
   int count_ = 0;
-  double* data_ = nullptr;
+  S* data_ = nullptr;
 };
 
-// What all stages of a step share, one for each thread: the nodes, and what acts at the moment.
+// What all stages of a step share, one for each thread: the nodes, and what acts at the moment. Lanes share the scene.
+template <class S>
 struct StepContext {
   explicit StepContext(const Scene& scene) : scene(scene), nodes(scene.m, fresh(*lease)) {
-    for (double** vector : {&u, &zero}) std::fill_n(*vector = memory.get<double>(scene.m.nv), scene.m.nv, 0.0);
+    for (S** vector : {&u, &zero}) std::fill_n(*vector = memory.get<S>(scene.m.nv), scene.m.nv, S(0.0));
   }
   const Scene& scene;
   Lease lease, scratch;
   Arena &memory = *lease, &arena = *scratch;  // memory lasts as long as this, arena until the next evaluation
-  Nodes nodes;
+  Nodes<S> nodes;
   // A matrix (nv x nv) of zeros, made when it is first asked for.
-  double* zeros(double*& matrix) {
+  S* zeros(S*& matrix) {
     const std::size_t size = std::size_t(scene.m.nv) * scene.m.nv;
-    if (matrix == nullptr) matrix = memory.get<double>(size);
-    std::fill_n(matrix, size, 0.0);
+    if (matrix == nullptr) matrix = memory.get<S>(size);
+    std::fill_n(matrix, size, S(0.0));
     return matrix;
   }
-  const double* p = nullptr;  // parameters of the forces
-  double* u;                  // controls of the stage
-  double* zero;
+  const S* p = nullptr;  // parameters of the forces
+  S* u;                  // controls of the stage
+  S* zero;
   bool singular = false;  // whether the mass matrix is, where the step begins
+  // Whether a recursion has met a singular mass matrix: false in all lanes if it did in one.
+  Mask<S> is_regular() const { return arena.singular_joint < 0 ? every_lane<S>() : !every_lane<S>(); }
 
  private:
   static Arena& fresh(Arena& memory) {

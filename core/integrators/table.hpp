@@ -68,10 +68,11 @@ inline std::vector<Stage> list_stages(const IntegratorTable& table, int parts, b
   return stages;
 }
 
-// Controls of one step: one row for all of it, or one for each of table.fractions and lines through them, the first and the last of
-// which go on to the ends of the step.
+// Controls of one step: one row for all of it, or one for each of table.fractions and lines through them, the first and
+// the last of which go on to the ends of the step.
+template <class S>
 struct StageControls {
-  const double* rows;  // null: none
+  const S* rows;  // null: none
   int count;
   const std::vector<double>& fractions;
   struct Place {

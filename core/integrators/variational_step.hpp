@@ -30,6 +30,7 @@ class VariationalStep {
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
   }
   VariationalStep(const VariationalStep&) = delete;
+  using Scalar = double;
   const VariationalScheme& scheme;
   VariationalScene scene;
   Arena arena;
@@ -93,8 +94,8 @@ class VariationalStep {
   bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
   // The direction of Newton's method, found densely or over the tree, if there is one.
   const double* direction(bool dense) { return factor_system(dense) ? (solve(delta), delta) : nullptr; }
-  bool solved_densely() const { return solver_.form() == TreeSolver::Form::dense; }
-  const TreeSolver& solver() const { return solver_; }
+  bool solved_densely() const { return solver_.form() == TreeSolver<double>::Form::dense; }
+  const TreeSolver<double>& solver() const { return solver_; }
 
   // What integrators/newton.hpp asks for besides.
   double *delta, *correction, *guess, *last, *older;
@@ -176,7 +177,7 @@ class VariationalStep {
 
   // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
-  TreeSolver solver_;
+  TreeSolver<double> solver_;
   ActionBlocks blocks;
   std::vector<double> r, marked_, memory_;
   double t_ = 0.0;

@@ -3,7 +3,6 @@
 // be needed for is noticed and reported.
 #pragma once
 #include <algorithm>
-#include <cmath>
 
 #include "base/arena.hpp"
 #include "model/model.hpp"
@@ -59,23 +58,23 @@ class BranchMatrix {
     });
   }
 
-  // Factors it in place. False if a pivot is zero, or so small that digits would be lost: beside what it was before elimination,
-  // whose errors grow by as much as another pivot has shrunk.
-  bool factor() {
-    bool good = true;
+  // Factors it in place. False in lanes where a pivot is zero, or so small that digits would be lost: beside what it was before
+  // elimination, whose errors grow by as much as another pivot has shrunk.
+  Mask<S> factor() {
+    Mask<S> good = every_lane<S>();
     S least(1.0);
-    for (int r = 0; r < m_.nv; ++r) most_[r] = 1e3 * std::fabs(row(r)[depth_[r]]);
+    for (int r = 0; r < m_.nv; ++r) most_[r] = S(1e3) * absolute(row(r)[depth_[r]]);
     for_each_velocity_from_tips([&](int r) {
       const int d = depth_[r];
       S *R = row(r), *C = column(r);
       const S inverse = S(1.0) / R[d];
       R[d] = inverse;
-      const S share = 1e3 / (std::fabs(inverse) * most_[r]);
-      good = good && std::isfinite(inverse) && share * least > 1e-12;
-      least = std::min(least, share);
+      const S share = S(1e3) / (absolute(inverse) * most_[r]);
+      good = good & is_finite(inverse) & less(S(1e-12), share * least);
+      least = smaller(least, share);
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         C[t] *= inverse;
-        good = good && std::fabs(C[t] * R[t]) <= most_[a];
+        good = good & less_equal(absolute(C[t] * R[t]), most_[a]);
       }
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         subtract(t + 1, C[t], R, row(a));
