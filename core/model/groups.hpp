@@ -4,7 +4,7 @@
 //   plus(q, d, out), minus(q1, q0, d), normalize(q, out)
 //   rate(q, d, out)           dq/dt where q moves with d
 //   bracket(x, y, out)        [x, y]
-//   retract(q0, xi, q1)       the chart in which steps are taken; false if it turns by half a turn or more
+//   retract(q0, xi, q1)       the chart in which steps are taken; false in lanes that turn by half a turn or more
 //   chart(q0, q1, xi)         its inverse, the shorter way round
 //   terms(xi, s), columns(xi, out)   derivatives of the chart, model/retraction.hpp
 // Coordinates of all other joints are vectors.
@@ -105,7 +105,7 @@ struct Rotations {  // q: a quaternion xyzw
     write3(cross(read3(x), read3(y)), out);
   }
   template <class S>
-  static bool retract(const S* q0, const S* xi, S* q1) {
+  static Mask<S> retract(const S* q0, const S* xi, S* q1) {
     const Quaternion<S> from = normalized(read_quaternion(q0));
     write_quaternion(normalized(from * quaternion_exponential(read3(xi))), q1);
     return less(dot(read3(xi), read3(xi)), S(M_PI * M_PI));
@@ -204,7 +204,7 @@ struct Poses {  // q: a position and a quaternion
     write(cross(read_motion(x), read_motion(y)), out);
   }
   template <class S>
-  static bool retract(const S* q0, const S* xi, S* q1) {
+  static Mask<S> retract(const S* q0, const S* xi, S* q1) {
     write3(mul_add(matrix(normalized(read_quaternion(q0 + 3))), read3(xi + 3), read3(q0)), q1);
     return Rotations::retract(q0 + 3, xi, q1 + 3);
   }

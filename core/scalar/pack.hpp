@@ -57,6 +57,10 @@ struct LaneOps {
 template <int N>
 struct PackMask {
   typename Vectors<N>::Mask m;
+
+  TORSOR_INLINE friend PackMask operator&(PackMask a, PackMask b) { return {a.m & b.m}; }
+  TORSOR_INLINE friend PackMask operator|(PackMask a, PackMask b) { return {a.m | b.m}; }
+  TORSOR_INLINE PackMask operator!() const { return {~m}; }
 };
 
 template <int N>
@@ -116,7 +120,13 @@ struct Pack {
 
   TORSOR_INLINE friend Pack mul_add(Pack a, Pack b, Pack c) { return detail::LaneOps<N>::fused(a.x, b.x, c.x); }
   TORSOR_INLINE friend PackMask<N> less(Pack a, Pack b) { return {a.x < b.x}; }
+  TORSOR_INLINE friend PackMask<N> less_equal(Pack a, Pack b) { return {a.x <= b.x}; }
+  TORSOR_INLINE friend PackMask<N> equal(Pack a, Pack b) { return {a.x == b.x}; }
+  TORSOR_INLINE friend PackMask<N> is_nan(Pack a) { return {a.x != a.x}; }
   TORSOR_INLINE friend Pack select(PackMask<N> mask, Pack a, Pack b) { return mask.m ? a.x : b.x; }
+  TORSOR_INLINE friend Pack absolute(Pack a) {
+    return detail::LaneOps<N>::from_bits(detail::LaneOps<N>::to_bits(a.x) & uint64_t(INT64_MAX));
+  }
   TORSOR_INLINE friend Pack square_root(Pack a) {
     Pack r;
     for (int l = 0; l < N; ++l) r.lane(l) = std::sqrt(a.lane(l));
@@ -128,9 +138,8 @@ struct Pack {
     return r;
   }
   TORSOR_INLINE friend void sincos(Pack a, Pack& s, Pack& c) {
-    using Ops = detail::LaneOps<N>;
-    detail::sincos_reduced<Ops>(a.x, s.x, c.x);
-    const Native magnitude = Ops::from_bits(Ops::to_bits(a.x) & uint64_t(INT64_MAX));
+    detail::sincos_reduced<detail::LaneOps<N>>(a.x, s.x, c.x);
+    const Native magnitude = absolute(a).x;
     if (__builtin_expect(any(PackMask<N>{~(magnitude < detail::sincos_range)}), 0))
       for (int l = 0; l < N; ++l)
         if (!(magnitude[l] < detail::sincos_range)) {
