@@ -27,9 +27,9 @@ def test_readme_has_code():
     assert ROOT / "README.md" in WITH_CODE
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "joints.md"], ids=lambda page: page.name)
-def test_joint_tables_name_every_joint(page):
-    rows = dict(re.findall(r"^\| `(\w+)\(.*?\)` \| (\w+) \|", page.read_text(encoding="utf-8"), re.MULTILINE))
+def test_the_table_of_joints_names_every_joint():
+    text = (ROOT / "docs" / "joints.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)\(.*?\)` \|", text, re.MULTILINE)
     joints = {name for name in ts.__all__ if is_joint(getattr(ts, name))}
     assert set(rows) == joints
 
