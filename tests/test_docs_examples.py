@@ -52,3 +52,43 @@ def test_api_page_lists_every_public_name():
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\.\. auto\w+:: torsor\.(\w+)", text, re.MULTILINE))
     assert listed >= {name for name in ts.__all__ if not name.startswith("_")}
+
+
+def rows_of(page, heading):
+    """The two cells of each row of the table under a heading."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [row for row in re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.MULTILINE)][1:]
+
+
+def calls_in(cell):
+    """What is called in a cell, or named as a whole: `f(x)`, `f`, `x.f`; not words in quotation marks."""
+    return re.findall(r"`((?:\w+\.)*\w+)(?:\([^`]*\))?`", cell)
+
+
+@pytest.mark.parametrize("library", ["Pinocchio", "MuJoCo"])
+def test_calls_for_those_who_come_from_another_library_exist(library):
+    rows = rows_of("coming_from.md", library)
+    assert len(rows) > 15
+    for _, ours in rows:
+        for name in calls_in(ours):
+            thing = ts.Model if name.startswith("model.") else ts
+            options = {"threads", "order", "f_ext", "f_ext_frame", "forces", "MjModel"}
+            assert hasattr(thing, name.removeprefix("model.")) or name in options, name
+
+
+def test_calls_of_pinocchio_exist():
+    pin = pytest.importorskip("pinocchio")
+    places = (pin, pin.Model, pin.Data)
+    in_cpp = {"ComputeRNEASecondOrderDerivatives"}
+    for theirs, _ in rows_of("coming_from.md", "Pinocchio"):
+        for name in calls_in(theirs):
+            assert any(hasattr(place, name.split(".")[-1]) for place in places) or name in in_cpp, name
+
+
+def test_calls_of_mujoco_exist():
+    mujoco = pytest.importorskip("mujoco")
+    pytest.importorskip("mujoco.rollout")
+    places = (mujoco, mujoco.MjModel, mujoco.MjData, mujoco.rollout)
+    for theirs, _ in rows_of("coming_from.md", "MuJoCo"):
+        for name in calls_in(theirs):
+            assert any(hasattr(place, name.split(".")[-1]) for place in places), name
