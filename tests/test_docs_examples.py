@@ -57,7 +57,7 @@ def test_api_page_lists_every_public_name():
 def rows_of(page, heading):
     """The two cells of each row of the table under a heading."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [row for row in re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.MULTILINE)][1:]
+    return re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.MULTILINE)[1:]
 
 
 def calls_in(cell):

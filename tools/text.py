@@ -1,7 +1,7 @@
-"""Checks what compilers, linters and Sphinx do not: lengths of lines, links between files, and versions that must agree.
+"""Checks what compilers, linters and Sphinx do not: lengths of lines, links between files, versions that must agree.
 
-- Lines of core/ (clang-format does not wrap comments) and of Markdown have at most 120 columns. Rows of tables and lines
-  of a single link cannot be wrapped and may be longer.
+- Lines of core/ (clang-format does not wrap comments) and of Markdown have at most 120 columns. Rows of tables and
+  lines of a single link cannot be wrapped and may be longer.
 - Links of Markdown files to other files of the repository point to files that exist.
 - The version in CITATION.cff is that of the package, and the changelog has a section for it or for what is unreleased.
 - The hooks of pre-commit install the versions of tools that the extra `lint` asks for.
