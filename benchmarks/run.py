@@ -401,8 +401,8 @@ def variational(plan: Plan) -> Iterator[Line]:
     state = "(model, order2, q, p"
     calls = {
         "step": Call("ts.step(model, order2, q, p)", one),  # p is zero, and so is v
-        "first": Call(f"ts.momentum_step_derivatives{state})", one),
-        "second": Call(f"ts.step_hessian{state}, contract=(w, w))", one),
+        "first": Call(f"ts.step_derivatives{state})", one),
+        "second": Call(f"ts.variational.step_hessian{state}, contract=(w, w))", one),
     }
     t = measure(calls, plan.effort)
     yield limit("chain 20", "step with derivatives, beside step", t["first"], t["step"], 0.15)

@@ -81,7 +81,7 @@ def test_gradients_of_a_rollout(integrator):
     steps = 5
     u = rng.standard_normal((steps, model.nv))
     # With the control of each step, all forces but those written in Python; friction and limits where they are smooth.
-    skipped = (ts.JointLimits, ts.Spring, ts.MultiPointSpring)
+    skipped = (ts.JointLimits, ts.CustomSpring, ts.CustomCable)
     forces = [f for f in example_forces(model, 3) if not isinstance(f, skipped)]
 
     def run(q=q, v=v, u=u, model=model, forces=forces):
@@ -332,7 +332,7 @@ def test_adjoint_with_every(integrator, every):
     """Steps that are taken once more give the same gradients, to the last bit."""
     model, q, v, rng = scene(JOINTS)
     qs = model.plus(q, 0.1 * rng.standard_normal((2, model.nv)))
-    skipped = (ts.JointLimits, ts.Spring, ts.MultiPointSpring)
+    skipped = (ts.JointLimits, ts.CustomSpring, ts.CustomCable)
     given = {
         "steps": 12,
         "integrator": integrator,
@@ -660,7 +660,7 @@ def test_losses_know_their_trajectory():
         with pytest.raises(ValueError, match="loss is of another trajectory"):
             ts.adjoint(other, copied(loss))
     # One that was made by hand fits any.
-    by_hand = ts.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
+    by_hand = ts.simulation.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
     equal(ts.adjoint(run, by_hand), ts.adjoint(run, dloss_dv=np.ones((3, model.nv))))
     with pytest.raises(ValueError, match="loss is of another trajectory"):
         ts.adjoint(run, by_hand + ts.loss(other, speed))
@@ -739,7 +739,7 @@ def test_losses_know_what_they_depend_on_by_themselves(steps):
         ts.PointSpring("b2", (0, 0, 0.3), "b5", (0.2, 0, 0), 5.0, 0.1),
         ts.Cable(["b7", "world", "b3"], rng.standard_normal((3, 3)), 4.0, 0.1, 0.5),
         ts.GroundContact("b4", (0.1, 0.2, 0.3), 7.0, ground=(0, 0, 20)),
-        ts.Spring("b6", (0.1, 0, 0), "b0", (0, 1, 0), law, lambda l, p: p[0] * l**4 / 4, [1.3]),
+        ts.CustomSpring("b6", (0.1, 0, 0), "b0", (0, 1, 0), law, lambda l, p: p[0] * l**4 / 4, [1.3]),
     ]
     targets = rng.standard_normal((1 + (steps > 0), 3))
 
@@ -806,7 +806,7 @@ def test_losses_add_up():
         (a / 4 + np.float64(3) * b * 2, 0.25, 6),
         (np.float32(0.5) * a - b / np.int64(2), 0.5, -0.5),
     ):
-        assert isinstance(loss, ts.Loss)
+        assert isinstance(loss, ts.simulation.Loss)
         np.testing.assert_allclose(loss.value, x * a.value + y * b.value, rtol=1e-14)
         got = ts.adjoint(run, loss)
         for name in ("q0", "v0", "inertia", "placement", "gravity"):

@@ -27,9 +27,9 @@ from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray, Frame, ReferencePoint
 
 
 def inverse_dynamics(
@@ -40,7 +40,7 @@ def inverse_dynamics(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
 ) -> FloatArray:
     """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
     return _inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
@@ -54,7 +54,7 @@ def forward_dynamics(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
 ) -> FloatArray:
     """Accelerations a (..., nv) of the model at q, v under torques tau, in O(n). Kim 2012, Table 3.
 
@@ -77,7 +77,7 @@ def hybrid_dynamics(
     f_ext: ArrayLike | None = None,
     out: tuple[FloatArray, FloatArray] | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
 ) -> tuple[FloatArray, FloatArray]:
     """Accelerations and torques (a, tau), each (..., nv), when some of each are given, in O(n). Kim 2012, Table 4.
 
@@ -177,7 +177,7 @@ def bias_forces(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
 ) -> FloatArray:
     """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external
     ones."""
@@ -225,7 +225,7 @@ def momentum(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    about: str = "com",
+    about: ReferencePoint = "com",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -236,8 +236,8 @@ def momentum(
     return _core.momentum(model, q, v, {"axes": about_point(about)}, out, threads)
 
 
-def centroidal_momentum_matrix(
-    model: Model, q: ArrayLike, about: str = "com", out: FloatArray | None = None, threads: int = 1
+def momentum_matrix(
+    model: Model, q: ArrayLike, about: ReferencePoint = "com", out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
     """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
     return _core.momentum_matrix(model, q, {"axes": about_point(about)}, out, threads)
@@ -269,7 +269,7 @@ def joint_reactions(
     f_ext: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
 ) -> FloatArray:
     """Wrenches (..., nbodies, 6) that each body receives from its parent through its joint, in the body's frame.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from torsor.spatial import FloatArray
+    from torsor._typing import FloatArray
 
 
 def _parallel_axis(m: float, d: FloatArray) -> FloatArray:

@@ -22,18 +22,15 @@ import numpy as np
 
 from torsor import _check, _core, _errors, spatial
 from torsor._compile import IDENTITY, Chain, Factor, compile_tree, compose
+from torsor._core import JointKind
 from torsor._core import Model as CoreModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-    Vector = tuple[float, float, float]
+    from torsor._typing import Array, FloatArray
 
-# Kinds of factors, numbered as in core/model/model.hpp.
-_REVOLUTE, _PRISMATIC, _SCREW, _SPHERICAL, _FREE, _EXPONENTIAL, _CURVE, _SURFACE, _CUSTOM = range(9)
-_SIZES = {_SPHERICAL: (4, 3), _FREE: (7, 6), _EXPONENTIAL: (3, 3), _SURFACE: (2, 2)}  # (nq, nv); the others (1, 1)
+    Vector = tuple[float, float, float]
 
 
 def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
@@ -175,31 +172,31 @@ class Joint(ABC):
 
 def _neutral(factor: Factor) -> FloatArray:
     q = np.zeros(factor.nq)
-    if factor.kind in (_SPHERICAL, _FREE):
+    if factor.kind in (JointKind.spherical, JointKind.free):
         q[-1] = 1.0
     return q
 
 
 def _random(factor: Factor, rng: np.random.Generator) -> FloatArray:
     q = rng.uniform(-1.0, 1.0, factor.nq)
-    if factor.kind in (_REVOLUTE, _SCREW):
+    if factor.kind in (JointKind.revolute, JointKind.screw):
         q = np.pi * q
-    elif factor.kind in (_SPHERICAL, _FREE):
+    elif factor.kind in (JointKind.spherical, JointKind.free):
         x = rng.standard_normal(4)
         q[-4:] = x / np.sqrt(x @ x)
-    elif factor.kind == _EXPONENTIAL:
+    elif factor.kind == JointKind.exponential:
         x = rng.standard_normal(4)
         q = np.asarray(spatial.log3(spatial.quaternion_to_matrix(x)))
-    elif factor.kind in (_CURVE, _SURFACE):
+    elif factor.kind in (JointKind.spline_curve, JointKind.spline_surface):
         low, high = _range(factor)
         q = rng.uniform(low, high)
     return q
 
 
 def _range(factor: Factor) -> tuple[FloatArray, FloatArray]:
-    if factor.kind == _CURVE:
+    if factor.kind == JointKind.spline_curve:
         return np.zeros(1), np.array([len(factor.data[0]) / 12 - 3.0])
-    if factor.kind == _SURFACE:
+    if factor.kind == JointKind.spline_surface:
         return np.zeros(2), np.array([factor.data[0] - 3.0, factor.data[1] - 3.0])
     return np.full(factor.nq, -np.inf), np.full(factor.nq, np.inf)
 
@@ -227,7 +224,7 @@ class Revolute(_Axial):
     """Rotation by the angle q about `axis` (normalised). Sueda 2021, 2.5.7."""
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
-        return _about(_REVOLUTE, self.axis if axis is None else axis)
+        return _about(JointKind.revolute, self.axis if axis is None else axis)
 
 
 @final
@@ -236,7 +233,7 @@ class Prismatic(_Axial):
     """Translation by q along `axis` (normalised). Sueda 2021, 2.5.2."""
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
-        return _about(_PRISMATIC, self.axis if axis is None else axis)
+        return _about(JointKind.prismatic, self.axis if axis is None else axis)
 
 
 @final
@@ -251,7 +248,7 @@ class Screw(_Axial):
         object.__setattr__(self, "pitch", float(spatial.frozen_array(pitch, (), "pitch")))
 
     def _chain(self, axis: ArrayLike | None = None, pitch: complex | None = None) -> Chain:
-        return _about(_SCREW, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
+        return _about(JointKind.screw, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
 
 
 @final
@@ -261,7 +258,7 @@ class Cylindrical(_Axial):
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
         axis = self.axis if axis is None else axis
-        return _concatenate([_about(_REVOLUTE, axis), _about(_PRISMATIC, axis)])
+        return _concatenate([_about(JointKind.revolute, axis), _about(JointKind.prismatic, axis)])
 
 
 def _two(pair: ArrayLike, name: str) -> tuple[Vector, Vector]:
@@ -284,7 +281,9 @@ class Planar(Joint):
         object.__setattr__(self, "directions", _two(directions, "directions"))
 
     def _chain(self, directions: Sequence[ArrayLike] | None = None) -> Chain:
-        return _concatenate([_about(_PRISMATIC, d) for d in (self.directions if directions is None else directions)])
+        return _concatenate(
+            [_about(JointKind.prismatic, d) for d in (self.directions if directions is None else directions)]
+        )
 
 
 _AXES: dict[str, Vector] = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
@@ -296,7 +295,7 @@ class Translational(Joint):
     """Translation by q in R^3. Sueda 2021, 2.5.4."""
 
     def _chain(self) -> Chain:
-        return _concatenate([_about(_PRISMATIC, a) for a in _AXES.values()])
+        return _concatenate([_about(JointKind.prismatic, a) for a in _AXES.values()])
 
 
 @final
@@ -311,7 +310,7 @@ class Universal(Joint):
         object.__setattr__(self, "axes", _two(axes, "axes"))
 
     def _chain(self, axes: Sequence[ArrayLike] | None = None) -> Chain:
-        return _concatenate([_about(_REVOLUTE, a) for a in (self.axes if axes is None else axes)])
+        return _concatenate([_about(JointKind.revolute, a) for a in (self.axes if axes is None else axes)])
 
 
 @final
@@ -323,7 +322,7 @@ class Spherical(Joint):
     """
 
     def _chain(self) -> Chain:
-        return (Factor(_SPHERICAL, 4, 3),), IDENTITY
+        return (Factor(JointKind.spherical, 4, 3),), IDENTITY
 
 
 @final
@@ -348,7 +347,7 @@ class SphericalEuler(Joint):
             raise ValueError(f"no chart {self.chart!r}; charts are {', '.join(self.CHARTS)}")
 
     def _chain(self) -> Chain:
-        return _concatenate([_about(_REVOLUTE, _AXES[a]) for a in self.chart])
+        return _concatenate([_about(JointKind.revolute, _AXES[a]) for a in self.chart])
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """Angles (3,) over the chart, clear of its singularities: q[1] in (-0.4, 0.4) pi or, for a repeated axis,
@@ -440,7 +439,7 @@ class SphericalExp(Joint):
     """
 
     def _chain(self) -> Chain:
-        return (Factor(_EXPONENTIAL, 3, 3),), IDENTITY
+        return (Factor(JointKind.exponential, 3, 3),), IDENTITY
 
     def reparametrize(
         self, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
@@ -455,7 +454,7 @@ class Free(Joint):
     """Any pose: q position (3) and quaternion xyzw (4), v the twist in the child's frame, angular part first."""
 
     def _chain(self) -> Chain:
-        return (Factor(_FREE, 7, 6),), IDENTITY
+        return (Factor(JointKind.free, 7, 6),), IDENTITY
 
 
 @final
@@ -534,7 +533,7 @@ class SplineCurve(Joint):
         T = np.stack([f.matrix for f in self.frames]) if frames is None else frames
         poses = np.concatenate([T[:, :3, :3].reshape(-1, 9), T[:, :3, 3]], axis=1)
         steps = spatial.log6(np.linalg.inv(T[:-1]) @ T[1:])
-        return (Factor(_CURVE, 1, 1, data=(poses.ravel().tolist(), steps.ravel().tolist())),), IDENTITY
+        return (Factor(JointKind.spline_curve, 1, 1, data=(poses.ravel().tolist(), steps.ravel().tolist())),), IDENTITY
 
 
 @final
@@ -564,7 +563,7 @@ class SplineSurface(Joint):
 
     def _chain(self, values: Array | None = None) -> Chain:
         a = np.array(self.values) if values is None else values
-        return (Factor(_SURFACE, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
+        return (Factor(JointKind.spline_surface, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
 
 
 class CustomJoint(Joint):
@@ -609,7 +608,7 @@ class CustomJoint(Joint):
         n = getattr(self, "dofs", None)
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 6:
             raise _errors.ModelError(f"{type(self).__name__}.dofs is {n!r}, expected an integer from 1 to 6")
-        return (Factor(_CUSTOM, n, n, data=self),), IDENTITY
+        return (Factor(JointKind.custom, n, n, data=self),), IDENTITY
 
     @property
     def _factors(self) -> Chain:  # for the same reason

@@ -19,9 +19,9 @@ from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray, Frame
 
 
 def body_poses(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
@@ -81,7 +81,7 @@ def body_velocities(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    frame: str = "body",
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -94,7 +94,7 @@ def body_accelerations(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    frame: str = "body",
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
@@ -107,7 +107,7 @@ def jacobian(
     model: Model,
     q: ArrayLike,
     body: str,
-    frame: str = "body",
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:

@@ -20,10 +20,10 @@ from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
 
 WORLD = "world"
 
@@ -56,10 +56,9 @@ class Body:
     placement: SE3
     inertia: Inertia
     joint_name: str
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    velocity_limit: tuple[float, ...]
-    effort_limit: tuple[float, ...]
+    position_limits: tuple[tuple[float, ...], tuple[float, ...]]
+    velocity_limits: tuple[float, ...]
+    effort_limits: tuple[float, ...]
     visuals: tuple[Visual, ...] = ()
 
 
@@ -73,10 +72,9 @@ class ModelJoint:
     joint: Joint
     q_slice: slice
     v_slice: slice
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    velocity_limit: tuple[float, ...]
-    effort_limit: tuple[float, ...]
+    position_limits: tuple[tuple[float, ...], tuple[float, ...]]
+    velocity_limits: tuple[float, ...]
+    effort_limits: tuple[float, ...]
 
     @property
     def nq(self) -> int:
@@ -134,8 +132,8 @@ class ModelBuilder:
         *,
         joint_name: str | None = None,
         position_limits: tuple[ArrayLike, ArrayLike] | None = None,
-        velocity_limit: ArrayLike | None = None,
-        effort_limit: ArrayLike | None = None,
+        velocity_limits: ArrayLike | None = None,
+        effort_limits: ArrayLike | None = None,
         visuals: Iterable[Visual] = (),
     ) -> ModelBuilder:
         """Adds a body and the joint that carries it.
@@ -156,7 +154,7 @@ class ModelBuilder:
             The joint's name; the body's if left out. Look-ups take either.
         position_limits : (lower, upper), optional
             Each one number for all coordinates of the joint, or one for each.
-        velocity_limit, effort_limit : array_like, optional
+        velocity_limits, effort_limits : array_like, optional
             Each one number for all velocities of the joint, or one for each.
         visuals : iterable of Visual
             Kept for drawing.
@@ -188,10 +186,12 @@ class ModelBuilder:
             SE3() if placement is None else placement,
             Inertia.zero() if inertia is None else inertia,
             joint_name,
-            _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
-            _limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"),
-            _limits(velocity_limit, joint.nv, np.inf, f"velocity_limit of {name!r}"),
-            _limits(effort_limit, joint.nv, np.inf, f"effort_limit of {name!r}"),
+            (
+                _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
+                _limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"),
+            ),
+            _limits(velocity_limits, joint.nv, np.inf, f"velocity_limits of {name!r}"),
+            _limits(effort_limits, joint.nv, np.inf, f"effort_limits of {name!r}"),
             tuple(visuals),
         )
         self._add(body)
@@ -222,14 +222,19 @@ class ModelBuilder:
             if not isinstance(visual, Visual):
                 raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
         nq, nv = body.joint.nq, body.joint.nv
-        for limit, size in (("lower", nq), ("upper", nq), ("velocity_limit", nv), ("effort_limit", nv)):
-            if len(getattr(body, limit)) != size:
-                raise ModelError(f"{limit} of {name!r} has {len(getattr(body, limit))} numbers, expected {size}")
-        if any(low > high for low, high in zip(body.lower, body.upper, strict=True)):
-            raise ModelError(
-                f"position_limits of {name!r} have lower {list(body.lower)} above upper {list(body.upper)}"
-            )
-        for limit in ("velocity_limit", "effort_limit"):
+        lower, upper = body.position_limits
+        limits = {
+            "lower position_limits": (lower, nq),
+            "upper position_limits": (upper, nq),
+            "velocity_limits": (body.velocity_limits, nv),
+            "effort_limits": (body.effort_limits, nv),
+        }
+        for limit, (values, size) in limits.items():
+            if len(values) != size:
+                raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
+        if any(low > high for low, high in zip(lower, upper, strict=True)):
+            raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
+        for limit in ("velocity_limits", "effort_limits"):
             if any(x < 0 for x in getattr(body, limit)):
                 raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
         self._bodies[name] = body
@@ -292,9 +297,8 @@ class Model:
         joints, nq, nv = [], 0, 0
         for b in self.bodies:
             q, v = slice(nq, nq + b.joint.nq), slice(nv, nv + b.joint.nv)
-            joints.append(
-                ModelJoint(b.joint_name, b.name, b.joint, q, v, b.lower, b.upper, b.velocity_limit, b.effort_limit)
-            )
+            limits = b.position_limits, b.velocity_limits, b.effort_limits
+            joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits))
             nq, nv = q.stop, v.stop
         return tuple(joints)
 
@@ -337,24 +341,20 @@ class Model:
         return self.bodies[self._find(name, "body")]
 
     @property
-    def q_lower(self) -> FloatArray:
-        """Lower position limits (nq,), -inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.lower])
+    def position_limits(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
+        return lower, upper
 
     @property
-    def q_upper(self) -> FloatArray:
-        """Upper position limits (nq,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.upper])
-
-    @property
-    def velocity_limit(self) -> FloatArray:
+    def velocity_limits(self) -> FloatArray:
         """Velocity limits (nv,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limit])
+        return np.array([x for b in self.bodies for x in b.velocity_limits])
 
     @property
-    def effort_limit(self) -> FloatArray:
+    def effort_limits(self) -> FloatArray:
         """Limits of torques and forces (nv,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limit])
+        return np.array([x for b in self.bodies for x in b.effort_limits])
 
     @property
     def mass(self) -> float:
@@ -383,7 +383,7 @@ class Model:
         shape = () if size is None else tuple(map(index, size if isinstance(size, Sequence) else (size,)))
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
-        low, high = self.q_lower, self.q_upper
+        low, high = self.position_limits
         plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
@@ -466,7 +466,7 @@ class Model:
                 empty: tuple[float, ...] = ()
                 kept[b.name] = replace(
                     b, parent=parent, placement=pose, joint=Fixed(),
-                    lower=empty, upper=empty, velocity_limit=empty, effort_limit=empty,
+                    position_limits=(empty, empty), velocity_limits=empty, effort_limits=empty,
                 )  # fmt: skip
                 continue
             moved[b.name] = (parent, pose)

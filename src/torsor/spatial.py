@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, final, overload
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import Array, FloatArray
 
 
 def refuse_mask(name: str, value: Any) -> None:

@@ -17,17 +17,17 @@ from torsor.forces import (
     BodyDamping,
     BodyWrench,
     Cable,
+    CustomCable,
     CustomForce,
+    CustomSpring,
     Force,
     GroundContact,
     JointDamping,
     JointLimits,
     JointSpring,
     JointTorque,
-    MultiPointSpring,
     PointForce,
     PointSpring,
-    Spring,
     SpringDamper,
 )
 from torsor.forces.force import compile_forces
@@ -63,12 +63,9 @@ from torsor.joints import (
 from torsor.model import Model, ModelBuilder
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-
-STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+    from torsor._typing import Array, FloatArray
 
 
 @contextmanager
@@ -94,8 +91,8 @@ def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
     with complex_inputs():
         for k in range(x.size):
             z = x.astype(np.complex128)
-            z[k] += 1j * STEP
-            columns.append(np.imag(f(z)) / STEP)
+            z[k] += 1j * _core.complex_step
+            columns.append(np.imag(f(z)) / _core.complex_step)
     return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(f(x)), 0))
 
 
@@ -292,9 +289,9 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         PointSpring("world", point(), body(), point(), 2.0, 0.7),
         SpringDamper(body(), point(), body(), point(), 3.0, 0.4, 0.5),
         SpringDamper(body(), point(), "world", point(), 3.0, 0.4, 5.0),
-        Spring(body(), point(), body(), point(), cubic),
-        Spring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
-        MultiPointSpring(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomSpring(body(), point(), body(), point(), cubic),
+        CustomSpring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomCable(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
         Cable(via, point(4), 3.0, 0.5, 0.2),
         Cable(via, point(4), 3.0, 0.5, 1e3),
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),

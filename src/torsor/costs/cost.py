@@ -20,7 +20,8 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
 
 At = int | slice | tuple[int, ...] | str
 

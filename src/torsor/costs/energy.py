@@ -11,10 +11,12 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import complex_allowed
+from torsor._core import complex_step
 from torsor.costs.cost import At, Cost, CostValue, States, symmetric, weights, when
 from torsor.costs.placement import by_placement, carriers, cross, parents
 from torsor.derivatives.hessians import inverse_dynamics_hessians
-from torsor.derivatives.matrices import inverse_dynamics_derivatives, inverse_dynamics_vjp
+from torsor.derivatives.matrices import inverse_dynamics_derivatives
+from torsor.derivatives.vjp import inverse_dynamics_vjp
 from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
 from torsor.forces.force import CompiledForces, compile_forces
 from torsor.inertia import Inertia
@@ -25,7 +27,8 @@ from torsor.model import Model, ModelBuilder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
 
 _PARTS = ("kinetic", "potential", "forces")
 
@@ -152,9 +155,9 @@ def _by_parameters(x: States, springs: CompiledForces) -> FloatArray:
             warnings.filterwarnings("error", message="Casting complex values")
             for k in np.flatnonzero(np.isfinite(p).all(axis=tuple(range(p.ndim - 1)))):
                 moved = p.astype(complex)
-                moved[..., k] += 1e-30j
+                moved[..., k] += 1j * complex_step
                 energies: Any = _core.force_energies(x.model, x.q, rest, x.t, moved, {"forces": springs.core}, None, 1)
-                out[..., k] = energies.imag.sum(axis=-1) / 1e-30
+                out[..., k] = energies.imag.sum(axis=-1) / complex_step
     except (TypeError, RuntimeWarning) as error:
         raise TypeError(
             f"EnergyCost takes complex steps of the energies of forces, one of which takes no complex numbers: {error}"

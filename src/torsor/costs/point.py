@@ -15,9 +15,9 @@ from torsor.forces.force import body_name, numbers
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
 
 
 @final

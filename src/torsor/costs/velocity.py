@@ -26,9 +26,9 @@ from torsor.costs.cost import (
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
 
 
 @final

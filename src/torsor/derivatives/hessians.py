@@ -24,11 +24,10 @@ from torsor.derivatives.matrices import output_bits
 from torsor.model import require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray, Frame
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("inverse_dynamics_hessians")
@@ -97,7 +96,7 @@ def inverse_dynamics_hessians(
     contract: None = None,
     out: InverseDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsHessians: ...
 
@@ -113,7 +112,7 @@ def inverse_dynamics_hessians(
     contract: ArrayLike,
     out: ContractedInverseDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> ContractedInverseDynamicsHessians: ...
 
@@ -127,7 +126,7 @@ def inverse_dynamics_hessians(
     contract: ArrayLike | None = None,
     out: InverseDynamicsHessians | ContractedInverseDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsHessians | ContractedInverseDynamicsHessians:
     """Second derivatives of inverse dynamics. Singh 2022, Alg. 1, for every joint.
@@ -160,7 +159,7 @@ def forward_dynamics_hessians(
     contract: None = None,
     out: ForwardDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsHessians: ...
 
@@ -176,7 +175,7 @@ def forward_dynamics_hessians(
     contract: ArrayLike,
     out: ContractedForwardDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> ContractedForwardDynamicsHessians: ...
 
@@ -190,7 +189,7 @@ def forward_dynamics_hessians(
     contract: ArrayLike | None = None,
     out: ForwardDynamicsHessians | ContractedForwardDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
+    f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsHessians | ContractedForwardDynamicsHessians:
     """Second derivatives of forward dynamics, from first and second ones of inverse dynamics.

@@ -24,11 +24,10 @@ from torsor.dynamics import about_point
 from torsor.kinematics import body_indices, of_list
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray, Frame, ReferencePoint
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("body_velocities_derivatives")
@@ -63,7 +62,7 @@ class MaximalJacobianDerivatives(NamedTuple):
 
 
 @record_of("momentum_derivatives")
-class CentroidalMomentumDerivatives(NamedTuple):
+class MomentumDerivatives(NamedTuple):
     """Derivatives of h = momentum(q, v) and of its rate hdot(q, v, a), each (..., 6, nv).
 
     hdot is dh_dq v + dh_dv a, and its derivative with respect to a is dh_dv. Its derivatives are None if
@@ -80,7 +79,7 @@ def body_velocities_derivatives(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    frame: str = "body",
+    frame: Frame = "body",
     out: BodyVelocitiesDerivatives | None = None,
     threads: int = 1,
     outputs: Sequence[str] | None = None,
@@ -95,7 +94,7 @@ def body_accelerations_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    frame: str = "body",
+    frame: Frame = "body",
     out: BodyAccelerationsDerivatives | None = None,
     threads: int = 1,
     outputs: Sequence[str] | None = None,
@@ -141,21 +140,21 @@ def point_hessian(
     return result[..., 0, :, :, :] if out is None else out
 
 
-def centroidal_momentum_derivatives(
+def momentum_derivatives(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike | None = None,
-    about: str = "com",
-    out: CentroidalMomentumDerivatives | None = None,
+    about: ReferencePoint = "com",
+    out: MomentumDerivatives | None = None,
     threads: int = 1,
     outputs: Sequence[str] | None = None,
-) -> CentroidalMomentumDerivatives:
+) -> MomentumDerivatives:
     """dh_dq and dh_dv (the centroidal momentum matrix) of `momentum` and, if a is given, those of its rate.
 
     `about` is as for `momentum`; bodies fixed to the world do not count.
     """
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")
-    options = {"axes": about_point(about), "wanted": output_bits(CentroidalMomentumDerivatives._fields, outputs)}
+    options = {"axes": about_point(about), "wanted": output_bits(MomentumDerivatives._fields, outputs)}
     return _core.momentum_derivatives(model, q, v, a, options, out, threads)

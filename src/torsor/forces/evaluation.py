@@ -17,11 +17,10 @@ from torsor._check import record_of
 from torsor.forces.force import Force, compile_forces
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("generalized_forces_derivatives")
@@ -32,7 +31,7 @@ class GeneralizedForcesDerivatives(NamedTuple):
     dtau_dv: FloatArray
 
 
-class GeneralizedForcesGradient(NamedTuple):
+class GeneralizedForcesVJP(NamedTuple):
     """Gradients of w . generalized_forces(q, v): q and v (..., nv), and for each force a dict of its parameters' by
     name, shaped (..., *shape of the parameter)."""
 
@@ -95,8 +94,8 @@ def generalized_forces_vjp(
     w: ArrayLike,
     t: ArrayLike = 0.0,
     threads: int = 1,
-) -> GeneralizedForcesGradient:
+) -> GeneralizedForcesVJP:
     """Gradients of w . tau, tau of `generalized_forces`, with respect to q, v and the parameters of every force."""
     compiled = compile_forces(model, forces)
     gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, compiled.parameters, w, compiled.options, None, threads)
-    return GeneralizedForcesGradient(gq, gv, compiled.unflatten(flat))
+    return GeneralizedForcesVJP(gq, gv, compiled.unflatten(flat))

@@ -126,8 +126,8 @@ def load_urdf(
                 inertia,
                 joint_name=joint_name,
                 position_limits=limits.position,
-                velocity_limit=limits.velocity,
-                effort_limit=limits.effort,
+                velocity_limits=limits.velocity,
+                effort_limits=limits.effort,
                 visuals=visuals,
             )
         except ValueError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torsor._core import ChartLimit
 from torsor.joints import Composite, Free, Joint, Spherical, SphericalEuler, SphericalExp
 from torsor.model import Model
 from torsor.spatial import quaternion_to_matrix
@@ -20,7 +21,7 @@ from torsor.spatial import quaternion_to_matrix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class ChartPart:
     chart: str  # "exp" for exponential coordinates
 
     def limit(self, chart: str) -> int:
-        """When to change it: the kind of ChartLimit in core/integrators/trajectory.hpp."""
-        return 2 if chart == "exp" else 1 if chart[0] == chart[2] else 0
+        """The kind of limit at which it is changed."""
+        if chart == "exp":
+            return ChartLimit.exponential
+        return ChartLimit.euler_sine if chart[0] == chart[2] else ChartLimit.euler_cosine
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,16 @@ import numpy as np
 from torsor import _core, spatial
 from torsor._check import axes, listed, record_of
 from torsor._compile import Chain, compile_tree
+from torsor._core import complex_step
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Composite, CustomJoint, Joint, SplineCurve
 from torsor.model import Model, require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-
-_STEP = 1e-30  # complex step through the building of a model: exact to rounding
+    from torsor._typing import FloatArray, Frame
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,13 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
         if isinstance(joint, SplineCurve):
             T = np.stack([f.matrix for f in joint.frames])
             twists = _rate(rate, (len(T), 6), f"{key} of {name!r}")
-            constants[key] = T + 1j * _STEP * (T @ spatial.hat6(twists))
+            constants[key] = T + 1j * complex_step * (T @ spatial.hat6(twists))
             continue
         value = np.array(getattr(joint, key), dtype=np.float64)
         d = _rate(rate, value.shape, f"{key} of {name!r}")
         if key in _UNIT:
             d = d - (d * value).sum(-1, keepdims=True) * value
-        moved = value + 1j * _STEP * d
+        moved = value + 1j * complex_step * d
         constants[key] = moved if moved.ndim else complex(moved)
     return joint._chain(**constants)
 
@@ -109,40 +107,46 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     for name, rate in direction.inertia.items():
         i = model._find(name, "body")
         n, p, chain, placement, pi = tree[i]
-        tree[i] = (n, p, chain, placement, pi + 1j * _STEP * _rate(rate, (10,), f"inertia of {name!r}"))
+        tree[i] = (n, p, chain, placement, pi + 1j * complex_step * _rate(rate, (10,), f"inertia of {name!r}"))
     for name, rate in direction.placement.items():
         i = model._find(name, "body")
         n, p, chain, (R, x), pi = tree[i]
         twist = _rate(rate, (6,), f"placement of {name!r}")
-        tree[i] = (n, p, chain, (R + 1j * _STEP * R @ spatial.hat(twist[:3]), x + 1j * _STEP * R @ twist[3:]), pi)
+        tree[i] = (
+            n,
+            p,
+            chain,
+            (R + 1j * complex_step * R @ spatial.hat(twist[:3]), x + 1j * complex_step * R @ twist[3:]),
+            pi,
+        )
     for name, rates in direction.joint.items():
         i = model._find(name, "joint")
         n, p, _, placement, pi = tree[i]
         tree[i] = (n, p, _varied(model.bodies[i].joint, rates, name), placement, pi)
     gravity = np.array(model.gravity) + 0j
     if direction.gravity is not None:
-        gravity = gravity + 1j * _STEP * _rate(direction.gravity, (3,), "gravity")
-    return _core.DualModel(_STEP, *compile_tree(tree, gravity))
+        gravity = gravity + 1j * complex_step * _rate(direction.gravity, (3,), "gravity")
+    return _core.DualModel(complex_step, *compile_tree(tree, gravity))
 
 
-@record_of("inverse_dynamics_tangent")
-class InverseDynamicsTangent(NamedTuple):
+@record_of("inverse_dynamics_jvp")
+class InverseDynamicsJVP(NamedTuple):
     """tau and its derivative along the direction, each (..., nv)."""
 
     tau: FloatArray
     dtau: FloatArray
 
 
-@record_of("forward_dynamics_tangent")
-class ForwardDynamicsTangent(NamedTuple):
+@record_of("forward_dynamics_jvp")
+class ForwardDynamicsJVP(NamedTuple):
     """a and its derivative along the direction, each (..., nv)."""
 
     a: FloatArray
     da: FloatArray
 
 
-@record_of("hybrid_dynamics_tangent")
-class HybridDynamicsTangent(NamedTuple):
+@record_of("hybrid_dynamics_jvp")
+class HybridDynamicsJVP(NamedTuple):
     """a, tau and their derivatives along the direction, each (..., nv)."""
 
     a: FloatArray
@@ -151,8 +155,8 @@ class HybridDynamicsTangent(NamedTuple):
     dtau: FloatArray
 
 
-@record_of("inverse_dynamics_derivatives_tangent")
-class InverseDynamicsDerivativesTangent(NamedTuple):
+@record_of("inverse_dynamics_derivatives_jvp")
+class InverseDynamicsDerivativesJVP(NamedTuple):
     """The first derivatives of tau and, with another d, their derivatives along the direction, each (..., nv, nv)."""
 
     dtau_dq: FloatArray
@@ -163,8 +167,8 @@ class InverseDynamicsDerivativesTangent(NamedTuple):
     ddtau_da: FloatArray
 
 
-@record_of("forward_dynamics_derivatives_tangent")
-class ForwardDynamicsDerivativesTangent(NamedTuple):
+@record_of("forward_dynamics_derivatives_jvp")
+class ForwardDynamicsDerivativesJVP(NamedTuple):
     """The first derivatives of a and, with another d, their derivatives along the direction, each (..., nv, nv)."""
 
     da_dq: FloatArray
@@ -175,7 +179,7 @@ class ForwardDynamicsDerivativesTangent(NamedTuple):
     dda_dtau: FloatArray
 
 
-def inverse_dynamics_tangent(
+def inverse_dynamics_jvp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -187,19 +191,19 @@ def inverse_dynamics_tangent(
     f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext_frame: str = "body",
-    out: InverseDynamicsTangent | None = None,
+    f_ext_frame: Frame = "body",
+    out: InverseDynamicsJVP | None = None,
     threads: int = 1,
-) -> InverseDynamicsTangent:
+) -> InverseDynamicsJVP:
     """tau and its derivative along (dq, dv, da, df_ext, model_direction); what is left out is zero. Kim 2012, Table 5.
 
     dq (..., nv) is in the tangent space at q, as everywhere.
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return _core.inverse_dynamics_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
+    return _core.inverse_dynamics_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
-def forward_dynamics_tangent(
+def forward_dynamics_jvp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -211,17 +215,17 @@ def forward_dynamics_tangent(
     f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext_frame: str = "body",
-    out: ForwardDynamicsTangent | None = None,
+    f_ext_frame: Frame = "body",
+    out: ForwardDynamicsJVP | None = None,
     threads: int = 1,
-) -> ForwardDynamicsTangent:
+) -> ForwardDynamicsJVP:
     """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
     6."""
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
-    return _core.forward_dynamics_tangent(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
+    return _core.forward_dynamics_jvp(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
 
 
-def hybrid_dynamics_tangent(
+def hybrid_dynamics_jvp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -236,10 +240,10 @@ def hybrid_dynamics_tangent(
     f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext_frame: str = "body",
-    out: HybridDynamicsTangent | None = None,
+    f_ext_frame: Frame = "body",
+    out: HybridDynamicsJVP | None = None,
     threads: int = 1,
-) -> HybridDynamicsTangent:
+) -> HybridDynamicsJVP:
     """(a, tau) of hybrid dynamics and their derivatives along a direction; what is left out is zero. Kim 2012, Table
     7."""
     options = {
@@ -250,10 +254,10 @@ def hybrid_dynamics_tangent(
     rest = np.zeros(model.nv)
     a = rest if a is None else a
     tau = rest if tau is None else tau
-    return _core.hybrid_dynamics_tangent(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
+    return _core.hybrid_dynamics_jvp(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
 
 
-def inverse_dynamics_derivatives_tangent(
+def inverse_dynamics_derivatives_jvp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -265,11 +269,11 @@ def inverse_dynamics_derivatives_tangent(
     f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext_frame: str = "body",
-    out: InverseDynamicsDerivativesTangent | None = None,
+    f_ext_frame: Frame = "body",
+    out: InverseDynamicsDerivativesJVP | None = None,
     threads: int = 1,
     outputs: Sequence[str] | None = None,
-) -> InverseDynamicsDerivativesTangent:
+) -> InverseDynamicsDerivativesJVP:
     """The matrices of `inverse_dynamics_derivatives` and their derivatives along (dq, dv, da, df_ext,
     model_direction); what is left out is zero.
 
@@ -278,12 +282,12 @@ def inverse_dynamics_derivatives_tangent(
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "direction": _dual_model(model, model_direction),
-        "wanted": output_bits(InverseDynamicsDerivativesTangent._fields, outputs),
+        "wanted": output_bits(InverseDynamicsDerivativesJVP._fields, outputs),
     }
-    return _core.inverse_dynamics_derivatives_tangent(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
+    return _core.inverse_dynamics_derivatives_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
-def forward_dynamics_derivatives_tangent(
+def forward_dynamics_derivatives_jvp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -295,18 +299,16 @@ def forward_dynamics_derivatives_tangent(
     f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext_frame: str = "body",
-    out: ForwardDynamicsDerivativesTangent | None = None,
+    f_ext_frame: Frame = "body",
+    out: ForwardDynamicsDerivativesJVP | None = None,
     threads: int = 1,
     outputs: Sequence[str] | None = None,
-) -> ForwardDynamicsDerivativesTangent:
+) -> ForwardDynamicsDerivativesJVP:
     """The matrices of `forward_dynamics_derivatives` and their derivatives along (dq, dv, dtau, df_ext,
     model_direction); what is left out is zero. `outputs` names the ones to compute."""
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "direction": _dual_model(model, model_direction),
-        "wanted": output_bits(ForwardDynamicsDerivativesTangent._fields, outputs),
+        "wanted": output_bits(ForwardDynamicsDerivativesJVP._fields, outputs),
     }
-    return _core.forward_dynamics_derivatives_tangent(
-        model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads
-    )
+    return _core.forward_dynamics_derivatives_jvp(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
