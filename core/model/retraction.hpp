@@ -1,6 +1,5 @@
-// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint
-// the product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body
-// twists),
+// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint the
+// product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body twists),
 //   delta1 = J(xi) dxi at fixed q0,   dxi = J^-1(xi) delta1 - B(xi) delta0,   T(xi, s) = d(J(xi) s)/dxi.
 // J, B and T are block-diagonal: 1, 1 and 0 for a vector joint. docs/derivations/implicit_steps.md.
 #pragma once
@@ -48,8 +47,7 @@ bool retract(const Model& m, const S* q0, const S* xi, S* q1) {
   return good;
 }
 
-// Whether an angle from q0 to q1 has too few digits left: the result of a step by a million radians or more is
-// meaningless.
+// Whether an angle has lost its digits from q0 to q1: beyond a million radians a step says nothing about where it leads.
 inline bool turns_too_far(const Model& m, const double* q0, const double* q1) {
   for (int k : m.angles)
     if (!(std::fabs(q1[k] - q0[k]) < 1e6)) return true;
