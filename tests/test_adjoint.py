@@ -254,7 +254,7 @@ def test_adjoint_of_a_batch_is_that_of_each():
         np.testing.assert_array_equal(g.forces[0]["stiffness"][1, 0], h.forces[0]["stiffness"])
         short = ts.adjoint(one, dloss_dq=w[1, 0], dloss_dv=w[1, 0], parameters=False)
         np.testing.assert_array_equal(short.controls, h.controls)
-        assert short.inertia is None and short.forces is None
+        assert type(short) is ts.simulation.StateGradient and type(h) is ts.simulation.AdjointGradient
 
 
 def equal(g, h, pick=(), tolerance=0.0):
@@ -477,7 +477,7 @@ def test_linearly_implicit_euler_with_a_force_of_the_users_own():
         complex_derivatives = False
 
     other = ts.simulate(model, q, v, steps=1, integrator=integrator, forces=[Plain(model)])
-    with pytest.raises(TypeError, match="its derivatives need second ones of Plain; write its methods"):
+    with pytest.raises(TypeError, match="its derivatives need second derivatives of Plain; write its methods"):
         ts.adjoint(other)
     with pytest.raises(TypeError, match="or use BDF1"):
         ts.step_derivatives(model, integrator, q, v, forces=[Plain(model)])
@@ -542,7 +542,7 @@ def test_step_derivatives(integrator):
     close(np.concatenate([d.dq1_dq, d.dv1_dq]), columns(lambda x: step(dq=x), n))
     close(np.concatenate([d.dq1_dv, d.dv1_dv]), columns(lambda x: step(dv=x), n))
     close(np.concatenate([d.dq1_du, d.dv1_du]), columns(lambda x: step(du=x), n))
-    assert d.dq1_dprevious_q is None
+    assert type(d) is ts.simulation.StepDerivatives
 
 
 def test_step_derivatives_of_bdf2_with_the_state_before():
@@ -884,7 +884,7 @@ def test_bad_input_is_told():
         ts.adjoint(exact)
     with pytest.raises(TypeError, match="previous is for BDF2"):
         ts.step_derivatives(model, ts.BDF1(0.01), q, v, previous=(q, v))
-    with pytest.raises(TypeError, match="integrator must be one with steps"):
+    with pytest.raises(TypeError, match="integrator must have steps"):
         ts.step_derivatives(model, ts.Adaptive(0.01), q, v)
     with pytest.raises(ValueError, match=rf"v has shape \(2,\), expected \(..., {nv}\)"):
         ts.step_derivatives(model, ts.BDF1(0.01), q, np.zeros(2))

@@ -303,7 +303,7 @@ def test_matrices_and_memory_maps(tmp_path):
     assert same(np.array(out), expected)
 
 
-MASKED = "is a masked array, and masks are not looked at, expected a plain one"
+MASKED = "is a masked array, expected a plain one, because masks are ignored"
 
 
 @every_algorithm

@@ -446,12 +446,12 @@ def test_batches_are_their_states():
         for s in ((0, 0), (149, 1), (77, 0)):
             here = (q[s], v[s])
             at = t[s[0], 0]
-            np.testing.assert_array_equal(tau[s], ts.generalized_forces(MODEL, forces, *here, at))
-            one = ts.generalized_forces_derivatives(MODEL, forces, *here, at)
+            np.testing.assert_array_equal(tau[s], ts.generalized_forces(MODEL, forces, *here, t=at))
+            one = ts.generalized_forces_derivatives(MODEL, forces, *here, t=at)
             np.testing.assert_array_equal(d.dtau_dq[s], one.dtau_dq)
             np.testing.assert_array_equal(d.dtau_dv[s], one.dtau_dv)
             np.testing.assert_array_equal(e[s], ts.force_energies(MODEL, forces, q[s], t=at))
-            alone = ts.generalized_forces_vjp(MODEL, forces, *here, w, at)
+            alone = ts.generalized_forces_vjp(MODEL, forces, *here, w, t=at)
             for mine, its in zip(g.parameters, alone.parameters, strict=True):
                 for name, value in its.items():
                     np.testing.assert_array_equal(mine[name][s], value)

@@ -271,7 +271,7 @@ def test_digits_far_from_the_origin():
     for frame in ("body", "local_world_aligned"):
         for f in (ts.body_velocities_derivatives, ts.body_accelerations_derivatives):
             arguments = (q, v) if f is ts.body_velocities_derivatives else (q, v, a)
-            for x, y in zip(f(far, *arguments, frame), f(near, *arguments, frame), strict=True):
+            for x, y in zip(f(far, *arguments, frame=frame), f(near, *arguments, frame=frame), strict=True):
                 close(x, y)
     for x, y in zip(
         ts.maximal_jacobian_derivatives(far, q, v), ts.maximal_jacobian_derivatives(near, q, v), strict=True

@@ -123,15 +123,15 @@ def add(**arguments):
         (add(name="a"), ts.ModelError, "already a body named 'a'"),
         (add(name="hinge"), ts.ModelError, "already a joint named 'hinge'; give joint_name= another"),
         (add(joint_name="hinge"), ts.ModelError, "already a joint named 'hinge'; give joint_name= another"),
-        (add(name="world"), ts.ModelError, "'world' is the world's own name"),
-        (add(joint_name="world"), ts.ModelError, "'world' is the world's own name"),
+        (add(name="world"), ts.ModelError, "'world' is the name of the world"),
+        (add(joint_name="world"), ts.ModelError, "'world' is the name of the world"),
         (add(name=""), ts.ModelError, "a body's name must be a non-empty string, got ''"),
         (add(name=3), ts.ModelError, "a body's name must be a non-empty string, got 3"),
         (add(joint_name=""), ts.ModelError, "a joint's name must be a non-empty string"),
         (
             add(parent="c"),
             ts.ModelError,
-            "parent of 'b' is 'c', which is no body added so far; bodies are 'world', 'a'",
+            "parent of 'b' is 'c', which has not been added; bodies are 'world', 'a'",
         ),
         (add(parent="b"), ts.ModelError, "parent of 'b' is 'b'"),
         (add(parent="hinge"), ts.ModelError, "parent of 'b' is 'hinge'"),
@@ -450,7 +450,7 @@ def test_models_made_by_hand_are_checked_as_built_ones():
     arm = ts.models.arm7()
     with pytest.raises(ValueError, match=r"gravity has shape \(0,\), expected \(3,\)"):
         replace(arm, gravity=())
-    with pytest.raises(ts.ModelError, match="no body added so far"):
+    with pytest.raises(ts.ModelError, match="which has not been added"):
         replace(arm, bodies=arm.bodies[::-1])
     with pytest.raises(ts.ModelError, match="already a body named"):
         replace(arm, bodies=(*arm.bodies, arm.bodies[-1]))

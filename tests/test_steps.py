@@ -139,9 +139,9 @@ def test_models_forget_forces():
 def test_bad_input_is_told():
     model, q, v, _, forces = scene(5)
     nv = model.nv
-    with pytest.raises(TypeError, match="integrator must be one with steps, such as"):
+    with pytest.raises(TypeError, match="integrator must have steps, such as"):
         ts.step(model, ts.Adaptive(H), q, v)
-    with pytest.raises(TypeError, match="integrator must be one with steps, such as"):
+    with pytest.raises(TypeError, match="integrator must have steps, such as"):
         ts.step(model, None, q, v)
     with pytest.raises(TypeError, match=r"forces must be a sequence of forces, got JointSpring; did you mean"):
         ts.step(model, ts.BDF1(H), q, v, forces=forces[0])

@@ -898,7 +898,7 @@ def test_step_derivatives_by_velocities(rule, order, with_forces):
     integrator = ts.Variational(0.02, order, rule)
     d = ts.step_derivatives(model, integrator, q, p=p, u=u, **given)
     by_v = ts.step_derivatives(model, integrator, q, v, u, **given)
-    assert by_v.dq1_dprevious_q is None
+    assert type(by_v) is ts.simulation.StepDerivatives
     np.testing.assert_allclose(model.minus(by_v.q1, d.q1), 0, atol=1e-12)
     np.testing.assert_allclose(ts.generalized_momenta(model, by_v.q1, by_v.v1), d.p1, atol=1e-11 * np.abs(d.p1).max())
     zero = np.zeros(model.nv)
@@ -945,7 +945,7 @@ def test_momenta_of_a_trajectory():
     np.testing.assert_allclose(a.p[0], p, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(a.q, b.q, atol=1e-12)
     np.testing.assert_allclose(a.p, b.p, atol=1e-11)
-    # Step after step as `momentum_step_derivatives` takes it.
+    # Step after step in momenta.
     x, y = q, p
     for k in range(5):
         d = ts.step_derivatives(model, ts.Variational(0.01, 4), x, p=y)
@@ -1317,15 +1317,29 @@ def test_options_are_checked(options, message):
 
 
 MODEL = chain()
+
+
+def test_actuation_is_a_matrix_before_the_torques():
+    q, p, _ = state(MODEL, 3)
+    B = np.random.default_rng(4).standard_normal((MODEL.nv, 2))
+    integrator, u = ts.Variational(0.01, 4), np.array([0.3, -0.2])
+    d = ts.step_derivatives(MODEL, integrator, q, p=p, u=u, actuation=B)
+    full = ts.step_derivatives(MODEL, integrator, q, p=p, u=B @ u)
+    assert type(d) is ts.simulation.MomentumStepDerivatives
+    np.testing.assert_array_equal(d.p1, full.p1)
+    np.testing.assert_allclose(d.dq1_du, full.dq1_du @ B, rtol=1e-12)
+    np.testing.assert_allclose(d.dp1_du, full.dp1_du @ B, rtol=1e-12)
+
+
 GOOD = {"model": MODEL, "integrator": ts.Variational(0.01), "q": state(MODEL, 0)[0], "p": np.zeros(MODEL.nv)}
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"integrator": ts.BDF1(0.01)}, TypeError, r"integrator must be Variational\(h, order\), got BDF1\(h=0.01"),
-        ({"integrator": ts.Variational}, TypeError, r"integrator must be Variational\(h, order\), got <class"),
-        ({"integrator": 0.01}, TypeError, r"integrator must be Variational\(h, order\), got 0.01"),
+        ({"integrator": ts.BDF1(0.01)}, TypeError, r"is for Variational, .* to BDF1|Variational\(h, order\), got BDF1"),
+        ({"integrator": ts.Variational}, TypeError, r"integrator must .* got <class"),
+        ({"integrator": 0.01}, TypeError, r"integrator must .* got 0.01"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model, got str"),
         ({"q": np.zeros(3)}, ValueError, r"q has shape \(3,\), expected \(..., 16\): model.nq is 16"),
         ({"p": np.zeros(3)}, ValueError, r"p has shape \(3,\), expected \(..., 14\): model.nv is 14"),
@@ -1350,7 +1364,7 @@ def test_bad_input_is_told(change, error, message):
 def test_other_bad_input_is_told():
     model, integrator, q, p = GOOD.values()
     for contract in (None, 3, (p,), (p, p, p)):
-        with pytest.raises(TypeError, match=r"contract must be \(wq, wp\), weights of q1 and of p1, got"):
+        with pytest.raises(TypeError, match=r"contract must be \(wq, wp\), weights on q1 and on p1, got"):
             ts.variational.step_hessian(model, integrator, q, p, contract=contract)
     with pytest.raises(ValueError, match=r"weight of p1 has shape \(3,\), expected \(..., 14\)"):
         ts.variational.step_hessian(model, integrator, q, p, contract=(p, np.zeros(3)))
@@ -1364,10 +1378,13 @@ def test_other_bad_input_is_told():
         ts.variational.discrete_euler_lagrange(model, ts.Variational(0.01, 4), np.stack([q, q]))
     with pytest.raises(TypeError, match="previous is for BDF2, which has two steps; Variational has one"):
         ts.step_derivatives(model, integrator, q, p, previous=(q, p))
+    for given, count in (({"v": p, "p": p}, "both"), ({}, "neither")):
+        with pytest.raises(TypeError, match=f"either v, the velocities, or p, the momenta: got {count}"):
+            ts.step_derivatives(model, integrator, q, **given)
     for t, message in ((None, "dtype object"), ("now", "dtype <U3"), (1j, "t is complex")):
-        for f in (ts.step_derivatives, ts.step_derivatives):
+        for given in ({"v": p}, {"p": p}):
             with pytest.raises(TypeError, match=message):
-                f(model, integrator, q, p, t=t)
+                ts.step_derivatives(model, integrator, q, **given, t=t)
         with pytest.raises(TypeError, match=message):
             ts.variational.discrete_euler_lagrange(model, integrator, np.stack([q, q]), t=t)
         with pytest.raises(TypeError, match=message):

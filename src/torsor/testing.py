@@ -37,6 +37,7 @@ from torsor.integrators import (
     BDF2,
     SDIRK2,
     SDIRK3,
+    CustomIntegrator,
     Integrator,
     LinearlyImplicitEuler,
     SymplecticEuler,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 
     from torsor._typing import Array, FloatArray
 
+STEP = _core.complex_step  # far below rounding, far above underflow
+
 
 @contextmanager
 def complex_inputs() -> Iterator[None]:
@@ -91,8 +94,8 @@ def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
     with complex_inputs():
         for k in range(x.size):
             z = x.astype(np.complex128)
-            z[k] += 1j * _core.complex_step
-            columns.append(np.imag(f(z)) / _core.complex_step)
+            z[k] += 1j * STEP
+            columns.append(np.imag(f(z)) / STEP)
     return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(f(x)), 0))
 
 
@@ -541,7 +544,8 @@ def example_joints() -> tuple[Joint, ...]:
 def example_integrators(h: float) -> tuple[Integrator, ...]:
     """One of each kind of integrator that has steps, with the step h: what tests of integrators run over."""
     kinds = (SymplecticEuler, LinearlyImplicitEuler, BDF1, BDF2, SDIRK2, SDIRK3, Variational)
-    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"))
+    custom = CustomIntegrator(h, [[0.25], [0.5, 0.25], [0.3, 0.3, 0.4]])
+    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"), custom)
 
 
 def random_inertia(rng: np.random.Generator) -> Inertia:

@@ -12,11 +12,11 @@ import numpy as np
 
 from torsor._check import complex_allowed
 from torsor._core import complex_step
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, when
+from torsor.costs.cost import Cost, CostValue, States, symmetric, when
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from torsor._typing import Array, FloatArray
+    from torsor._typing import Array, At, AtLike, FloatArray, Inputs
 
 
 _REAL_STEP = 1e-6  # of differences that only tell whether a function depends on something
@@ -64,8 +64,8 @@ class CustomCost(Cost):
         function: Callable[..., Any],
         gradient: Callable[..., Any] | None = None,
         hessian: Callable[..., Any] | None = None,
-        inputs: str = "qv",
-        at: Any = -1,
+        inputs: Inputs = "qv",
+        at: AtLike = -1,
     ) -> None:
         for name, given in (("function", function), ("gradient", gradient), ("hessian", hessian)):
             if not callable(given) and (given is not None or name == "function"):

@@ -12,7 +12,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import complex_allowed
 from torsor._core import complex_step
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, weights, when
+from torsor.costs.cost import Cost, CostValue, States, symmetric, weights, when
 from torsor.costs.placement import by_placement, carriers, cross, parents
 from torsor.derivatives.hessians import inverse_dynamics_hessians
 from torsor.derivatives.matrices import inverse_dynamics_derivatives
@@ -27,7 +27,7 @@ from torsor.model import Model, ModelBuilder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torsor._typing import FloatArray
+    from torsor._typing import At, AtLike, EnergyPart, FloatArray
 
 
 _PARTS = ("kinetic", "potential", "forces")
@@ -51,11 +51,11 @@ class EnergyCost(Cost):
         When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
     """
 
-    parts: tuple[str, ...]
+    parts: tuple[EnergyPart, ...]
     weight: float
     at: At = field(hash=False)
 
-    def __init__(self, parts: Sequence[str] = ("kinetic",), weight: float = 1.0, at: Any = -1) -> None:
+    def __init__(self, parts: Sequence[EnergyPart] = ("kinetic",), weight: float = 1.0, at: AtLike = -1) -> None:
         listed = isinstance(parts, Sequence) and not isinstance(parts, str)
         if not listed or not parts or any(p not in _PARTS for p in parts):
             raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")

@@ -11,7 +11,6 @@ import numpy as np
 
 from torsor._core import complex_step
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -30,7 +29,7 @@ from torsor.spatial import dexp3_inv, dexp6_inv
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import Array, FloatArray
+    from torsor._typing import Array, At, AtLike, FloatArray
 
 
 @final
@@ -69,7 +68,7 @@ class PositionTarget(Cost):
         target: ArrayLike,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(np.atleast_1d(target) if np.ndim(target) == 0 else target, times)

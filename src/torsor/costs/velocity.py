@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -28,7 +27,7 @@ from torsor.model import Model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import At, AtLike, FloatArray
 
 
 @final
@@ -64,7 +63,7 @@ class VelocityTarget(Cost):
         target: ArrayLike = 0.0,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(target, times, number=True)

@@ -1,7 +1,9 @@
-"""Derivatives of dynamics along one direction, in states, wrenches and the model itself. Kim 2012, Tables 5-7.
+"""Jacobian-vector products of dynamics: derivatives along one direction in states, wrenches and the parameters of the
+model. Kim 2012, Tables 5-7.
 
-The core's recursions run over dual numbers: one value and one tangent, at less than three times the cost of the
-function.
+The core's recursions run over dual numbers, one value and one tangent, at less than three times the cost of the
+function. Directions that are left out are zero; dq is in the tangent space at q. The other arguments are as in
+`torsor.derivatives.matrices`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelDirection:
-    """A direction in which a model changes. What is left out stays.
+    """A direction in the parameters of a model. Omitted entries are held fixed.
 
     Parameters
     ----------
@@ -42,7 +44,7 @@ class ModelDirection:
     joint : mapping from joint to mapping
         Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
         6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
-        a Composite). Axes stay of unit length: only the part of their rate across them counts.
+        a Composite). Axes keep unit length: only the part of their rate perpendicular to them is used.
     """
 
     inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
@@ -157,7 +159,8 @@ class HybridDynamicsJVP(NamedTuple):
 
 @record_of("inverse_dynamics_derivatives_jvp")
 class InverseDynamicsDerivativesJVP(NamedTuple):
-    """The first derivatives of tau and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+    """First derivatives of tau and, prefixed by a second `d`, their derivatives along the direction, each (..., nv,
+    nv)."""
 
     dtau_dq: FloatArray
     dtau_dv: FloatArray
@@ -169,7 +172,8 @@ class InverseDynamicsDerivativesJVP(NamedTuple):
 
 @record_of("forward_dynamics_derivatives_jvp")
 class ForwardDynamicsDerivativesJVP(NamedTuple):
-    """The first derivatives of a and, with another d, their derivatives along the direction, each (..., nv, nv)."""
+    """First derivatives of a and, prefixed by a second `d`, their derivatives along the direction, each (..., nv,
+    nv)."""
 
     da_dq: FloatArray
     da_dv: FloatArray
@@ -188,16 +192,46 @@ def inverse_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: InverseDynamicsJVP | None = None,
     threads: int = 1,
 ) -> InverseDynamicsJVP:
-    """tau and its derivative along (dq, dv, da, df_ext, model_direction); what is left out is zero. Kim 2012, Table 5.
+    """Inverse dynamics and its derivative along one direction. Kim 2012, Table 5.
 
-    dq (..., nv) is in the tangent space at q, as everywhere.
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    dq, dv, da : (..., nv) array_like, optional
+        Direction in q, v and a.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : InverseDynamicsJVP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    InverseDynamicsJVP
+        tau and dtau, each (..., nv).
+
+    Examples
+    --------
+    >>> t = ts.inverse_dynamics_jvp(model, q, v, a, dq=dq, model_direction=ts.ModelDirection(gravity=(0, 0, -1)))
+    >>> t.tau, t.dtau
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return _core.inverse_dynamics_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
@@ -212,15 +246,47 @@ def forward_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: ForwardDynamicsJVP | None = None,
     threads: int = 1,
 ) -> ForwardDynamicsJVP:
-    """a and its derivative along (dq, dv, dtau, df_ext, model_direction); what is left out is zero. Kim 2012, Table
-    6."""
+    """Forward dynamics and its derivative along one direction. Kim 2012, Table 6.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    dq, dv, dtau : (..., nv) array_like, optional
+        Direction in q, v and tau.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : ForwardDynamicsJVP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    ForwardDynamicsJVP
+        a and da, each (..., nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return _core.forward_dynamics_jvp(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
 
@@ -237,15 +303,51 @@ def hybrid_dynamics_jvp(
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: HybridDynamicsJVP | None = None,
     threads: int = 1,
 ) -> HybridDynamicsJVP:
-    """(a, tau) of hybrid dynamics and their derivatives along a direction; what is left out is zero. Kim 2012, Table
-    7."""
+    """Hybrid dynamics and its derivative along one direction. Kim 2012, Table 7.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    a, tau : (..., nv) array_like, optional
+        Accelerations and generalized forces, zero by default.
+    prescribed : sequence of str, or (nv,) array_like of bool
+        Names of the joints whose accelerations are given, or a mask over velocities.
+    dq, dv, da, dtau : (..., nv) array_like, optional
+        Direction in q, v, a and tau.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : HybridDynamicsJVP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    HybridDynamicsJVP
+        a, tau, da and dtau, each (..., nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+    """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -266,18 +368,46 @@ def inverse_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivativesJVP | None = None,
     threads: int = 1,
-    outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsDerivativesJVP:
-    """The matrices of `inverse_dynamics_derivatives` and their derivatives along (dq, dv, da, df_ext,
-    model_direction); what is left out is zero.
+    """The matrices of `inverse_dynamics_derivatives` and their derivatives along one direction.
 
-    `ddtau_dq` along dq is `inverse_dynamics_hessians(...).d2tau_dqdq @ dq`. `outputs` names the ones to compute.
+    `ddtau_dq` along dq is `inverse_dynamics_hessians(...).d2tau_dqdq @ dq`.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    dq, dv, da : (..., nv) array_like, optional
+        Direction in q, v and a.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : InverseDynamicsDerivativesJVP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    InverseDynamicsDerivativesJVP
+        dtau_dq, dtau_dv, dtau_da, ddtau_dq, ddtau_dv and ddtau_da, each (..., nv, nv).
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -296,16 +426,50 @@ def forward_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
     df_ext: ArrayLike | None = None,
     model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivativesJVP | None = None,
     threads: int = 1,
-    outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsDerivativesJVP:
-    """The matrices of `forward_dynamics_derivatives` and their derivatives along (dq, dv, dtau, df_ext,
-    model_direction); what is left out is zero. `outputs` names the ones to compute."""
+    """The matrices of `forward_dynamics_derivatives` and their derivatives along one direction.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    dq, dv, dtau : (..., nv) array_like, optional
+        Direction in q, v and tau.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : ForwardDynamicsDerivativesJVP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    ForwardDynamicsDerivativesJVP
+        da_dq, da_dv, da_dtau, dda_dq, dda_dv and dda_dtau, each (..., nv, nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
         "direction": _dual_model(model, model_direction),

@@ -1,10 +1,10 @@
 """First derivatives of inverse, forward and hybrid dynamics as matrices, exact.
 
-Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is
-the derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
-`torsor.dynamics`; wrenches are held fixed in the frame in which they are given. `out` takes a record of the kind that
-the function returns. `outputs` names the matrices to compute, all by default; the others are None in the record and
-cost nothing.
+Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is the
+derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
+`torsor.dynamics`; wrenches are held fixed in the frame in which they are given. `out` takes a record of the type that
+the function returns. `outputs` names the fields to compute, all by default; the others are None in the record and are
+not computed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class ForwardDynamicsDerivatives(NamedTuple):
 class HybridDynamicsDerivatives(NamedTuple):
     """Derivatives of (a, tau) = hybrid_dynamics(q, v, a, tau), each (..., nv, nv).
 
-    What is given is itself: da_da is the identity on prescribed velocities, dtau_dtau on the others. What is not read
-    has zero columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed ones.
+    Prescribed quantities pass through: da_da is the identity on prescribed velocities, dtau_dtau on the others. Inputs
+    that are not read have zero columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed
+    ones.
     """
 
     da_dq: FloatArray
@@ -62,7 +63,7 @@ class HybridDynamicsDerivatives(NamedTuple):
 
 
 def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
-    """One bit for each field that is asked for."""
+    """One bit for each requested field."""
     if outputs is None:
         return (1 << len(fields)) - 1
     names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
@@ -77,14 +78,43 @@ def inverse_dynamics_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
-    out: InverseDynamicsDerivatives | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: InverseDynamicsDerivatives | None = None,
+    threads: int = 1,
 ) -> InverseDynamicsDerivatives:
-    """dtau_dq, dtau_dv and dtau_da (the mass matrix) of inverse dynamics. Singh 2022, eqs. (7)-(10), for every
-    joint."""
+    """Derivatives of inverse dynamics. Singh 2022, eqs. (7)-(10), for every joint.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : InverseDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    InverseDynamicsDerivatives
+        dtau_dq, dtau_dv and dtau_da (the mass matrix), each (..., nv, nv).
+
+    Examples
+    --------
+    >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
+    >>> dtau = d.dtau_dq @ dq + d.dtau_dv @ dv + d.dtau_da @ da
+    """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = output_bits(InverseDynamicsDerivatives._fields, outputs)
@@ -97,13 +127,43 @@ def forward_dynamics_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
-    out: ForwardDynamicsDerivatives | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: ForwardDynamicsDerivatives | None = None,
+    threads: int = 1,
 ) -> ForwardDynamicsDerivatives:
-    """da_dq, da_dv and da_dtau (the inverse mass matrix) of forward dynamics."""
+    """Derivatives of forward dynamics.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : ForwardDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    ForwardDynamicsDerivatives
+        da_dq, da_dv and da_dtau (the inverse mass matrix), each (..., nv, nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = output_bits(ForwardDynamicsDerivatives._fields, outputs)
@@ -120,12 +180,45 @@ def hybrid_dynamics_derivatives(
     tau: ArrayLike | None = None,
     prescribed: Sequence[str] | ArrayLike,
     f_ext: ArrayLike | None = None,
-    out: HybridDynamicsDerivatives | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: HybridDynamicsDerivatives | None = None,
+    threads: int = 1,
 ) -> HybridDynamicsDerivatives:
-    """All eight blocks of the derivatives of hybrid dynamics; arguments as `hybrid_dynamics`. Kim 2012, Table 7."""
+    """Derivatives of hybrid dynamics. Kim 2012, Table 7.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    a, tau : (..., nv) array_like, optional
+        Accelerations and generalized forces, zero by default.
+    prescribed : sequence of str, or (nv,) array_like of bool
+        Names of the joints whose accelerations are given, or a mask over velocities.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : HybridDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    HybridDynamicsDerivatives
+        da_dq, da_dv, da_da, da_dtau, dtau_dq, dtau_dv, dtau_da and dtau_dtau, each (..., nv, nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+    """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),

@@ -1,5 +1,8 @@
-"""First derivatives of inverse, forward and hybrid dynamics in reverse, exact: gradients of one weighted sum of the
-outputs with respect to all inputs and to the parameters of the model, in O(n).
+"""Vector-Jacobian products of inverse, forward and hybrid dynamics, exact: gradients of one weighted sum of the outputs
+with respect to all inputs and to the parameters of the model, in O(n).
+
+Arguments are as in `torsor.derivatives.matrices`. A gradient has the shape of the quantity with respect to which it is
+taken, the one with respect to q the shape of v: it is in the tangent space.
 """
 
 from __future__ import annotations
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
 
 @record_of("inverse_dynamics_vjp")
 class InverseDynamicsVJP(NamedTuple):
-    """Gradients of w . inverse_dynamics(q, v, a), shaped as what they belong to (q as v)."""
+    """Gradients of w . inverse_dynamics(q, v, a).
+
+    Attributes
+    ----------
+    q, v, a : (..., nv)
+    f_ext : (..., nbodies, 6)
+    inertia : (..., nbodies, 10)
+        With respect to `Inertia.parameters` of every body.
+    placement : (..., nbodies, 6)
+        With respect to twists x of the placements, placement @ SE3.exp(x).
+    gravity : (..., 3)
+    """
 
     q: FloatArray
     v: FloatArray
@@ -36,7 +50,10 @@ class InverseDynamicsVJP(NamedTuple):
 
 @record_of("forward_dynamics_vjp")
 class ForwardDynamicsVJP(NamedTuple):
-    """Gradients of w . forward_dynamics(q, v, tau), shaped as what they belong to (q as v)."""
+    """Gradients of w . forward_dynamics(q, v, tau).
+
+    The fields are those of `InverseDynamicsVJP`, with tau (..., nv) in place of a.
+    """
 
     q: FloatArray
     v: FloatArray
@@ -49,9 +66,10 @@ class ForwardDynamicsVJP(NamedTuple):
 
 @record_of("hybrid_dynamics_vjp")
 class HybridDynamicsVJP(NamedTuple):
-    """Gradients of w_a . a + w_tau . tau over the results of hybrid dynamics, shaped as what they belong to (q as v).
+    """Gradients of w_a . a + w_tau . tau, with (a, tau) the results of hybrid dynamics.
 
-    Zero for what is not read: `a` of free velocities, `tau` of prescribed ones.
+    The fields are those of `InverseDynamicsVJP`, with both a and tau (..., nv). They are zero for inputs that are not
+    read: `a` of free velocities, `tau` of prescribed ones.
     """
 
     q: FloatArray
@@ -70,19 +88,45 @@ def inverse_dynamics_vjp(
     v: ArrayLike,
     a: ArrayLike,
     w: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
-    out: InverseDynamicsVJP | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: InverseDynamicsVJP | None = None,
+    threads: int = 1,
 ) -> InverseDynamicsVJP:
-    """Gradients of w . inverse_dynamics(q, v, a) with respect to everything that it depends on, in O(n).
+    """Gradients of w . inverse_dynamics(q, v, a) with respect to all inputs and model parameters, in O(n).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    w : (..., nv) array_like
+        Cotangents: weights on the generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : InverseDynamicsVJP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
 
     Returns
     -------
     InverseDynamicsVJP
-        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10), with respect to `Inertia.parameters`;
-        placement (..., nbodies, 6), along twists x of placement @ SE3.exp(x); gravity (..., 3).
+        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
+        (..., 3).
+
+    Examples
+    --------
+    >>> g = ts.inverse_dynamics_vjp(model, q, v, a, w)
+    >>> g.q, g.inertia  # w . dtau/dq, and with respect to mass, first moments and moments of inertia of every body
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -97,15 +141,45 @@ def forward_dynamics_vjp(
     v: ArrayLike,
     tau: ArrayLike,
     w: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
-    out: ForwardDynamicsVJP | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: ForwardDynamicsVJP | None = None,
+    threads: int = 1,
 ) -> ForwardDynamicsVJP:
-    """Gradients of w . forward_dynamics(q, v, tau) with respect to everything that it depends on, in O(n).
+    """Gradients of w . forward_dynamics(q, v, tau) with respect to all inputs and model parameters, in O(n).
 
-    Results as those of `inverse_dynamics_vjp`, with tau in place of a.
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    w : (..., nv) array_like
+        Cotangents: weights on the accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : ForwardDynamicsVJP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    ForwardDynamicsVJP
+        q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
+        (..., 3).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -125,13 +199,48 @@ def hybrid_dynamics_vjp(
     w_a: ArrayLike | None = None,
     w_tau: ArrayLike | None = None,
     f_ext: ArrayLike | None = None,
-    out: HybridDynamicsVJP | None = None,
-    threads: int = 1,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
+    out: HybridDynamicsVJP | None = None,
+    threads: int = 1,
 ) -> HybridDynamicsVJP:
-    """Gradients of w_a . a + w_tau . tau over the results (a, tau) of `hybrid_dynamics`, in O(n); weights left out
-    are zero."""
+    """Gradients of w_a . a + w_tau . tau, with (a, tau) of `hybrid_dynamics`, in O(n).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    a, tau : (..., nv) array_like, optional
+        Accelerations and generalized forces, zero by default.
+    prescribed : sequence of str, or (nv,) array_like of bool
+        Names of the joints whose accelerations are given, or a mask over velocities.
+    w_a, w_tau : (..., nv) array_like, optional
+        Cotangents: weights on the resulting accelerations and generalized forces, zero by default.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : HybridDynamicsVJP, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    HybridDynamicsVJP
+        q, v, a, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6);
+        gravity (..., 3).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+    """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -143,7 +252,30 @@ def hybrid_dynamics_vjp(
 
 
 def inertial_regressor(
-    model: Model, q: ArrayLike, v: ArrayLike, a: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    out: FloatArray | None = None,
+    threads: int = 1,
 ) -> FloatArray:
-    """The matrix Y (..., nv, 10 nbodies) with inverse_dynamics(q, v, a) = Y model.inertial_parameters."""
+    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    out : (..., nv, 10 nbodies) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    Y : (..., nv, 10 nbodies) array
+    """
     return _core.inertial_regressor(model, q, v, a, out, threads)
