@@ -2,7 +2,7 @@
 
 - Lines of core/ (clang-format does not wrap comments) and of Markdown have at most 120 columns. Rows of tables and
   lines of a single link cannot be wrapped and may be longer.
-- Links of Markdown files to other files of the repository point to files that exist.
+- Files that Markdown links to or names, as `core/model/joints.hpp`, exist.
 - The version in CITATION.cff is that of the package, and the changelog has a section for it or for what is unreleased.
 - The hooks of pre-commit install the versions of tools that the extra `lint` asks for.
 """
@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 120
 UNWRAPPED = re.compile(r"\s*\||\s*[-*]?\s*!?\[[^]]*\]\([^)]*\)\s*$|\s*\[[^]]*\]: ")
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+NAMED = re.compile(r"`((?:benchmarks|core|docs|examples|src|tests|tools)/[\w./-]+)`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -35,10 +36,14 @@ def long_lines() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{number}: {len(line)} columns, at most {COLUMNS} expected"
 
 
-def broken_links() -> Iterator[str]:
-    """Links of Markdown files to files that do not exist."""
+def missing_files() -> Iterator[str]:
+    """Files that Markdown links to or names, and that do not exist."""
     for page in pages():
-        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        for path in NAMED.findall(text):
+            if not (ROOT / path).exists():
+                yield f"{page.relative_to(ROOT)}: there is no {path}"
+        for target in LINK.findall(text):
             path = target.partition("#")[0]
             if path and "://" not in path and not path.startswith("mailto:") and not (page.parent / path).exists():
                 yield f"{page.relative_to(ROOT)}: the link to {target} leads nowhere"
@@ -69,7 +74,7 @@ def differing_versions() -> Iterator[str]:
 
 def main() -> int:
     """Prints everything that is wrong; the exit code is 1 if anything is."""
-    found = [*long_lines(), *broken_links(), *differing_versions()]
+    found = [*long_lines(), *missing_files(), *differing_versions()]
     print("\n".join(found), end="\n" if found else "")
     return min(len(found), 1)
 
