@@ -88,13 +88,13 @@ struct Pack {
   Native x;
 
   Pack() = default;
-  // Written out, so that a struct of packs is copied register by register: a trivial one is copied by memcpy calls.
+  // Written out, so that a struct of packs is copied register by register; a trivial copy becomes a call of memcpy.
   TORSOR_INLINE Pack(const Pack& o) : x(o.x) {}
   TORSOR_INLINE Pack& operator=(const Pack& o) {
     x = o.x;
     return *this;
   }
-  TORSOR_INLINE Pack(double s) : x(s - Native{}) {}  // s - 0: adding 0 to s would be a real addition because of -0
+  TORSOR_INLINE Pack(double s) : x(s - Native{}) {}  // s - 0 is s; s + 0 is not, for s = -0, and would be computed
   template <class V, class = std::enable_if_t<std::is_same_v<V, Native>>>
   TORSOR_INLINE Pack(V n) : x(n) {}
 
@@ -233,7 +233,7 @@ inline void store_rows(const S* src, int n, S* const* rows, int) {
   std::memcpy(static_cast<void*>(rows[0]), src, n * sizeof(S));
 }
 
-// What several numbers of one state are computed in: as many as fit for doubles; for all else S itself.
+// The type in which several numbers of one state are computed: a pack for doubles, S itself for all other types.
 template <class S>
 using Wide = std::conditional_t<std::is_same_v<S, double>, Pack<kLanes>, S>;
 

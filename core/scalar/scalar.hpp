@@ -85,8 +85,8 @@ TORSOR_INLINE Mask<S> is_finite(const S& x) {
 TORSOR_INLINE double square_root(double x) { return std::sqrt(x); }
 TORSOR_INLINE Complex square_root(const Complex& x) { return std::sqrt(x); }
 TORSOR_INLINE double arc_tangent(double y, double x) { return std::atan2(y, x); }
-// First order in the imaginary parts, which is all that a complex step has: the textbook formula through the
-// logarithm loses an imaginary part that is small beside 1.
+// To first order in the imaginary parts, which suffices for complex steps; the usual formula with a logarithm loses an
+// imaginary part that is small compared with 1.
 TORSOR_INLINE Complex arc_tangent(const Complex& y, const Complex& x) {
   const double n = y.real() * y.real() + x.real() * x.real();
   return {std::atan2(y.real(), x.real()), (y.imag() * x.real() - y.real() * x.imag()) / n};
