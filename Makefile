@@ -6,7 +6,7 @@
 #   make bench-test the tests of the benchmarks, with the libraries that bench-cpp compares with
 #   make bench      speed against other libraries; writes a table and docs/images/benchmark.png
 #   make bench-cpp  speed of second derivatives against Pinocchio's C++ and CasADi's, compiled here first
-#   make lint       ruff, mypy --strict, clang-format, and that includes and imports point downwards
+#   make lint       ruff, mypy --strict, clang-format, direction of includes and imports, line lengths, links, versions
 #   make docs       the manual, in docs/_build/html
 #   make sanitize   the core's tests under the address and undefined-behaviour sanitizers
 #   make clean      remove everything that these made
@@ -52,6 +52,7 @@ lint: $(venv)/extra-lint
 	$(bin)/mypy --strict src/torsor
 	$(bin)/clang-format --dry-run -Werror $(cpp)
 	$(bin)/python tools/layers.py
+	$(bin)/python tools/text.py
 
 docs: $(venv)/extra-docs
 	$(bin)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

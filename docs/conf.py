@@ -1,6 +1,9 @@
 """Configuration of Sphinx. `make docs` builds the manual against the installed package."""
 
+import importlib
 import re
+
+from sphinx.util.docutils import SphinxDirective
 
 import torsor
 
@@ -10,7 +13,15 @@ copyright = author
 release = torsor.__version__
 version = release
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
@@ -40,6 +51,41 @@ def escape_marks(app, what, name, obj, options, lines):
         lines[i] = "`".join(parts)
 
 
+class Names(SphinxDirective):
+    """``.. names::``, one name to a line: a table of summaries, and the documentation of each.
+
+    ``torsor.Cost: evaluate, terms`` documents these members alone.
+    """
+
+    has_content = True
+
+    def run(self):
+        """Called by Sphinx."""
+        lines = [line.strip().partition(":") for line in self.content if line.strip()]
+        text = [
+            ".. currentmodule:: None",
+            "",
+            ".. autosummary::",
+            "   :nosignatures:",
+            "",
+            *(f"   {name}" for name, _, _ in lines),
+            "",
+        ]
+        for name, _, members in lines:
+            text += [f".. {directive(name)}:: {name}", *([f"   :members: {members}"] if members else []), ""]
+        return self.parse_text_to_nodes("\n".join(text))
+
+
+def directive(name):
+    """The directive of autodoc for a public name."""
+    module, _, attribute = name.rpartition(".")
+    thing = getattr(importlib.import_module(module), attribute)
+    if not isinstance(thing, type):
+        return "autofunction"
+    return "autoexception" if issubclass(thing, Exception) else "autoclass"
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.add_directive("names", Names)
     app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

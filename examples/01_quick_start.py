@@ -17,7 +17,7 @@ tau = ts.inverse_dynamics(model, q, v, a)
 print("efforts        ", tau)
 print("accelerations  ", ts.forward_dynamics(model, q, v, tau))
 
-# What inverse dynamics is made of: tau = M a + C v + gravity.
+# The terms of inverse dynamics: tau = M a + C v + gravity.
 M = ts.mass_matrix(model, q)
 C = ts.coriolis_matrix(model, q, v)
 assert np.allclose(M @ a + C @ v + ts.gravity_forces(model, q), tau)

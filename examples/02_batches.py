@@ -15,10 +15,10 @@ v = rng.standard_normal((50, model.nv))
 tau = ts.inverse_dynamics(model, q, v, np.zeros(model.nv))
 print("q", q.shape, "and v", v.shape, "give tau", tau.shape)
 
-# A batch gives what its states give one by one.
+# Results are the same as for single states, to the last bit.
 assert np.array_equal(tau[7, 3], ts.inverse_dynamics(model, q[7, 0], v[3], np.zeros(model.nv)))
 
-# Results go into an array that exists already, from as many threads as there are cores to spare.
+# Results can be written into an existing array, by several threads.
 n = 100_000
 q, v = model.random(rng, size=n), rng.standard_normal((n, model.nv))
 a = np.zeros((n, model.nv))

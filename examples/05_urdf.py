@@ -28,9 +28,9 @@ URDF = """
 model = ts.load_urdf(URDF, root=ts.Free())
 print(model)
 slide = model.joint("slide")
-print("the slide runs from", slide.lower[0], "to", slide.upper[0])
+print("the slide runs from", slide.position_limits[0][0], "to", slide.position_limits[1][0])
 
-# The finger welded where it is: one joint less, and the same mass.
+# The finger locked in place: one joint less, and the same mass.
 welded = model.lock({"slide": 0.02})
 print(welded.nv, "degrees of freedom instead of", model.nv)
 assert np.isclose(ts.mass_matrix(welded, welded.neutral)[5, 5], 0.9)

@@ -1,4 +1,4 @@
-"""A time step of your own, on a robot that tumbles through space, and what it conserves."""
+"""A user-written time step, on a robot that tumbles through space, and what it conserves."""
 
 import numpy as np
 

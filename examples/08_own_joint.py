@@ -1,4 +1,4 @@
-"""A joint of your own, written in Python: a barrel cam, which lifts the body by h sin(q) as it turns by q."""
+"""A user-defined joint, written in Python: a barrel cam, which lifts the body by h sin(q) as it turns by q."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class BarrelCam(ts.CustomJoint):
         return np.array([0, 0, 0, 0, 0, -self.h * np.cos(q[0])]).reshape(6, 1, 1, 1)
 
 
-# The library checks that T, S and the derivatives belong together.
+# The library checks that T, S and the derivatives agree.
 joint = BarrelCam(h=0.05)
 testing.check_joint(joint)
 
@@ -41,7 +41,7 @@ print(model)
 q, v = np.array([0.7, 0.2]), np.array([3.0, 0.0])
 print("falls with acceleration", ts.forward_dynamics(model, q, v, np.zeros(2)))
 
-# The drum's own share of the mass matrix, in closed form.
+# The drum's entry of the mass matrix, in closed form.
 drum = model.lock({"arm": 0.2}).with_inertia("drum", model.body("drum").inertia)
 M = ts.mass_matrix(drum, q[:1])
 assert np.allclose(M, 0.5 * 3.0 * 0.1**2 + 3.0 * (0.05 * np.cos(0.7)) ** 2)

@@ -1,4 +1,4 @@
-"""First derivatives, exact: as matrices, along one direction and in reverse, of forward dynamics."""
+"""Exact first derivatives of forward dynamics: matrices, Jacobian-vector and vector-Jacobian products."""
 
 import numpy as np
 
@@ -27,10 +27,10 @@ assert np.allclose(d.da_dq, -np.linalg.solve(i.dtau_da, i.dtau_dq))
 
 # Along one direction, without the matrices; here in the state, and in the length of a leg.
 leg = ts.ModelDirection(placement={"front_left_calf": [0, 0, 0, 0, 0, -1]})
-t = ts.forward_dynamics_tangent(model, q, v, tau, dq=e, model_direction=leg)
+t = ts.forward_dynamics_jvp(model, q, v, tau, dq=e, model_direction=leg)
 print(f"turning, with one leg growing, changes the trunk's acceleration by {np.round(t.da[:6], 2)}")
 
-# In reverse: what every parameter of the model does to one number, at once.
+# In reverse: the gradient of one number with respect to all parameters of the model.
 w = np.eye(model.nv)[5]  # the trunk's acceleration along its own z axis
 g = ts.forward_dynamics_vjp(model, q, v, tau, w)
 assert np.isclose(

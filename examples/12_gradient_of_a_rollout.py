@@ -44,7 +44,7 @@ print(f"cost from {value:.2f} to {result.fun:.4f} in {result.nit} iterations")
 print(f"the hand is {1e3 * off:.2f} mm from its target; no joint is faster than {np.abs(motion.v[-1]).max():.2f} rad/s")
 assert off < 5e-3
 
-# The same sweep has the gradients of all else: here what it would do to the reach if a link were 1 % heavier.
+# The same sweep has the gradients with respect to all parameters: here the effect of a link that is 1 % heavier.
 inertia = ts.adjoint(motion, reach).inertia
 for body, slope in zip(model.bodies[3:], inertia[3:], strict=True):
     print(f"  {body.name:10} {0.01 * slope @ body.inertia.parameters:+.5f}")

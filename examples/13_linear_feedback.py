@@ -34,7 +34,7 @@ for row in range(0, 501, 100):
     print(f"t = {run.t[row]:.0f}: {np.round(run.q[row] - upright, 5)} {np.round(run.v[row], 5)}")
 assert np.abs(run.q[-1] - upright).max() < 1e-3
 
-# The gradient goes through the feedback: what is left at the end hardly depends on where it began.
+# The gradient includes the feedback: the final state hardly depends on the initial one.
 first, last = (ts.adjoint(run, dloss_dq=np.eye(501)[row, :, None] * [1.0, 0.0]).q0 for row in (1, 500))
 print("derivative of the shoulder's angle by the start, after one step and after 5 s:", first, last)
 assert np.abs(last).max() < 1e-2 * np.abs(first).max()

@@ -23,7 +23,7 @@ for name, (integrator, _) in integrators.items():
     largest, tenths = np.abs(error).max(), error[1:].reshape(10, -1).mean(axis=1)
     print(f"{name:22} {largest:13.1e} J {tenths[0]:18.1e} J {tenths[-1]:12.1e} J")
     if isinstance(integrator, ts.Variational):
-        # It goes up and down with the motion, and that is all: the means hardly differ.
+        # It oscillates with the motion and does not drift: the means hardly differ.
         assert abs(tenths[-1] - tenths[0]) < 0.01 * largest
 assert np.abs(errors["Variational, order 4"]).max() < 0.01 * np.abs(errors["Variational, order 2"]).max()
 

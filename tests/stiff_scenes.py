@@ -154,8 +154,8 @@ class _Draw:
             return p[0] * ((l - p[2]) ** 2 / 2 + (l - p[2]) ** 4 / 4)
 
         if len(bodies) == 2:
-            return ts.Spring(bodies[0], points[0], bodies[1], points[1], law, energy, p)
-        return ts.MultiPointSpring(bodies, points, law, energy, p)
+            return ts.CustomSpring(bodies[0], points[0], bodies[1], points[1], law, energy, p)
+        return ts.CustomCable(bodies, points, law, energy, p)
 
     def path(self) -> ts.Force:
         """A cable, taut or slack."""

@@ -64,7 +64,9 @@ class Height(ts.Cost):
         zero = np.zeros(x.model.nv)
         H = testing.complex_step(gradient, zero)
         dqdq = (H + np.swapaxes(H, -1, -2)) / 2
-        return ts.CostValue(ts.center_of_mass(x.model, x.q)[..., 2], gradient(zero), dqdq=dqdq if hessians else None)
+        return ts.costs.CostValue(
+            ts.center_of_mass(x.model, x.q)[..., 2], gradient(zero), dqdq=dqdq if hessians else None
+        )
 
     def _by_parameters(self, x):
         mass, poses = sum(b.inertia.mass for b in x.model.bodies), ts.body_poses(x.model, x.q)
@@ -252,7 +254,7 @@ def test_sums_of_costs():
                 assert getattr(got, name) is None
         assert cost == pickle.loads(pickle.dumps(cost))
         assert {type(term) for _, term in cost.terms} <= {ts.EnergyCost, ts.VelocityTarget, ts.ControlEffort}
-    assert ts.CostSum([(1, a), [2.0, b]]) == a + 2 * b
+    assert ts.costs.CostSum([(1, a), [2.0, b]]) == a + 2 * b
     for summands, error, message in (
         ((), ValueError, "there are no summands, expected pairs of a finite number and a Cost that is not a sum"),
         (a, TypeError, "summands are EnergyCost"),
@@ -263,7 +265,7 @@ def test_sums_of_costs():
         (((np.inf, a),), ValueError, "summands have the factor inf"),
     ):
         with pytest.raises(error, match=message):
-            ts.CostSum(summands)
+            ts.costs.CostSum(summands)
     with pytest.raises(ValueError, match="the factor inf"):
         1e200 * (1e200 * a)
     with pytest.raises(AttributeError, match="a sum of costs has no `at` of its own; its terms have"):
@@ -650,7 +652,7 @@ def test_bad_costs_are_told():
     def law(l, ldot, p):
         return p[0] * l, p[0], 0.0, np.array([l])
 
-    spring = ts.Spring("ball", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
+    spring = ts.CustomSpring("ball", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
     run = motion(steps=1, forces=[spring])
     with pytest.raises(TypeError, match="EnergyCost takes complex steps of the energies of forces, one of which"):
         ts.loss(run, ts.EnergyCost(["forces"]))

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "bind/bind.hpp"
+#include "scalar/complex_step.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,11 +22,11 @@ void bind_inertia(nb::module_& module);
 void bind_kinematics(nb::module_& module);
 void bind_kinematics_derivatives(nb::module_& module);
 void bind_momentum(nb::module_& module);
-void bind_reverse(nb::module_& module);
+void bind_vjp(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_steps(nb::module_& module);
 void bind_variational(nb::module_& module);
-void bind_tangents(nb::module_& module);
+void bind_jvp(nb::module_& module);
 
 namespace {
 
@@ -152,6 +153,7 @@ NB_MODULE(_core, module) {
   core_name = PyUnicode_InternFromString("_core");
   body_name = PyUnicode_InternFromString("body");
   module.attr("lanes") = kLanes;
+  module.attr("complex_step") = kStep;
   nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
   core_type = bind_model(module);
   module.def("set_record_type", set_record_type);
@@ -164,9 +166,9 @@ NB_MODULE(_core, module) {
   bind_kinematics(module);
   bind_kinematics_derivatives(module);
   bind_momentum(module);
-  bind_reverse(module);
+  bind_vjp(module);
   bind_simulation(module);
   bind_steps(module);
   bind_variational(module);
-  bind_tangents(module);
+  bind_jvp(module);
 }

@@ -306,7 +306,7 @@ struct ForceEnergies {
   }
 };
 
-struct GeneralizedForcesVjp {
+struct GeneralizedForcesVJP {
   static constexpr int inputs = 5, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
@@ -367,7 +367,7 @@ void bind_forces(nb::module_& module) {
   def_kernel<GeneralizedForces>(module, "generalized_forces");
   def_kernel<GeneralizedForcesDerivatives>(module, "generalized_forces_derivatives");
   def_kernel<ForceEnergies>(module, "force_energies");
-  def_kernel<GeneralizedForcesVjp>(module, "generalized_forces_vjp");
+  def_kernel<GeneralizedForcesVJP>(module, "generalized_forces_vjp");
   def_kernel<ForceGradients>(module, "force_gradients");
 }
 

@@ -263,12 +263,12 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
   const Model& m = scene.m;
   auto* out = data<double>(out_, 3 * m.nv);
   std::fill_n(out, 3 * m.nv, std::numeric_limits<double>::quiet_NaN());
-  StepContext at(scene);
+  StepContext<double> at(scene);
   if (scene.forces != nullptr) at.p = data<const double>(p, scene.forces->parameters);
   std::copy_n(data<const double>(q, m.nq), m.nq, at.nodes.q(1));
   std::copy_n(data<const double>(v, m.nv), m.nv, at.nodes.v(1));
   const Stage stage{2, 1, {}, c, 1.0, 1.0, 0.0};
-  ImplicitStage system(at);
+  ImplicitStage<double> system(at);
   const Evaluation<double>& e = system.evaluate_at(stage, 0.0, data<const double>(xi, m.nv));
   const auto put = [&](int row) { system.solve(out + row * m.nv); };
   const BlockDiagonal<double>& V1 = system.terms().V1;
@@ -288,6 +288,20 @@ void read_integrator(nb::handle integrator, Options& options) {
 }
 
 void bind_simulation(nb::module_& module) {
+  nb::enum_<StageKind>(module, "StageKind", nb::is_arithmetic())
+      .value("implicit", StageKind::implicit)
+      .value("explicit", StageKind::explicit_)
+      .value("linearised", StageKind::linearised);
+  nb::enum_<Outcome>(module, "Outcome", nb::is_arithmetic())
+      .value("finished", Outcome::finished)
+      .value("chart", Outcome::chart)
+      .value("failed", Outcome::failed)
+      .value("singular", Outcome::singular)
+      .value("gained", Outcome::gained);
+  nb::enum_<ChartLimit::Kind>(module, "ChartLimit", nb::is_arithmetic())
+      .value("euler_cosine", ChartLimit::euler_cosine)
+      .value("euler_sine", ChartLimit::euler_sine)
+      .value("exponential", ChartLimit::exponential);
   using Row = std::tuple<double, double, double, std::vector<double>>;  // alpha, beta, fraction, z
   nb::class_<IntegratorTable>(module, "IntegratorTable")
       .def(

@@ -37,8 +37,8 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
 [[noreturn]] void fail_at(int joint) { fail(Outcome::singular, {static_cast<double>(joint), 0.0}); }
 
 // Takes the step; writes q1 and v1.
-void take(Stepper& stepper, const double* const* in, double* const* out) {
-  StepContext& at = stepper.at;
+void take(Stepper<double>& stepper, const double* const* in, double* const* out) {
+  StepContext<double>& at = stepper.at;
   const Model& m = at.scene.m;
   const bool previous = in[5] != nullptr && in[6] != nullptr;
   at.p = in[4];
@@ -85,7 +85,7 @@ struct Step {
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
     if (options.table != nullptr) {
-      Stepper stepper(scene, *options.table);
+      Stepper<double> stepper(scene, *options.table);
       return take(stepper, in, out);
     }
     VariationalStep step(scene, *options.variational);
@@ -138,9 +138,9 @@ struct StepDerivatives {
                           double* const* out) {
     const int nv = scene.m.nv;
     const bool previous = in[5] != nullptr && in[6] != nullptr;
-    Stepper stepper(scene, table);
+    Stepper<double> stepper(scene, table);
     take(stepper, in, out);
-    StepTangents tangents(stepper, {in[2], 1, table.fractions}, previous);
+    StepTangents<double> tangents(stepper, {in[2], 1, table.fractions}, previous);
     if (!tangents.run(*in[3])) fail(Outcome::failed, {});
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // dq1 and dv1 by q, v, u, then both by the state before

@@ -1,9 +1,11 @@
 // First derivatives of forward and hybrid dynamics, from those of inverse dynamics at the accelerations found.
 //
 // With f the velocities of given torque and p those of prescribed acceleration, tau = ID(q, v, a) differentiated gives
-//   da_f = M_ff^-1 (dtau_f - M_fp da_p - ID_q,f dq - ID_v,f dv),   dtau_p = M_pf da_f + M_pp da_p + ID_q,p dq + ID_v,p dv,
-// of which forward dynamics is the case without p (Kim 2012, Table 7, in matrices). M_ff is inverted
-// by sparse factors (dynamics/mass_inverse.hpp), or, for deep trees, by articulated bodies (dynamics/mass_solve.hpp): O(n) for each column.
+//   da_f = M_ff^-1 (dtau_f - M_fp da_p - ID_q,f dq - ID_v,f dv),
+//   dtau_p = M_pf da_f + M_pp da_p + ID_q,p dq + ID_v,p dv,
+// of which forward dynamics is the case without p (Kim 2012, Table 7, in matrices). M_ff is inverted by sparse factors
+// (dynamics/mass_inverse.hpp), or, for deep trees, by articulated bodies (dynamics/mass_solve.hpp): O(n) for each
+// column.
 #pragma once
 #include <optional>
 
@@ -25,11 +27,12 @@ struct HybridBlocks {
 template <class S>
 struct SolvedMotion {
   Motions<S> all;
-  const WorldWrench<S>* wrenches;         // of subtrees, those that do not turn with them; or null
+  const WorldWrench<S>* wrenches;         // of subtrees, those that do not rotate with them; or null
   std::optional<TreeInverse<S>> inverse;  // none if the accelerations were found by articulated bodies
 };
-// By sparse factors: with free accelerations of zero at first, to which those that the remaining torques give are
-// added. x (nv): these, zero for prescribed velocities; may be `a`, whose free elements are overwritten.
+// By sparse factors: motions with free accelerations of zero first, to which the accelerations due to the remaining
+// torques are added. x (nv): these accelerations, zero for prescribed velocities; may be `a`, whose free elements are
+// overwritten.
 template <class S>
 SolvedMotion<S> solve_motion(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                              const unsigned char* prescribed, const S* tau, S* a, S* x) {
@@ -128,8 +131,8 @@ void prescribed_torques(const Model& m, const RightHandSides<S>& r, const unsign
 }
 
 // a, tau: as for hybrid_dynamics. Rows of da_* are those of free velocities, rows of dtau_* those of prescribed ones;
-// columns of *_da are those of prescribed ones, columns of *_dtau those of free ones; all else is zero, but for the
-// ones that say that what is given is itself: da_da on prescribed velocities and dtau_dtau on free ones.
+// columns of *_da are those of prescribed ones, columns of *_dtau those of free ones; all else is zero, except for the
+// ones of quantities that pass through: da_da on prescribed velocities and dtau_dtau on free ones.
 template <class S>
 void hybrid_dynamics_derivatives(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                                  const unsigned char* prescribed, S* a, S* tau, const HybridBlocks<S>& d) {

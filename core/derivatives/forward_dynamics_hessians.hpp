@@ -1,8 +1,8 @@
 // Second derivatives of forward dynamics, contracted with weights on the accelerations and dense, from first and second
-// derivatives of inverse dynamics at the accelerations found. With a_q = -M^-1 ID_q and a_v = -M^-1 ID_v, ID(q, v, a(q, v, tau)) =
-// tau differentiated twice gives, for each i and summed over m,
-//   M a_qq[j][k] = -(ID_qq[j][k] + dM_m/dq_j a_q[m][k] + dM_m/dq_k a_q[m][j])      M a_vv = -ID_vv
-//   M a_qv[j][k] = -(ID_qv[j][k] + dM_m/dq_j a_v[m][k])                            M a_tauq[j][k] = -dM_m/dq_k M^-1[m][j]
+// derivatives of inverse dynamics at the accelerations found. With a_q = -M^-1 ID_q and a_v = -M^-1 ID_v, ID(q, v, a(q,
+// v, tau)) = tau differentiated twice gives, for each i and summed over m,
+//   M a_qq[j][k] = -(ID_qq[j][k] + dM_m/dq_j a_q[m][k] + dM_m/dq_k a_q[m][j])    M a_vv = -ID_vv
+//   M a_qv[j][k] = -(ID_qv[j][k] + dM_m/dq_j a_v[m][k])                          M a_tauq[j][k] = -dM_m/dq_k M^-1[m][j]
 // Contracted with lambda, the left sides are lambda . a_qq and so on if inverse dynamics is contracted with M^-1 lambda
 // (docs/derivations/second_order.md).
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace torsor {
 
-// Second derivatives of inverse dynamics at the accelerations that tau gives, and the first derivatives of those. Matrices are nv x
-// nv, row-major.
+// Second derivatives of inverse dynamics at the accelerations due to tau, and the first derivatives of these
+// accelerations. Matrices are nv x nv, row-major.
 template <class S>
 class ForwardSecondOrder {
  public:
@@ -56,7 +56,7 @@ class ForwardSecondOrder {
   std::optional<TreeInverse<S>> inverse_;
 };
 
-// For each velocity those that are not on another branch: `begin` to `end` of `list`, in the order of bodies.
+// For each velocity, those that are not on another branch: `begin` to `end` of `list`, in the order of bodies.
 struct Related {
   int *list, *begin, *end;  // the last two by velocity
   int* order;               // all velocities
@@ -82,7 +82,8 @@ inline Related related_velocities(const Model& m, Arena& arena) {
   return r;
 }
 
-// Y[j][k] = sum over m of Mq[m][j] X[m][k], where Mq[m][j] is zero for velocities on different branches; m from `begin` to `end`.
+// Y[j][k] = sum over m of Mq[m][j] X[m][k], where Mq[m][j] is zero for velocities on different branches; m from `begin`
+// to `end`.
 template <class S>
 void multiply_transposed(int nv, const Related& related, const int* begin, const int* end, const S* Mq, const S* X,
                          S* Y) {
@@ -111,7 +112,8 @@ void add_mass_terms(int nv, const Related& related, const int* begin, const int*
   }
 }
 
-// Second derivatives of lambda . a: H.aq has those along tau, then q. And its gradients dq, dv, dtau (nv each); any may be null.
+// Second derivatives of lambda . a: H.aq has those along tau, then q. And its gradients dq, dv, dtau (nv each); any may
+// be null.
 template <class S>
 void contracted_forward_hessians(const Model& m, Arena& arena, const S* q, const S* v, const S* tau, const S* lambda,
                                  const S* f_ext, int axes, const Hessians<S>& H, S* dq, S* dv, S* dtau) {

@@ -5,7 +5,7 @@
 
 namespace torsor {
 
-// dq, dv, M: nv x nv, rows `stride` apart; any may be null. Entries between branches are left as they are.
+// dq, dv, M: nv x nv, rows `stride` apart; any may be null. Entries between branches are not written.
 template <class S>
 void pair_columns(const Model& m, Arena& arena, const Motions<S>& all, const WorldWrench<S>* wrenches, int axes, S* dq,
                   S* dv, S* M, int stride) {

@@ -1,14 +1,17 @@
-// Second derivatives of inverse dynamics, contracted with weights on the torques and dense. docs/derivations/second_order.md.
+// Second derivatives of inverse dynamics, contracted with weights on the torques and dense.
+// docs/derivations/second_order.md.
 //
-// L = w . ID is the power of the bodies' forces on the virtual velocities u that w gives them (derivatives/inverse_dynamics_vjp.hpp). Its
-// gradient differentiated once more has, for a velocity j and a velocity k of the same joint or of one above it, with sums over the
-// subtree of j and Theta = u_p x S, 2 Bu = 2 B[u], g = 2 B^T u, h = I u,
+// L = w . ID is the power of the bodies' forces on the virtual velocities u due to w
+// (derivatives/inverse_dynamics_vjp.hpp). Its gradient differentiated once more has, for a velocity j and a velocity k
+// of the same joint or of one above it, with sums over the subtree of j and Theta = u_p x S, 2 Bu = 2 B[u], g = 2 B^T
+// u, h = I u,
 //   A = S x* f + 2 B Psidot + I Psiddot     V = 2 B S + I Vdot                                U = I S
 //   C = I Theta + S x* h                    B = 2 B^T Theta - 2 Bu^T Psidot + S x* g          D = -2 Bu^T S
 //   d/dq_k dL/dq_j = Theta_k.A + Psidot_k.B + Psiddot_k.C      d/dv_j dL/dq_k = Theta_k.V + Psidot_k.D
 //   d/dv_k dL/dq_j = S_k.B + Vdot_k.C                          d/dv_k dL/dv_j = S_k.D
 //   d/dq_k dL/da_j = Theta_k.U                                 d/dq_j dL/da_k = S_k.C
-// B and D are moments alone. Dense tensors are the case w = e_i, one slab for each i, with u = S_i at and beyond joint i.
+// B and D are moments alone. Dense tensors are the case w = e_i, one slab for each i, with u = S_i at and beyond joint
+// i.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -17,15 +20,16 @@
 
 namespace torsor {
 
-// nv x nv each, row-major; any may be null. qq[j][k] = d/dq_k dL/dq_j, qv[j][k] = d/dv_k dL/dq_j, aq[j][k] = d/dq_k dL/da_j.
+// nv x nv each, row-major; any may be null. qq[j][k] = d/dq_k dL/dq_j, qv[j][k] = d/dv_k dL/dq_j, aq[j][k] = d/dq_k
+// dL/da_j.
 template <class S>
 struct Hessians {
   S *qq, *qv, *vv, *aq;
 };
 
-// Wrenches (n, f) that do not turn with a subtree, on virtual velocities u: the part of d/dq_k (u.lag(c)) that is bilinear in the
-// columns c and S_k is -c^T [[P, G], [G, 0]] S_k, P = n u_w^T + f u_v^T and G = f u_w^T, both less their traces, in the world's
-// frame; in the world's axes n and u_v are those at the bodies' origins, and G is 0.
+// Wrenches (n, f) that do not rotate with a subtree, on virtual velocities u: the part of d/dq_k (u.lag(c)) that is
+// bilinear in the columns c and S_k is -c^T [[P, G], [G, 0]] S_k, P = n u_w^T + f u_v^T and G = f u_w^T, both less
+// their traces, in the world's frame; in the world's axes n and u_v are those at the bodies' origins, and G is 0.
 template <class S>
 struct VirtualWrench {
   Mat3<S> P, G;
@@ -100,7 +104,8 @@ void pseudo_columns(const Model& m, Arena& arena, const Model::Body& body, const
   }
 }
 
-// What second derivatives are made of: motions, sums over subtrees, wrenches that lag behind (or null), pseudo-columns.
+// The input of second derivatives: motions, sums over subtrees, wrenches that do not rotate with the bodies (or null),
+// pseudo-columns.
 template <class S>
 struct SecondOrder {
   Motions<S> all;
@@ -122,7 +127,7 @@ SecondOrder<S> second_order(const Model& m, Arena& arena, const Motions<S>& all,
   return s;
 }
 
-// What a velocity brings to its pairs with velocities of its own joint and of those above: with weights,
+// The vectors of a velocity in its pairs with velocities of its own joint and of those above: with weights,
 template <class S>
 struct VirtualRow {
   Force<S> C, W;  // W from the lag of wrenches: d/dq_k dL/dq_j gains S_k.W
@@ -173,8 +178,8 @@ struct Above {
   }
 };
 
-// How columns above a row move: on the world (Theta = Psidot = 0 and Psiddot linear), without virtual velocity below them (Theta =
-// 0), or in any way.
+// The motion of columns above a row: on the world (Theta = Psidot = 0 and Psiddot linear), without virtual velocity
+// below them (Theta = 0), or arbitrary.
 enum class Moves { root, still, any };
 
 // Entries of row j and columns k of the path, several columns at a time: d/dq_k dL/dq_j and so on.
@@ -182,7 +187,7 @@ template <class V>
 struct PairEntries {
   V qq, qv, vq, vv, aq, qa;
 };
-// Of columns c, at t on the path. turn(t, c): what A, V and U of the row are multiplied with for them.
+// Of columns c, at t on the path. turn(t, c): the factor of A, V and U of the row for them.
 template <bool own, Moves moves, class V, class Turn>
 TORSOR_INLINE PairEntries<V> pair_entries(const FixedRow<V>& fixed, const VirtualRow<V>& row,
                                           const DerivativeColumn<V>& c, int t, const Turn& turn, bool lags) {
@@ -258,8 +263,8 @@ TORSOR_INLINE void put_consecutive(const PairEntries<V>& e, std::size_t nv, std:
   }
 }
 
-// Row j against columns `from` to `to` of the path: of its own joint, or of those above. In the joint itself each pair has two
-// orders, and d/dv_k dL/dv_j is the mean of what is written here for both.
+// Row j against columns `from` to `to` of the path: of its own joint, or of those above. In the joint itself each pair
+// has two orders, and d/dv_k dL/dv_j is the mean of what is written here for both.
 template <bool own, Moves moves, class S, class Turn>
 TORSOR_INLINE void pair_row(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wide<S>>& row, const Above<S>& above,
                             const Turn& turn, int from, int to, bool lags, std::size_t nv, int j, const Hessians<S>& H,
@@ -294,8 +299,8 @@ TORSOR_INLINE void pair_row(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wid
   }
 }
 
-// All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have Theta = 0.
-// Entries that are zero by structure are not written.
+// All entries of the rows of body i with its own joint and with those above. Columns of the path before `turning` have
+// Theta = 0. Entries that are zero by structure are not written.
 template <class S, class Turn>
 void fill_rows(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow<S>* rows, const Above<S>& above,
                const Turn& turn, int turning, bool lags, const Hessians<S>& H) {
@@ -327,8 +332,8 @@ void fill_rows(const Model& m, int i, const FixedRow<S>* fixed, const VirtualRow
         H.vv[j * nv + k] = H.vv[k * nv + j] = S(0.5) * (H.vv[j * nv + k] + H.vv[k * nv + j]);
 }
 
-// What a joint with S(q) adds to the pairs within it: its gradient with R_jk in the place of S_j. f, g, h, y: sums over its
-// subtree. u: virtual velocity of its body, and w: weights of its velocities, each null if zero.
+// The terms that a joint with S(q) adds to the pairs within it: its gradient with R_jk in place of S_j. f, g, h, y:
+// sums over its subtree. u: virtual velocity of its body, and w: weights of its velocities, each null if zero.
 template <class S>
 void fill_general(const Model& m, int i, const SecondOrder<S>& s, const Vec3<S>& g, const Force<S>& h,
                   const Force<S>* y, const Motion<S>* u, const S* w, const Hessians<S>& H) {
@@ -365,7 +370,7 @@ void clear(const Hessians<S>& H, std::size_t size) {
       for (std::size_t k = 0; k < size; ++k) x[k] = S(0.0);
 }
 
-// What virtual velocities u make of a subtree: 2 B[u], whose n and f are h = I u, and g = 2 B^T u.
+// Products of a subtree with virtual velocities u: 2 B[u], whose n and f are h = I u, and g = 2 B^T u.
 template <class S>
 struct VirtualProducts {
   CoriolisInertia<S> Bu;
@@ -380,7 +385,7 @@ template <class S>
 TORSOR_INLINE VirtualProducts<S> virtual_products(const DerivativeBody<S>& b, const Motion<S>& u) {
   return {coriolis_inertia(b.I, u), transposed(b.B, u)};
 }
-// And of the wrenches on it that lag behind.
+// And of the wrenches on it that do not rotate with it.
 template <class S>
 struct VirtualLag {
   VirtualWrench<S> wrench;
@@ -396,13 +401,13 @@ VirtualLag<S> virtual_lag(int axes, const WorldWrench<S>& wrench, const Motion<S
   return {virtual_wrench(axes, wrench, u), wrench.transposed_lag(axes, u)};
 }
 
-// Virtual velocities u of bodies (u[-1] = 0) and Theta of columns, for weights w on the torques; and of each subtree
-// its products with what its joint adds to u.
+// Virtual velocities u of bodies (u[-1] = 0) and Theta of columns, for weights w on the torques; and for each subtree
+// its products with the contribution of its joint to u.
 template <class S>
 struct VirtualMotions {
   Motion<S>*u, *Theta;
   VirtualProducts<S>* products;
-  VirtualLag<S>* lags;  // if wrenches lag
+  VirtualLag<S>* lags;  // if wrenches do not rotate with the bodies
 };
 template <class S>
 VirtualMotions<S> virtual_motions(const Model& m, Arena& arena, const SecondOrder<S>& s, const S* w) {
@@ -447,8 +452,8 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Body& body = m.bodies[i];
     const DerivativeBody<S>& b = bodies[i];
-    // Sums over the subtree of single bodies' products with u are those of subtrees' products with what the joints add
-    // to u, and with u of the parent at the end.
+    // The sum over the subtree of the products of bodies with u equals the sum of the products of subtrees with the
+    // contributions of their joints to u, plus the product with u of the parent.
     if (body.parent >= 0) {
       const Motion<S>& up = virtuals.u[body.parent];
       virtuals.products[body.parent] += virtuals.products[i];
@@ -494,8 +499,8 @@ TORSOR_INLINE Force<S> turned_back(const Motion<S>& u, const Force<S>& F) {
   return {-x.n, -x.f};
 }
 
-// The rows of a body against the columns of one joint whose Theta are R, where this was left out.
-// below: whether the body is beyond the joint.
+// The rows of a body against the columns of one joint whose Theta are R, which were left out before. below: whether the
+// body is beyond the joint.
 template <class S>
 void add_turns(std::size_t nv, const Model::Link& rows, const Model::Link& joint, const PseudoColumn<S>* R,
                const FixedRow<S>* fixed, bool below, const Hessians<S>& H) {
@@ -509,8 +514,8 @@ void add_turns(std::size_t nv, const Model::Link& rows, const Model::Link& joint
     }
 }
 
-// Of all velocities what does not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2 B[S], and N,
-// the derivative of 2 B along the velocity.
+// The quantities of all velocities that do not depend on the torque that is differentiated: A, V, U, g = 2 B^T S, E = 2
+// B[S], and N, the derivative of 2 B along the velocity.
 template <class S>
 struct FixedTerms {
   struct Products {
@@ -550,7 +555,7 @@ struct TorqueSlab {
   const PseudoColumn<S>* R;  // R_ik of the columns k of joint I, if it has S(q), or null
   int turning;               // columns of the path to joint I: those beyond have Theta = u x S
 };
-// What A, V and U of a row are multiplied with beyond joint I, where Theta.A = (u x S).A = S.(-u x* A).
+// The factor of A, V and U of a row beyond joint I, where Theta.A = (u x S).A = S.(-u x* A).
 struct ColumnTurn {
   template <class Column>
   TORSOR_INLINE auto operator()(int, const Column& c) const {
@@ -661,7 +666,7 @@ void dense_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, Hessi
   }
 }
 
-// What both are made of, for a state.
+// The input of both, for a state.
 template <class S>
 SecondOrder<S> second_order(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, int axes,
                             bool wants_qq) {

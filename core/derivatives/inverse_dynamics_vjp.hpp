@@ -1,9 +1,10 @@
-// Reverse derivatives: from a weight w on the torques, the gradients of L = w . ID(q, v, a) with respect to everything, in O(n).
+// Vector-Jacobian products: from weights w on the torques, the gradients of L = w . ID(q, v, a) with respect to
+// everything, in O(n).
 //
-// L is the power of the bodies' forces f on the virtual velocities u that w gives them. Per body, with 2 B of Singh 2022, (6):
+// L is the power of the bodies' forces f on the virtual velocities u due to w. Per body, with 2 B of Singh 2022, (6):
 //   f = I a + v x* I v - f_ext,   g = 2 B^T u,   h = I u,
-// summed over the subtree that a joint moves; and for a column S with its rates and Theta = u_p x S (the rate of the column under
-// the virtual motion, its own included if S depends on q):
+// summed over the subtree that a joint moves; and for a column S with its rates and Theta = u_p x S (the rate of the
+// column under the virtual motion, its own included if S depends on q):
 //   dL/dq = Theta.f + Psidot.g + Psiddot.h,   dL/dv = S.g + Vdot.h,   dL/da = S.h.
 // A placement moves its subtree like a joint whose column is any twist; a body's ten parameters enter linearly
 // (docs/derivations/reverse.md).
@@ -46,7 +47,7 @@ struct LocalMotion {
     return {X.act_inverse(v), X.act_inverse(a), X.act_inverse(u)};
   }
 };
-// What a body adds to the sums, about the origin of the axes in which X is its pose.
+// The contribution of a body to the sums, about the origin of the axes in which X is its pose.
 template <class S>
 TORSOR_INLINE VirtualSubtree<S> virtual_forces(const RigidInertia<double>& I, const LocalMotion<S>& local,
                                                const SE3<S>& X) {
@@ -55,8 +56,8 @@ TORSOR_INLINE VirtualSubtree<S> virtual_forces(const RigidInertia<double>& I, co
   return {X.act(f), X.act(I * local.u), zero_force<S>(), X.R * transposed(B, local.u)};
 }
 
-// Derivatives of u.(I a + v x* I v), everything in one frame, with respect to the ten parameters of I. The acceleration enters as
-// that of the origin, acc = a.v + w x v.
+// Derivatives of u.(I a + v x* I v), everything in one frame, with respect to the ten parameters of I. The acceleration
+// enters as that of the origin, acc = a.v + w x v.
 template <class S>
 TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const Vec3<S>& wdot, const Vec3<S>& acc,
                                     S* out) {
@@ -75,9 +76,9 @@ TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const 
   out[9] = mul_add(s.z, w.z, u.w.z * wdot.z);
 }
 
-// Gradients with respect to placements: each moves its subtree, as a joint with any column would. Of bodies on joints that
-// move the sums are known; of those that are fixed to others they are made up here, about the point of the tree or, if they
-// hang on nothing that moves, about the world's origin.
+// Gradients with respect to placements: each moves its subtree, as a joint with any column would. For bodies on joints
+// that move, the sums are known; for those that are fixed to others they are computed here, about the point of the tree
+// or, for bodies fixed to the world, about the world's origin.
 template <class S, class Apply>
 void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* bodies, const Motion<S>* u,
                         const LocalMotion<S>* local, const VirtualSubtree<S>* sums, const Apply& apply, bool wrenches,
@@ -126,8 +127,8 @@ void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* b
   }
 }
 
-// Virtual velocities u of bodies (u[-1] = 0), motions of bodies with mass in their own frames, and what each body adds
-// to the sums.
+// Virtual velocities u of bodies (u[-1] = 0), motions of bodies with mass in their own frames, and the contribution of
+// each body to the sums.
 template <class S>
 struct VirtualBodies {
   Motion<S>* u;
@@ -157,7 +158,7 @@ VirtualBodies<S> virtual_bodies(const Model& m, Arena& arena, const Motions<S>& 
   return {u, local, sums};
 }
 
-// A wrench on a body of the user's, as part of f and of the lag. body, u: of the one that carries it.
+// A wrench on one of the user's bodies, as part of f and of the lag. body, u: of the body that carries it.
 template <class S>
 void apply_wrench(const Model::Frame& frame, const DerivativeBody<S>& body, const Motion<S>& u, const Force<S>& F,
                   int axes, VirtualSubtree<S>& t) {
@@ -195,7 +196,7 @@ void velocity_gradients(const Model& m, const Motions<S>& all, const Motion<S>* 
   }
 }
 
-// Gradients with respect to the inertia of each body of the user's and to the wrench on it.
+// Gradients with respect to the inertia of each of the user's bodies and to the wrench on it.
 template <class S>
 void body_gradients(const Model& m, const DerivativeBody<S>* bodies, const VirtualBodies<S>& virtuals, int axes,
                     const Gradients<S>& out) {
@@ -253,11 +254,11 @@ void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, 
     placement_gradient(m, arena, all.bodies, virtuals.u, virtuals.local, sums, apply, f_ext != nullptr, out.placement);
 }
 
-// Gradients of wa . a + wtau . tau over the results of hybrid dynamics (forward dynamics without prescribed velocities). With f
-// the velocities of given torque and p the prescribed ones, the multiplier lambda_p = wtau_p, M_ff lambda_f = -wa_f - M_fp wtau_p
-// makes them those of lambda . ID at the accelerations found, and
+// Gradients of wa . a + wtau . tau over the results of hybrid dynamics (forward dynamics without prescribed
+// velocities). With f the velocities of given torque and p the prescribed ones, the multiplier lambda_p = wtau_p, M_ff
+// lambda_f = -wa_f - M_fp wtau_p makes them those of lambda . ID at the accelerations found, and
 //   d/da_p = wa_p + (M lambda)_p,   d/dtau_f = wtau_f - lambda_f.
-// a, tau: as for hybrid_dynamics, overwritten. Gradients with respect to what is not read are zero.
+// a, tau: as for hybrid_dynamics, overwritten. Gradients with respect to inputs that are not read are zero.
 template <class S>
 void hybrid_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* f_ext, int axes,
                          const unsigned char* prescribed, S* a, S* tau, const S* wa, const S* wtau,

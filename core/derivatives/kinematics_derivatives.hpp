@@ -1,8 +1,8 @@
 // First derivatives of twists, accelerations, Jacobians and momentum. docs/derivations/kinematics.md.
 //
 // World's axes about the origin of each tree's root, columns S, Psidot, Psiddot, Sdot as in
-// derivatives/inverse_dynamics_derivatives.hpp. D_k is the derivative along direction k less the rigid motion with S_k: what an
-// observer sees who rides on the bodies that k moves. For these bodies l and their columns j
+// derivatives/inverse_dynamics_derivatives.hpp. D_k is the derivative along direction k minus the rigid motion with
+// S_k: the derivative in a frame that moves with the bodies that k moves. For these bodies l and their columns j
 //   D_k v_l = Psidot_k,   D_k a_l = Psiddot_k - v_l x Psidot_k,
 //   D_k S_j = S_j x S_k (k below j),   R_jk (in one joint),   0 (k above j).
 #pragma once
@@ -19,7 +19,7 @@ Motions<S> free_motions(const Model& m, Arena& arena, const S* q, const S* v, co
   return motions<S>(m, arena, q, v == nullptr ? rest : v, a == nullptr ? rest : a, false);
 }
 
-// Pose of a body of the user's, its origin seen from the root's.
+// Pose of one of the user's bodies, its origin relative to the root's.
 template <class S>
 SE3<S> frame_pose(const Model::Frame& frame, const DerivativeBody<S>& b) {
   const SE3<S> X{b.R, b.p};
@@ -236,7 +236,8 @@ void momentum_derivatives(const Model& m, Arena& arena, const S* q, const S* v, 
     for (int k = m.bodies[i].iv; k < m.bodies[i].iv + m.bodies[i].nv; ++k) {
       const auto& c = t.columns[k];
       const Force<S> IS = b.I * c.S_;
-      // `total` is the linear part of what is differentiated: its moment changes as the centre of mass moves along k.
+      // `total` is the linear part of the quantity that is differentiated: its moment changes as the centre of mass
+      // moves along k.
       const auto about = [&](const Force<S>& F, const Vec3<S>* total) {
         Force<S> G = shift_back(F, from);
         if (axes == 0 && total != nullptr) G.n += cross(*total, inverse_mass * IS.f);

@@ -1,5 +1,5 @@
-// A Coriolis matrix C(q, v) with C v the velocity-dependent torque and Mdot - 2 C skew: C = sum over bodies of
-// J^T (I Jdot + B J), with B of Singh 2022, eq. (6), for which B + B^T is the rate of I. It holds for joints with S(q) too,
+// A Coriolis matrix C(q, v) with C v the velocity-dependent torque and Mdot - 2 C skew: C = sum over bodies of J^T (I
+// Jdot + B J), with B of Singh 2022, eq. (6), for which B + B^T is the rate of I. It holds for joints with S(q) too,
 // Jdot then including their own rate.
 #pragma once
 #include "dynamics/jacobians.hpp"

@@ -1,11 +1,11 @@
-// Forward and hybrid dynamics by articulated bodies. Kim 2012, Tables 3 and 4, in the world's axes, each body about its own
-// origin, with accelerations of material points as in dynamics/inverse_dynamics.hpp. The accelerations eta that depend on velocities alone
-// are summed from base to tips into zeta, with gravity, and enter the bias of each body at once; Table 4 passes them on through the
-// articulated inertias.
+// Forward and hybrid dynamics by articulated bodies. Kim 2012, Tables 3 and 4, in the world's axes, each body about its
+// own origin, with accelerations of material points as in dynamics/inverse_dynamics.hpp. The accelerations eta that
+// depend on velocities alone are summed from base to tips into zeta, with gravity, and enter the bias of each body at
+// once; Table 4 passes them on through the articulated inertias.
 //
-// A joint of several velocities is eliminated column by column: Psi, Pi and beta of Table 4 for one column at a time, which
-// needs no matrix inverse and lets any single velocity be prescribed. A free joint without prescribed velocities transmits
-// exactly its own tau, so its Pi is zero and its acceleration comes from one 6 x 6 solve.
+// A joint of several velocities is eliminated column by column: Psi, Pi and beta of Table 4 for one column at a time,
+// which needs no matrix inverse and lets any single velocity be prescribed. A free joint without prescribed velocities
+// transmits exactly its own tau, so its Pi is zero and its acceleration comes from one 6 x 6 solve.
 #pragma once
 #include <algorithm>
 
@@ -13,11 +13,12 @@
 
 namespace torsor {
 
-// Whether a pivot D = S.I S is nothing but rounding (docs/derivations/singular.md). It comes out of subtractions, whose errors add
-// up to eps (N_k + sum of x_j^2 N_j): N is what a pivot would be if the joints beyond were rigid, and x_j are the velocities with
-// which the joints beyond answer a unit velocity of k. Below 2e-15 of that sum, 9 eps, no digit is left. Answers are large only
-// where a pivot beyond is small beside its N, so D is compared with N alone first, and with all where one of the two is in
-// doubt. Not a number is not singular: it came in and goes out.
+// Whether a pivot D = S.I S is zero up to rounding (docs/derivations/singular.md). It results from subtractions, whose
+// errors add up to eps (N_k + sum of x_j^2 N_j): N is the pivot if the joints beyond were rigid, and x_j are the
+// velocities of the joints beyond in response to a unit velocity of k. Below 2e-15 of that sum, 9 eps, D has no correct
+// digit. Responses are large only where a pivot beyond is small compared with its N, so D is compared with N alone
+// first, and with the whole sum where one of the two is in doubt. NaN is not singular: it came with the input and is
+// passed on.
 constexpr double kNothing = 2e-15, kDoubt = 1e-5;
 template <class S>
 struct
@@ -34,10 +35,10 @@ TORSOR_INLINE S rigid_pivot(const Scale<S>& scale, const Motion<S>& column) {  /
 template <class S>
 TORSOR_INLINE auto is_nothing(const S& D, const S& size) {
   const S limit =
-      mul_add(S(kNothing), size, S(1e-150));  // whose square is still a number; a massless body is singular too
+      mul_add(S(kNothing), size, S(1e-150));  // its square does not underflow; a massless body is singular too
   return less(D * D, limit * limit);
 }
-// Of two columns the longer one, part by part: what the columns of one joint are measured by.
+// The longer of two columns, part by part: the scale of the columns of one joint.
 template <class S>
 TORSOR_INLINE Motion<S> longer(const Motion<S>& a, const Motion<S>& b) {
   const auto pick = [](const Vec3<S>& x, const Vec3<S>& y) -> Vec3<S> {
@@ -60,7 +61,7 @@ struct ForwardDynamicsBody {
   Mat3<S> R;                // axes
   Vec3<S> r;                // origin as seen from the parent's, in the world's axes
   Vec3<S> w;                // angular velocity
-  Motion<S> zeta;           // acceleration if no joint accelerated, gravity taken off
+  Motion<S> zeta;           // acceleration if no joint accelerated, minus gravity
   ArticulatedInertia<S> I;  // articulated-body inertia: from the children, then with the body's own
   Force<S> B;               // its bias, likewise: the force at acceleration zeta
   Motion<S> A;              // acceleration beyond zeta
@@ -74,7 +75,7 @@ struct ForwardDynamicsColumn {
   S Psi, u;    // free: 1 / (S.U) and Psi (tau - S.B); prescribed: Psi unused, u = S.B
 };
 
-// I S and S.F, leaving out parts of S that the joint has not.
+// I S and S.F, without the parts of S that are zero for the joint.
 template <class Joint, class S>
 TORSOR_INLINE Force<S> times_column(const ArticulatedInertia<S>& I, const Motion<S>& column) {
   if constexpr (!Joint::linear)
@@ -94,7 +95,7 @@ TORSOR_INLINE S pair_column(const Motion<S>& column, const Force<S>& F) {
     return dot(column, F);
 }
 
-// Whether the joint of a body is free, so that it transmits nothing but its tau.
+// Whether the joint of a body is free, so that it transmits only its tau.
 template <class Body>
 TORSOR_INLINE bool transmits_tau(const Body& body, const unsigned char* prescribed) {
   if (body.kind != Kind::free) return false;
@@ -103,8 +104,9 @@ TORSOR_INLINE bool transmits_tau(const Body& body, const unsigned char* prescrib
   return true;
 }
 
-// `size` and x_j^2 N_j of all velocities that answer the motion A of body i, taken before the velocities of i from `first` on; or 0
-// where it is certain on the way that A moves mass: D is the kinetic energy of the answer, and is summed here without subtractions.
+// `size` plus x_j^2 N_j of all velocities in the response to the motion A of body i, before the velocities of i from
+// `first` on; or 0 as soon as it is certain that A moves mass: D is the kinetic energy of the response, which is summed
+// here without subtractions.
 template <class S, class C, class Access>
 __attribute__((noinline)) S answers(const ModelT<C>& m, const unsigned char* prescribed, int i, int first, Motion<S> A,
                                     S size, const Access& at) {
@@ -127,7 +129,7 @@ __attribute__((noinline)) S answers(const ModelT<C>& m, const unsigned char* pre
   }
   return select(less(certain, S(1.0)), size, S(0.0));
 }
-// The bodies and columns of forward dynamics, and what `answers` needs of them.
+// The bodies and columns of forward dynamics, as `answers` reads them.
 template <class S, class C>
 struct ForwardDynamicsAccess {
   const ModelT<C>& m;
@@ -151,7 +153,8 @@ struct ForwardDynamicsAccess {
   }
 };
 
-// Whether pivot j of the block of a free joint is nothing beside all that answers its motion, which the rows of L before it say.
+// Whether pivot j of the block of a free joint is zero compared with the response to its motion, given by the rows of L
+// before it.
 template <class S, class C>
 __attribute__((noinline)) void check(Arena& arena, ForwardDynamicsAccess<S, C> at, const unsigned char* prescribed,
                                      int i, Scale<S> size, const S* L, int j, S D) {
@@ -292,8 +295,8 @@ TORSOR_INLINE void add_own_inertia(const Body& body, bool weak, ForwardDynamicsB
   }
 }
 
-// What the pivots of a body in a model with weak bodies are measured by: the inertia that it carries, as if rigid. The
-// parent's (if not null) gains it, or begins with it if `start`.
+// The scale of the pivots of a body in a model with weak bodies: the inertia that it carries, as if rigid. It is added
+// to the parent's (if not null), or initialises it if `start`.
 template <class S, class Body>
 TORSOR_INLINE Scale<S> rigid_scale(const Body& body, bool start, const ForwardDynamicsBody<S>& b,
                                    ForwardDynamicsBody<S>* p) {
@@ -306,8 +309,8 @@ TORSOR_INLINE Scale<S> rigid_scale(const Body& body, bool start, const ForwardDy
   return {b.trace, S(3.0 * body.subtree_mass)};
 }
 
-// Eliminates the columns of the joint of body i, last to first: U, Psi and u of each, leaving in Pi and beta what the
-// parent sees. `doubtful` (null without weak bodies): by body, whether a pivot of its subtree is in doubt.
+// Eliminates the columns of the joint of body i, last to first: U, Psi and u of each, leaving in Pi and beta what is
+// passed to the parent. `doubtful` (null without weak bodies): by body, whether a pivot of its subtree is in doubt.
 template <class Joint, class S, class C>
 TORSOR_INLINE void eliminate_joint(const ForwardDynamicsAccess<S, C>& tree, Arena& arena, const Joint& joint, int i,
                                    const unsigned char* prescribed, const S* a, const S* tau, const Scale<S>& scale,
@@ -340,7 +343,7 @@ TORSOR_INLINE void eliminate_joint(const ForwardDynamicsAccess<S, C>& tree, Aren
   }
 }
 
-// I and B of the parent gain Pi and beta of a child at r (none if not `offset`), or begin with them if `start`.
+// Adds Pi and beta of a child at r (zero if not `offset`) to I and B of the parent, or initialises these if `start`.
 template <class S>
 TORSOR_INLINE void add_to_parent(const ArticulatedInertia<S>& Pi, const Force<S>& beta, const Vec3<S>& r, bool offset,
                                  bool start, ForwardDynamicsBody<S>& p) {
@@ -373,13 +376,13 @@ TORSOR_INLINE void sweep_inertias(const ForwardDynamicsAccess<S, C>& tree, Arena
     const auto& body = m.bodies[i];
     auto& b = bodies[i];
     auto* p = body.parent >= 0 ? bodies + body.parent : nullptr;
-    const bool start = body.last_child && !cleared;  // nothing in the parent yet
+    const bool start = body.last_child && !cleared;  // the parent has no contribution yet
     // Measured: one state is 4 % faster in locals, lanes 4 % faster in place, where nothing is copied.
     constexpr bool in_place = Lanes<S>::value > 1;
     std::conditional_t<in_place, ArticulatedInertia<S>&, ArticulatedInertia<S>> Pi = b.I;
     std::conditional_t<in_place, Force<S>&, Force<S>> beta = b.B;
     if (!body.massless) add_own_inertia(body, weak, b, Pi, beta);
-    // Without weak bodies a pivot's own inertia tells.
+    // Without weak bodies the inertia of the body itself decides.
     Scale<S> scale{Pi.A.xx + Pi.A.yy + Pi.A.zz, Pi.M.xx + Pi.M.yy + Pi.M.zz};
     if (weak) b.scale = scale = rigid_scale(body, start, b, p);
     if (transmits_tau(body, prescribed)) {

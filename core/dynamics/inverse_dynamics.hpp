@@ -18,7 +18,7 @@ struct InverseDynamicsBody {
   Force<S> F;
 };
 
-// Integral of x x^T dm: tr(J)/2 1 - J, written so that what is equal in two moments cancels exactly.
+// Integral of x x^T dm: tr(J)/2 1 - J, written so that equal parts of two moments cancel exactly.
 template <class C>
 inline Sym3<C> pseudo_inertia(const Sym3<C>& J) {
   return {

@@ -11,7 +11,8 @@ TORSOR_INLINE void for_each_velocity_above(const Model& m, int body, F&& f) {
     for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) f(k, i);
 }
 
-// J (6 x nv) of one body of the user's. Axes 0: the body's; 1: the world's frame; 2: the world's axes at the body's origin.
+// J (6 x nv) of one of the user's bodies. Axes 0: the body's; 1: the world's frame; 2: the world's axes at the body's
+// origin.
 template <class S>
 void body_jacobian(const Model& m, Arena& arena, const S* q, int frame, int axes, S* J) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());
@@ -29,7 +30,7 @@ void body_jacobian(const Model& m, Arena& arena, const S* q, int frame, int axes
   });
 }
 
-// J (3 x nv) of the world velocity of points fixed in the user's bodies `frames`, one after the other.
+// J (3 x nv) of the world velocity of points fixed in the user's bodies `frames`, in turn.
 template <class S>
 void point_jacobians(const Model& m, Arena& arena, const S* q, const std::vector<int>& frames, const S* points, S* J) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());
@@ -49,8 +50,8 @@ void point_jacobians(const Model& m, Arena& arena, const S* q, const std::vector
   }
 }
 
-// Velocities of all bodies and rates of their columns, in the world's axes at each body's origin: spatial quantities of a
-// fixed frame that stands there now.
+// Velocities of all bodies and rates of their columns, in the world's axes at each body's origin: spatial quantities of
+// a fixed frame that stands there now.
 template <class S>
 struct Rates {
   Motion<S>* V;     // by body

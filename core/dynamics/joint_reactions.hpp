@@ -1,5 +1,5 @@
-// The wrench that each joint transmits to its body from its parent, in the body's frame: F of Kim 2012, (41), for every body
-// of the user's, those on fixed joints included.
+// The wrench that each joint transmits to its body from its parent, in the body's frame: F of Kim 2012, (41), for every
+// one of the user's bodies, those on fixed joints included.
 #pragma once
 #include "dynamics/inverse_dynamics.hpp"
 #include "tree/poses.hpp"
@@ -8,7 +8,7 @@ namespace torsor {
 
 template <class S>
 struct ReactionBody : WorldBody<S> {
-  Vec3<S> w, wdot, acc;  // in the body's axes, acc with gravity taken off
+  Vec3<S> w, wdot, acc;  // in the body's axes, acc minus gravity
 };
 
 template <class S>

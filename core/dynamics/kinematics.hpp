@@ -87,8 +87,9 @@ void jacobian_transpose_product(const Model& m, Arena& arena, const S* q, const 
   }
 }
 
-// Turns twists y and, unless null, accelerations z of the user's bodies from body axes into others, in place.
-//   axes 1: spatial quantities in the world's frame;  2: velocity and acceleration of the body's origin, in the world's axes.
+// Converts twists y and, unless null, accelerations z of the user's bodies from body axes to others, in place.
+//   axes 1: spatial quantities in the world's frame;
+//        2: velocity and acceleration of the body's origin, in the world's axes.
 template <class S>
 void change_axes(const Model& m, Arena& arena, const S* q, int axes, S* y, S* z) {
   if (axes == 0) return;

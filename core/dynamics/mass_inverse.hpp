@@ -1,7 +1,7 @@
 // The inverse of the mass matrix between velocities f that are not prescribed, as a product of sparse factors:
 //   M_ff = L^T D L  (Featherstone 2008),   M_ff^-1 = W D^-1 W^T,   W = L^-1,
-// where row k of L and of W has entries for k and for velocities above it alone. Rows are kept along the path from the root, where
-// they are next to each other.
+// where row k of L and of W has entries for k and for velocities above it alone. Rows are stored along the path from
+// the root, where their entries are contiguous.
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "tree/motions.hpp"
@@ -67,8 +67,8 @@ class TreeInverse {
       }
     });
   }
-  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of nv columns, side by side in X with their rows padded,
-  // `stride` numbers altogether. X is overwritten.
+  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of nv columns, side by side in X with their rows
+  // padded, `stride` numbers altogether. X is overwritten.
   void multiply_negated(Arena& arena, S* X, int stride, S* const* outs) const {
     const int nv = m_.nv, each = padded<S>(nv);
     struct Target {  // of a vector of X's first row
@@ -116,8 +116,8 @@ class TreeInverse {
  private:
   const S& weight(int k, int t) const { return W_[k * stride_ + t]; }
 
-  // f(link, first, end) for all bodies, parents first; path_ leads to each in steps of `stride`, and its subtree's velocities are
-  // order_[first .. end).
+  // f(link, first, end) for all bodies, parents first; path_ leads to each in steps of `stride`, and its subtree's
+  // velocities are order_[first .. end).
   template <class F>
   TORSOR_INLINE void each_body(int stride, F f) const {
     int first = 0;
@@ -127,8 +127,8 @@ class TreeInverse {
       first += link.nv;
     }
   }
-  // f(size, c) for blocks of `size` vectors, a constant up to 8 and as even as can be, from column c on: sums of a
-  // block stay in registers.
+  // f(size, c) for blocks of `size` vectors from column c on, `size` a constant up to 8 and as even as possible: the
+  // sums of a block stay in registers.
   template <class F>
   static TORSOR_INLINE void in_blocks(int columns, F f) {
     const int vectors = columns / width, blocks = (vectors + 7) / 8, size = vectors / blocks, larger = vectors % blocks;
@@ -163,7 +163,8 @@ class TreeInverse {
       }
     }
   }
-  // L^T D L in place: L beside the diagonal, D on it. Prescribed velocities are left out. Whether some pivot is in doubt.
+  // L^T D L in place: L beside the diagonal, D on it. Prescribed velocities are left out. Returns whether some pivot is
+  // in doubt.
   bool factor(const Motions<S>& all, Arena& arena, S* L) {
     bool doubtful = false;
     int first = m_.nv;
@@ -194,7 +195,7 @@ class TreeInverse {
     }
     return doubtful;
   }
-  // What pivots are measured by: the inertia of a subtree as a whole, about the point of the tree, where they are rounded.
+  // The scale of pivots: the inertia of a subtree as a whole, about the point of the tree, where rounding errors arise.
   S rigid_pivot(const Motions<S>& all, int i, int k) const {
     const RigidInertia<S>& I = all.bodies[i].I;
     const Model::Link& link = m_.links[i];
@@ -203,7 +204,7 @@ class TreeInverse {
       largest = longer(largest, all.columns[l].S_);
     return torsor::rigid_pivot<Screw<double>>(Scale<S>{I.J.xx + I.J.yy + I.J.zz, S(3.0) * I.m}, largest);
   }
-  // Whether pivots are nothing beside all that answers their velocities, which is what the columns of W are.
+  // Whether pivots are zero compared with the responses to their velocities, the columns of W.
   void check(const Motions<S>& all, Arena& arena) const {
     S* size = arena.get<S>(m_.nv);
     for (int k = 0; k < m_.nv; ++k) size[k] = S(0.0);

@@ -62,7 +62,7 @@ void mass_matrix(const Model& m, Arena& arena, const S* q, S* M) {
   const auto* I = composite_inertias(m, arena, bodies);
   const int nv = m.nv;
   for (int k = 0; k < nv * nv; ++k) M[k] = S(0.0);
-  // One state on long paths: several columns at a time. Otherwise one after the other.
+  // One state on long paths: several columns at a time. Otherwise one by one.
   if (std::is_same_v<S, double> && m.depth > 24)
     pair_along_paths(m, arena, bodies, columns, I, M);
   else

@@ -1,5 +1,6 @@
-// Products with the inverse of the mass matrix in O(n). Sueda 2021, Alg. 10, with the notation of dynamics/forward_dynamics.hpp: the
-// first loop (factor) depends on q alone, the other two (solve) run once for each right-hand side.
+// Products with the inverse of the mass matrix in O(n). Sueda 2021, Alg. 10, with the notation of
+// dynamics/forward_dynamics.hpp: the first loop (factor) depends on q alone, the other two (solve) run once for each
+// right-hand side.
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/mass_matrix.hpp"
@@ -19,8 +20,8 @@ struct MassFactor {
   bool held(int k) const { return prescribed != nullptr && prescribed[k] != 0; }
 };
 
-// A symmetric 6 x 6 matrix P (row-major) of a body of the user's, in the world's axes about the origin of the body that
-// carries it.
+// A symmetric 6 x 6 matrix P (row-major) of one of the user's bodies, in the world's axes about the origin of the body
+// that carries it.
 template <class S>
 ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bodies, const S* P) {
   const SE3<S> X = frame_pose(frame, bodies);
@@ -37,7 +38,7 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
   return shift_back(turned, X.p - bodies[frame.body].X.p);
 }
 
-// What `answers` needs of it.
+// The interface that `answers` reads.
 template <class S>
 struct MassAccess {
   const Model& m;
@@ -58,8 +59,8 @@ struct MassAccess {
   }
 };
 
-// joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed velocities, those
-// with prescribed[k] != 0 (none if null), are held.
+// joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed
+// velocities, those with prescribed[k] != 0 (none if null), are held fixed.
 template <class S>
 MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms,
                           const unsigned char* prescribed = nullptr) {
@@ -110,8 +111,8 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   return f;
 }
 
-// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart. With prescribed velocities p and the others f,
-// y_p = x_p and M_ff y_f = x_f - M_fp x_p.
+// y = (M + terms)^-1 x; both may be the same. Elements lie `stride` apart. With prescribed velocities p and the others
+// f, y_p = x_p and M_ff y_f = x_f - M_fp x_p.
 template <class S>
 void solve_mass(const Model& m, const MassFactor<S>& f, const S* x, S* y, int stride = 1) {
   const int n = m.n();

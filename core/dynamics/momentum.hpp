@@ -1,4 +1,4 @@
-// Energies, momentum, centre of mass, and their Jacobians. Bodies fixed to the world take no part.
+// Energies, momentum, centre of mass, and their Jacobians. Bodies fixed to the world are left out.
 #pragma once
 #include "dynamics/jacobians.hpp"
 #include "dynamics/mass_matrix.hpp"
@@ -53,8 +53,8 @@ void center_of_mass(const Model& m, Arena& arena, const S* q, S* com) {
   write3((S(1.0) / mass) * h, com);
 }
 
-// A (6 x nv) with A v the momentum about the centre of mass (axes 0) or about the world's origin (axes 1), in the world's
-// axes, moment first; and the Jacobian (3 x nv) of the centre of mass. Either may be null.
+// A (6 x nv) with A v the momentum about the centre of mass (axes 0) or about the world's origin (axes 1), in the
+// world's axes, moment first; and the Jacobian (3 x nv) of the centre of mass. Either may be null.
 template <class S>
 void momentum_matrix(const Model& m, Arena& arena, const S* q, int axes, S* A, S* Jcom) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());

@@ -12,7 +12,7 @@ struct GroundContact {
   S k, b, kt, mu;
   Vec3<S> ground, n;
   S scale;  // 1 / |normal|
-  bool touches, slips = false;
+  Mask<S> touches, slips;
   Vec3<S> r, a, t;  // t = a / |a|
   S d, vn, speed{1.0};
   GroundContact(const ForcePoint<S>& point, const S* p)
@@ -22,44 +22,48 @@ struct GroundContact {
     r = point.x + (point.origin - ground);
     d = dot(n, r);
     vn = dot(n, point.xdot);
-    touches = less(d, S(0.0)) || is_nan(d);
+    touches = less(d, S(0.0)) | is_nan(d);
     a = mul_add(-vn, n, point.xdot);
     t = zero3<S>();
     const S square = dot(a, a), limit = mu * k * d;
     slips = less(limit * limit, kt * kt * square);
-    if (!slips) return;
-    speed = square_root(square);
-    t = (S(1.0) / speed) * a;
+    if (!any(slips)) return;
+    speed = select(slips, square_root(square), S(1.0));
+    t = select(slips, (S(1.0) / speed) * a, t);
   }
   Vec3<S> force() const {
-    if (!touches) return zero3<S>();
-    return mul_add(-(k * d + b * vn), n, slips ? (mu * k * d) * t : (-kt) * a);
+    if (!any(touches)) return zero3<S>();
+    const Vec3<S> F = mul_add(-(k * d + b * vn), n, select<S>(slips, (mu * k * d) * t, (-kt) * a));
+    return select<S>(touches, F, zero3<S>());
   }
   void derivatives(Mat3<S>& Fx, Mat3<S>& Fv) const {
+    const S none(0.0);
     Fx = Fv = outer(zero3<S>(), zero3<S>());
-    if (!touches) return;
+    if (!any(touches)) return;
     const Mat3<S> N = outer(n, n);
-    add(Fx, -k, N);
-    add(Fv, -b, N);
-    const S across = slips ? mu * k * d / speed : -kt;
+    add(Fx, select(touches, -k, none), N);
+    add(Fv, select(touches, -b, none), N);
+    const S across = select(touches, select(slips, mu * k * d / speed, -kt), none);
     add(Fv, across, identity3<S>());
     add(Fv, -across, N);
-    if (!slips) return;
-    add(Fv, -across, outer(t, t));
-    add(Fx, mu * k, outer(t, n));
+    if (!any(slips)) return;
+    add(Fv, -across, outer(t, t));  // t is zero where nothing slips
+    add(Fx, select(touches, mu * k, none), outer(t, n));
   }
-  // Adds the gradient of u.force() by the parameters, xdot being the point's velocity.
-  void add_gradient(const Vec3<S>& u, const Vec3<S>& xdot, S* g) const {
-    if (!touches) return;
+  // Adds the gradient of y.force() by the parameters, xdot being the point's velocity.
+  void add_gradient(const Vec3<S>& y, const Vec3<S>& xdot, S* g) const {
+    if (!any(touches)) return;
+    const Vec3<S> u = select<S>(touches, y, zero3<S>());
     const S nu = dot(n, u), tu = dot(t, u);
     g[0] += -d * nu + mu * d * tu;
     g[1] += -vn * nu;
-    g[2] -= slips ? S(0.0) : dot(a, u);
+    g[2] -= select(slips, S(0.0), dot(a, u));
     g[3] += k * d * tu;
     // by d, and by the normal where d stays
     const S by_d = -k * nu + mu * k * tu;
     write3(mul_add(-by_d, n, read3(g + 4)), g + 4);
-    const Vec3<S> z = slips ? (mu * k * d / speed) * mul_add(-tu, t, u) : (-kt) * u;  // by the slip
+    // by the slip
+    const Vec3<S> z = select<S>(slips, (mu * k * d / speed) * mul_add(-tu, t, u), (-kt) * u);
     Vec3<S> by_n = mul_add(by_d, r, mul_add(-(k * d + b * vn), u, (-b * nu) * xdot));
     by_n = mul_add(-vn, z, mul_add(-dot(n, z), xdot, by_n));
     write3(mul_add(scale, mul_add(-dot(n, by_n), n, by_n), read3(g + 7)), g + 7);
@@ -76,7 +80,7 @@ struct ContactLaw {
     const GroundContact<S> contact(f.points[0], at.p + offset);
     f.F[0] = contact.force();
     if (f.Fx != nullptr) contact.derivatives(f.Fx[0], f.Fv[0]);
-    return contact.touches;
+    return any(contact.touches);
   }
   template <class S>
   void add_gradient(const BodyState<S>& at, const PointForces<S>& f, const Vec3<S>* u, S* gradient) const {
@@ -85,7 +89,7 @@ struct ContactLaw {
   template <class S>
   S energy(const BodyState<S>& at, const ForcePoint<S>* points, int) const {
     const GroundContact<S> contact(points[0], at.p + offset);
-    return contact.touches ? S(0.5) * contact.k * contact.d * contact.d : S(0.0);
+    return select(contact.touches, S(0.5) * contact.k * contact.d * contact.d, S(0.0));
   }
 };
 

@@ -2,7 +2,7 @@
 // energy x.k x / 2:
 //   coordinates in R^n   x = q - rest
 //   quaternions          x = log(rest^-1 q), whose rate is J_r^-1(x) times the angular velocity
-//   positions of a free  x = p - rest, in the joint's axes; the velocity is in the body's
+//   position of a free   x = p - rest, in the joint's axes; the velocity is in the body's
 #pragma once
 #include "forces/law.hpp"
 #include "forces/table.hpp"
@@ -136,19 +136,26 @@ struct JointForce {
     return {stiffness(3) * (q[0] - p[law.rest]), stiffness(4) * (q[1] - p[law.rest + 1]),
             stiffness(5) * (q[2] - p[law.rest + 2])};
   }
-  // The limit that is violated: -1 lower, 1 upper, 0 none.
-  int violated(int k) const {
-    if (less(p[law.upper + k], q[k])) return 1;
-    return less(q[k], p[law.lower + k]) || is_nan(q[k]) ? -1 : 0;
+  // The limit that is violated, if any, and by how much.
+  struct Violation {
+    Mask<S> lower, upper, any;
+    S x;
+  };
+  Violation violation(int k) const {
+    const Mask<S> upper = less(p[law.upper + k], q[k]);
+    const Mask<S> lower = (less(q[k], p[law.lower + k]) | is_nan(q[k])) & !upper, any = lower | upper;
+    return {lower, upper, any, q[k] - select(lower, p[law.lower + k], p[law.upper + k])};
   }
-  S beyond(int k, int side) const { return q[k] - p[(side < 0 ? law.lower : law.upper) + k]; }
+  // Whether the law acts on a coordinate.
+  Mask<S> acts(int k) const { return law.kind == JointLaw::limits ? violation(k).any : every_lane<S>(); }
 
   // Adds the torque.
   void add_torque(S* tau) const {
     tau += body.iv;
     for (int k = 0; k < body.nv; ++k) {
       if (law.kind == JointLaw::limits) {
-        if (const int side = violated(k)) tau[k] -= stiffness(k) * beyond(k, side) + damping(k) * v[k];
+        const Violation at = violation(k);
+        if (any(at.any)) tau[k] -= select(at.any, stiffness(k) * at.x + damping(k) * v[k], S(0.0));
         continue;
       }
       tau[k] -= damping(k) * v[k];
@@ -163,13 +170,11 @@ struct JointForce {
   // Aq -= dtau/dq and Av -= dtau/dv, the joint's own blocks.
   void linearise(S* Aq, S* Av, int stride) const {
     for (int k = 0; k < body.nv; ++k) {
-      if (law.kind == JointLaw::limits) {
-        if (violated(k) == 0) continue;
-        Aq[k * (stride + 1)] += stiffness(k);
-      } else if (law.kind == JointLaw::spring && !rotates()) {
-        Aq[k * (stride + 1)] += stiffness(k);
-      }
-      Av[k * (stride + 1)] += damping(k);
+      const Mask<S> there = acts(k);
+      if (!any(there)) continue;
+      if (law.kind == JointLaw::limits || (law.kind == JointLaw::spring && !rotates()))
+        Aq[k * (stride + 1)] += select(there, stiffness(k), S(0.0));
+      Av[k * (stride + 1)] += select(there, damping(k), S(0.0));
     }
     if (law.kind != JointLaw::spring || !rotates()) return;
     const auto subtract_column = [&](int row, int column, const Vec3<S>& x) {
@@ -194,11 +199,11 @@ struct JointForce {
   S energy() const {
     S twice(0.0);
     const bool spring = law.kind == JointLaw::spring;
-    for (int k = 0; k < body.nv && !rotates(); ++k) {
-      const int side = law.kind == JointLaw::limits ? violated(k) : 0;
-      if (!spring && side == 0) continue;
-      const S x = spring ? q[k] - p[law.rest + k] : beyond(k, side);
-      twice += stiffness(k) * x * x;
+    for (int k = 0; k < body.nv && !rotates() && law.kind != JointLaw::damper; ++k) {
+      const Mask<S> there = acts(k);
+      if (!any(there)) continue;
+      const S x = spring ? q[k] - p[law.rest + k] : violation(k).x;
+      twice += select(there, stiffness(k) * x * x, S(0.0));
     }
     if (spring && rotates()) {
       const RotationSpring<S> spun = rotation();
@@ -213,12 +218,14 @@ struct JointForce {
     w += body.iv;
     const bool spring = law.kind == JointLaw::spring;
     for (int k = 0; k < body.nv; ++k) {
-      const int side = law.kind == JointLaw::limits ? violated(k) : 0;
-      if (law.kind == JointLaw::limits && side == 0) continue;
-      if (law.damping.offset >= 0) gradient[law.damping.at(k)] -= w[k] * v[k];
-      if (side != 0) {
-        gradient[law.stiffness.at(k)] -= w[k] * beyond(k, side);
-        gradient[(side < 0 ? law.lower : law.upper) + k] += w[k] * stiffness(k);
+      const Mask<S> there = acts(k);
+      if (!any(there)) continue;
+      if (law.damping.offset >= 0) gradient[law.damping.at(k)] -= select(there, w[k] * v[k], S(0.0));
+      if (law.kind == JointLaw::limits) {
+        const Violation at = violation(k);
+        gradient[law.stiffness.at(k)] -= select(there, w[k] * at.x, S(0.0));
+        gradient[law.lower + k] += select(at.lower, w[k] * stiffness(k), S(0.0));
+        gradient[law.upper + k] += select(at.upper, w[k] * stiffness(k), S(0.0));
       } else if (spring && !rotates()) {
         gradient[law.stiffness.at(k)] -= w[k] * (q[k] - p[law.rest + k]);
         gradient[law.rest + k] += w[k] * stiffness(k);
@@ -249,8 +256,7 @@ struct JointForce {
   }
   // Adds the gradient of w.tau by the joint's velocities.
   void add_velocity_gradient(const S* w, S* by_v) const {
-    for (int k = 0; k < body.nv; ++k)
-      if (law.kind != JointLaw::limits || violated(k) != 0) by_v[body.iv + k] -= damping(k) * w[body.iv + k];
+    for (int k = 0; k < body.nv; ++k) by_v[body.iv + k] -= select(acts(k), damping(k) * w[body.iv + k], S(0.0));
   }
 };
 

@@ -6,6 +6,9 @@
 // S_k of a velocity, a point x of a body has dx/dq_k = [S_k]_x = S_k.v + S_k.w x x and dxdot/dq_k = S_k.w x xdot +
 // [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
 // in the flat array p of its set.
+//
+// Member templates are for any scalar, lane by lane: conditions on the state are masks. NaN is on neither side of a
+// limit, and must propagate all the same.
 #pragma once
 #include <cmath>
 
@@ -77,7 +80,7 @@ struct PlacementSums {
 };
 
 // Change of the wrench on a body, 6 x 12: by the displacement eta of the body, then by the change of its velocity, all
-// seen by the body: zero for a wrench that moves with it.
+// relative to the body: zero for a wrench that moves with it.
 template <class S>
 struct WrenchChange {
   S x[6][12];
@@ -100,11 +103,11 @@ struct WrenchChange {
   }
 };
 
-// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it can
-// only take energy away. Unknown: what it does cannot be told from a gain of energy.
+// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it only
+// dissipates. Unknown: its work cannot be distinguished from a spurious gain of energy.
 enum class Work { stores, given, dissipates, unknown };
 
-// User-defined code that a law calls.
+// User-defined code that a law calls, one state at a time: it is not for packs.
 struct UserCode {
   virtual ~UserCode() = default;
 };
@@ -118,12 +121,12 @@ struct Law {
   bool keeps_branches(const Model&) const { return true; }  // whether dtau/dq, dtau/dv are zero between branches
   bool depends_on_place() const { return false; }           // whether it depends on where bodies are
   bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
-  UserCode* user_code() const { return nullptr; }           // what it calls, if anything
+  UserCode* user_code() const { return nullptr; }           // or null
 
   // Adds torques and wrenches.
   template <class S>
   void add_forces(const ForceState<S>&, const ForceSums<S>&) const {}
-  // Aq -= dtau/dq, Av -= dtau/dv: of torques wholly, of wrenches without what their own motion does (pair_columns).
+  // Aq -= dtau/dq, Av -= dtau/dv: of torques completely, of wrenches without their motion (pair_columns).
   template <class S>
   void linearise(const ForceState<S>&, const ForceMatrices<S>&) const {}
   // The same where the law is on a single joint or body: each(body, Aq, Av) with the joint's own blocks, n x n.
@@ -146,10 +149,9 @@ struct Law {
   void add_placement_sums(const BodyState<S>&, const VirtualMotion<S>&, PlacementSums<S>*) const {}
 };
 
-// What is not a number is on no side of a limit, and must come out all the same.
 template <class S>
-bool is_nan(const S& x) {
-  return x != x;
+Vec3<S> select(const Mask<S>& mask, const Vec3<S>& a, const Vec3<S>& b) {
+  return {select(mask, a.x, b.x), select(mask, a.y, b.y), select(mask, a.z, b.z)};
 }
 template <class S>
 Force<S> negative(const Force<S>& x) {

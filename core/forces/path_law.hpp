@@ -16,8 +16,8 @@ struct SpringLaw : UserCode {
 };
 
 // A path through points: its length l, and for each segment k the unit vector u_k along it, its rate and 1/length, eqs.
-// (1.62), (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and pulls
-// at nothing.
+// (1.62), (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and
+// exerts no force.
 template <class S>
 struct PointPath {
   int n;  // segments
@@ -34,14 +34,15 @@ struct PointPath {
     for (int k = 0; k < n; ++k) {
       const ForcePoint<S>&a = points[k], &b = points[k + 1];
       const Vec3<S> d = distance(a, b), rate = b.xdot - a.xdot, o = b.origin - a.origin;
-      const S square = dot(d, d), lost = S(1e-29) * (dot(a.x, a.x) + dot(b.x, b.x) + dot(o, o));
-      if (!less(lost, square) && !is_nan(square)) {
+      const S square = dot(d, d), least = S(1e-29) * (dot(a.x, a.x) + dot(b.x, b.x) + dot(o, o));
+      const Mask<S> known = less(least, square) | is_nan(square);
+      if (!any(known)) {
         u[k] = udot[k] = zero3<S>();
         inverse[k] = S(0.0);
         continue;
       }
-      const S length = square_root(square);
-      inverse[k] = S(1.0) / length;
+      const S length = select(known, square_root(square), S(0.0));
+      inverse[k] = select(known, S(1.0) / length, S(0.0));
       u[k] = inverse[k] * d;
       const S along = dot(u[k], rate);
       udot[k] = inverse[k] * mul_add(-along, u[k], rate);
@@ -72,8 +73,8 @@ struct PathLaw {
   UserCode* user_code() const { return law.get(); }
 
   template <class S>
-  bool slack(const S& l, const S* p) const {
-    return kind == cable && !less(p[offset + 2], l) && !is_nan(l);
+  Mask<S> taut(const S& l, const S* p) const {
+    return kind == cable ? less(p[offset + 2], l) | is_nan(l) : every_lane<S>();
   }
   // The tension and its derivatives. Eqs. (1.81)-(1.83).
   template <class S>
@@ -86,14 +87,12 @@ struct PathLaw {
       return {out[0], out[1], out[2], by_parameter};
     }
     const S k = p[0], d = p[1], L = p[2];
-    if (slack(l, at.p)) {
-      for (int i = 0; i < 3; ++i) by_parameter[i] = S(0.0);
-      return {S(0.0), S(0.0), S(0.0), by_parameter};
-    }
-    by_parameter[0] = (l - L) / L;
-    by_parameter[1] = ldot / L;
-    by_parameter[2] = -(k * l + d * ldot) / (L * L);
-    return {(k * (l - L) + d * ldot) / L, k / L, d / L, by_parameter};
+    const Mask<S> pulls = taut(l, at.p);
+    const auto if_taut = [&](const S& x) { return select(pulls, x, S(0.0)); };
+    by_parameter[0] = if_taut((l - L) / L);
+    by_parameter[1] = if_taut(ldot / L);
+    by_parameter[2] = if_taut(-(k * l + d * ldot) / (L * L));
+    return {if_taut((k * (l - L) + d * ldot) / L), if_taut(k / L), if_taut(d / L), by_parameter};
   }
 
   // (1.64), (1.72): F_i = -f dl/dx_i
@@ -103,8 +102,8 @@ struct PathLaw {
     const PointPath<S> path(at.arena, f.points, n);
     const Tension<S> pull = tension(at, path.l, path.ldot);
     for (int i = 0; i < n; ++i) f.F[i] = (-pull.f) * path.at(path.u, i);
-    const bool loose = slack(path.l, at.p);
-    if (f.Fx == nullptr || loose) return !loose;
+    const bool pulls = any(taut(path.l, at.p));
+    if (f.Fx == nullptr || !pulls) return pulls;
     for (int i = 0; i < n; ++i) {  // by the length and its rate, (1.67), (1.79)
       const Vec3<S> g = path.at(path.u, i);
       for (int j = 0; j < n; ++j) {
@@ -138,7 +137,7 @@ struct PathLaw {
     const PointPath<S> path(at.arena, points, n);
     if (kind == custom) return law->energy(path.l, p, count);
     const S stretch = path.l - p[2];
-    return slack(path.l, at.p) ? S(0.0) : S(0.5) * p[0] * stretch * stretch / p[2];
+    return select(taut(path.l, at.p), S(0.5) * p[0] * stretch * stretch / p[2], S(0.0));
   }
 };
 

@@ -1,107 +1,112 @@
-// Stages that take the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler has the
-// accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the beginning.
+// Stages that evaluate the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler
+// has the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the
+// beginning; derivatives of the latter use complex steps, one state at a time.
 #pragma once
 #include "integrators/implicit_stage.hpp"
 #include "scalar/complex_step.hpp"
 
 namespace torsor {
 
+template <class S>
 class ExplicitStage {
  public:
-  ExplicitStage(StepContext& at, StageKind kind)
+  ExplicitStage(StepContext<S>& at, StageKind kind)
       : at_(at),
         m_(at.scene.m),
         linearised_(kind == StageKind::linearised && at.scene.forces != nullptr),
         solver_(m_, at.memory) {
-    for (double** vector : {&xi_, &r_}) std::fill_n(*vector = at.memory.get<double>(m_.nv), m_.nv, 0.0);
+    for (S** vector : {&xi_, &r_}) std::fill_n(*vector = at.memory.template get<S>(m_.nv), m_.nv, S(0.0));
   }
   ExplicitStage(const ExplicitStage&) = delete;
 
-  bool take(const Stage& stage, double t) {
-    Nodes& nodes = at_.nodes;
-    double* a = nodes.a(stage.from);
-    if (!(linearised_ ? accelerate_implicitly(stage, t, a) : accelerate_node(at_, stage.from, t, a))) return false;
+  Mask<S> take(const Stage& stage, double t) {
+    Nodes<S>& nodes = at_.nodes;
+    S* a = nodes.a(stage.from);
+    const Mask<S> good = linearised_ ? accelerate_implicitly(stage, t, a) : accelerate_node(at_, stage.from, t, a);
+    if (!any(good)) return good;
     for (int k = 0; k < m_.nv; ++k) {
-      const double v = nodes.v(stage.from)[k] + a[k] / stage.c;
+      const S v = nodes.v(stage.from)[k] + a[k] / S(stage.c);
       nodes.v(stage.to)[k] = v;
-      xi_[k] = v / stage.c;
+      xi_[k] = v / S(stage.c);
     }
-    return retract(m_, nodes.q(stage.from), xi_, nodes.q(stage.to)) && std::isfinite(largest(m_.nv, xi_));
+    return good & retract<S>(m_, nodes.q(stage.from), xi_, nodes.q(stage.to)) & is_finite(largest(m_.nv, xi_));
   }
 
-  // What derivatives of a stage that was taken need: A_q and A_v of the residual, of which the accelerations are the solution; the
-  // factors of their matrix; and with xi = h v1 the derivatives of q1, V1 = h J(xi) by v1 and V0 = J B by q0. False if singular.
-  bool linearise(const Stage& stage, double t) {
-    Nodes& nodes = at_.nodes;
-    const Evaluation<double> e = evaluate(stage, nodes.a(stage.from), t);
+  // Linearises a stage that was taken: A_q and A_v of the residual that the accelerations solve; the factors of their
+  // matrix; and with xi = h v1 the derivatives of q1, V1 = h J(xi) by v1 and V0 = J B by q0. False if singular.
+  Mask<S> linearise(const Stage& stage, double t) {
+    Nodes<S>& nodes = at_.nodes;
+    const Evaluation<S> e = evaluate(stage, nodes.a(stage.from), t);
     add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
-    if (linearised_) linearise_along(stage, t);
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / stage.c;
-    V1.scalar = 1.0 / stage.c;
-    V0.scalar = 1.0;
+    if constexpr (std::is_same_v<S, double>)
+      if (linearised_) linearise_along(stage, t);
+    for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / S(stage.c);
+    V1.scalar = S(1.0 / stage.c);
+    V0.scalar = S(1.0);
     V1.blocks.resize(at_.scene.quaternions.size());
     V0.blocks.resize(at_.scene.quaternions.size());
     for (std::size_t b = 0; b < at_.scene.quaternions.size(); ++b) {
       const Model::Body& body = m_.bodies[at_.scene.quaternions[b]];
-      const ChartTerms<double> at = chart_terms<double>(body.kind, &xi_[body.iv], nullptr);
-      for (int k = 0; k < body.nv * body.nv; ++k) V1.blocks[b].x[k] = at.J.x[k] / stage.c;
-      multiply(body.nv, 1.0, at.J, at.B, V0.blocks[b], false);
+      const ChartTerms<S> at = chart_terms<S>(body.kind, &xi_[body.iv], nullptr);
+      for (int k = 0; k < body.nv * body.nv; ++k) V1.blocks[b].x[k] = at.J.x[k] / S(stage.c);
+      multiply(body.nv, S(1.0), at.J, at.B, V0.blocks[b], false);
     }
     return solver_.factor_matrix(M_, at_.scene.branched);
   }
-  double *Aq = nullptr, *Av = nullptr;
-  BlockDiagonal<double> V1, V0;
-  const TreeSolver& solver() const { return solver_; }
-  bool linearised() const { return linearised_; }
+  S *Aq = nullptr, *Av = nullptr;
+  BlockDiagonal<S> V1, V0;
+  const TreeSolver<S>& solver() const { return solver_; }
 
  private:
   // The residual at the beginning, with sums over subtrees.
-  Evaluation<double> evaluate(const Stage& stage, const double* a, double t) {
-    const Evaluation<double> e = evaluate_residual(at_, at_.nodes.q(stage.from), at_.nodes.v(stage.from), a, t, r_);
+  Evaluation<S> evaluate(const Stage& stage, const S* a, double t) {
+    const Evaluation<S> e = evaluate_residual<S>(at_, at_.nodes.q(stage.from), at_.nodes.v(stage.from), a, t, r_);
     add_rates(m_, e);
     sum_inertias(m_, e);
     return e;
   }
-  // (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for the change of v; K here has the change of lever arms too.
-  bool accelerate_implicitly(const Stage& stage, double t, double* a) {
+  // (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for the change of v; K includes the change of lever
+  // arms.
+  Mask<S> accelerate_implicitly(const Stage& stage, double t, S* a) {
     const int nv = m_.nv;
-    const double *v = at_.nodes.v(stage.from), h = 1.0 / stage.c;
-    const Evaluation<double> e = evaluate(stage, at_.zero, t);
-    pair_columns<double>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, at_.zeros(M_), nv);
+    const S* v = at_.nodes.v(stage.from);
+    const S h(1.0 / stage.c);
+    const Evaluation<S> e = evaluate(stage, at_.zero, t);
+    pair_columns<S>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, at_.zeros(M_), nv);
     stiffen(stage, t);
     for (int k = 0; k < nv; ++k) {
-      double sum = 0.0;
+      S sum(0.0);
       for (int j = 0; j < nv; ++j) sum = mul_add(K_[k * nv + j], v[j], sum);
       a[k] = h * sum - r_[k];
     }
-    if (!solver_.factor_matrix(M_, at_.scene.branched)) return false;
-    solver_.solve(a);
-    return true;
+    const Mask<S> good = solver_.factor_matrix(M_, at_.scene.branched);
+    if (any(good)) solver_.solve(a);
+    return good;
   }
   // K = dtau/dq and D = dtau/dv of the forces at the beginning, and M becomes M - h D - h^2 K.
   void stiffen(const Stage& stage, double t) {
     const int size = m_.nv * m_.nv;
     const double h = 1.0 / stage.c;
-    generalized_forces_derivatives<double>(m_, *at_.scene.forces, at_.arena, at_.nodes.q(stage.from),
-                                           at_.nodes.v(stage.from), t, at_.p, at_.zeros(K_), at_.zeros(D_));
-    add_scaled(size, -h, D_, M_);
-    add_scaled(size, -h * h, K_, M_);
+    generalized_forces_derivatives<S>(m_, *at_.scene.forces, at_.arena, at_.nodes.q(stage.from),
+                                      at_.nodes.v(stage.from), t, at_.p, at_.zeros(K_), at_.zeros(D_));
+    add_scaled(size, S(-h), D_, M_);
+    add_scaled(size, S(-h * h), K_, M_);
   }
   void linearise_along(const Stage& stage, double t);
 
-  StepContext& at_;
+  StepContext<S>& at_;
   const Model& m_;
   bool linearised_;
-  TreeSolver solver_;
-  double *xi_, *r_;
-  double *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
+  TreeSolver<S> solver_;
+  S *xi_, *r_;
+  S *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };
 
-// A node moved by an imaginary amount along (v1, a0), the direction of a step: what is linear in that direction has its derivative in
-// the imaginary part, divided by kStep.
+// A node displaced by an imaginary amount along (v1, a0), the direction of a step: derivatives along it are imaginary
+// parts divided by kStep.
 struct ComplexNode {
   std::vector<Complex> q, v, p;
-  ComplexNode(const StepContext& at, const double* q0, const double* v0, const double* v1, const double* a0)
+  ComplexNode(const StepContext<double>& at, const double* q0, const double* v0, const double* v1, const double* a0)
       : q(at.scene.m.nq), v(at.scene.m.nv), p(at.p, at.p + at.scene.forces->parameters) {
     const Model& m = at.scene.m;
     std::vector<Complex> from(q0, q0 + m.nq), along(m.nv);
@@ -111,15 +116,16 @@ struct ComplexNode {
     }
     plus(m, from.data(), along.data(), q.data());
   }
-  static ComplexNode of(StepContext& at, const Stage& stage) {
-    Nodes& nodes = at.nodes;
+  static ComplexNode of(StepContext<double>& at, const Stage& stage) {
+    Nodes<double>& nodes = at.nodes;
     return {at, nodes.q(stage.from), nodes.v(stage.from), nodes.v(stage.to), nodes.a(stage.from)};
   }
 };
 
-// The residual of linearly implicit Euler has h (K v1 + D a0) more. Its derivatives are those of K and D along the step;
-// q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups.
-inline void ExplicitStage::linearise_along(const Stage& stage, double t) {
+// The residual of linearly implicit Euler has the further term h (K v1 + D a0). Its derivatives are those of K and D
+// along the step; q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups.
+template <class S>
+void ExplicitStage<S>::linearise_along(const Stage& stage, double t) {
   const int nv = m_.nv;
   const double h = 1.0 / stage.c;
   stiffen(stage, t);

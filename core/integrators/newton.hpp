@@ -1,93 +1,147 @@
-// Newton's method, and continuation where it fails, for every kind of step. What they return as solved is so: the correction of
-// velocities that is missing at the returned point, found from the residual there, is within the tolerance, or where no correction
-// helps within what rounding of the residual alone may have.
+// Newton's method, and continuation where it fails, for every kind of step. What they return solves the equations: the
+// remaining correction of velocities, computed from the residual at the returned point, is within the tolerance or,
+// where no correction helps, within the effect of rounding of the residual.
 //
-// A System is a set of equations r(x) = 0 with a current point x and
-//   double *delta, *correction;                        memory for corrections
-//   double *guess, *last, *older;                      and, for `follow`, for accelerations
+// A System is a set of equations r(x) = 0 over a scalar S, one or several lanes of them, with a current point x and
+//   using Scalar = S;
+//   S *delta, *correction;                             memory for corrections
+//   S *guess, *last, *older;                           and, for `follow`, for accelerations
 //   int size();
-//   void mark();                                       remembers x, where moves start from
-//   bool place(double length, const double* along);    x = marked x + length along; false if there is no such point
-//   bool finish(const double* along);                  the same with length 1, for the last time
-//   bool evaluate();                                   r at x; false if there is none
-//   bool factor();                                     H = dr/dx at x; false if it is singular
-//   void solve(double* out);                           out = -H^-1 r
-//   double measure(const double* correction);          its size as a change of velocities; infinite if it is not finite
-//   double allowance(double tolerance);                the size that is allowed at x
-//   double rounding(double allowed);                   the size that rounding of r alone may have, where more than is allowed
-//   bool bounded(double allowed, double moved);        whether r is small enough, by a test that is sufficient if the point has not
-//                                                      moved far since H was found
-//   bool improves(double factor);                      whether |r| is below factor times that at the marked x, in a norm without H
-//   bool extrapolates();                               whether the last correction may be taken without evaluating r after it
-//   double curvature(double correction);               then: at least by how much its relative error is to be taken
+//   void mark();                                       remembers x, from which moves start
+//   Mask place(double length, const S* along);         x = marked x + length along; false if there is no such point
+//   Mask finish(const S* along);                       the same with length 1, for the last time
+//   Mask evaluate();                                   r at x; false if there is none
+//   Mask factor();                                     H = dr/dx at x; false if it is singular
+//   void solve(S* out);                                out = -H^-1 r
+//   S measure(const S* correction);                    its size as a change of velocities; infinite if it is not finite
+//   S allowance(double tolerance);                     the size that is allowed at x
+//   Mask bounded(S allowed, S moved);                  whether r is small enough, by a test that is sufficient if x
+//                                                      has not moved far since H was factored
+//   bool extrapolates();                               whether the last correction may be taken without evaluating r
+//                                                      after it
+//   S curvature(S correction);                         then: a lower bound to assume for its relative error
+//   Mask accept();                                     final work at a solution; false if it is rejected
+// and where corrections do not shrink
+//   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
+//                                                      exceeds what is allowed
+//   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
+//                                                      norm without H
 // and for `follow`
 //   void begin_path();                                 last = accelerations at the beginning of the step
-//   double begin(double part, const double* guess);    goes to the start for a part of the step, returns the correction there
-//   void accelerations(double part, double* out);      those of the point
+//   S begin(double part, const S* guess);              moves to the guess for a part of the step, returns the size of
+//                                                      the correction there
+//   void accelerations(double part, S* out);           those of the point
+// Mask is Mask<S>, which is bool for one state.
+//
+// The operations at a point (correct, go) and the tests are for any scalar, lane by lane. The control flow (iterate,
+// follow, find) is for a single state: halved corrections, confirmation by new factors and continuation are the scalar
+// reference for lanes whose whole corrections do not simply shrink.
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "base/threads.hpp"
+#include "scalar/scalar.hpp"
 
 namespace torsor {
 
-// Whether S has all of that, each with its type.
-template <class S, class = void>
+// Whether T has this interface, each member with its type.
+template <class T, class = void>
 struct IsNewtonSystem : std::false_type {};
-template <class S>
-struct IsNewtonSystem<
-    S, std::enable_if_t<
-           std::is_same_v<decltype(S::delta), double*> && std::is_same_v<decltype(S::correction), double*> &&
-           std::is_same_v<decltype(S::guess), double*> && std::is_same_v<decltype(S::last), double*> &&
-           std::is_same_v<decltype(S::older), double*> && std::is_invocable_r_v<int, decltype(&S::size), S&> &&
-           std::is_invocable_r_v<void, decltype(&S::mark), S&> &&
-           std::is_invocable_r_v<bool, decltype(&S::place), S&, double, const double*> &&
-           std::is_invocable_r_v<bool, decltype(&S::finish), S&, const double*> &&
-           std::is_invocable_r_v<bool, decltype(&S::evaluate), S&> &&
-           std::is_invocable_r_v<double, decltype(&S::measure), S&, const double*> &&
-           std::is_invocable_r_v<double, decltype(&S::allowance), S&, double> &&
-           std::is_invocable_r_v<double, decltype(&S::rounding), S&, double> &&
-           std::is_invocable_r_v<bool, decltype(&S::bounded), S&, double, double> &&
-           std::is_invocable_r_v<bool, decltype(&S::improves), S&, double> &&
-           std::is_invocable_r_v<bool, decltype(&S::extrapolates), S&> &&
-           std::is_invocable_r_v<double, decltype(&S::curvature), S&, double> &&
-           std::is_invocable_r_v<void, decltype(&S::begin_path), S&> &&
-           std::is_invocable_r_v<double, decltype(&S::begin), S&, double, const double*> &&
-           std::is_invocable_r_v<void, decltype(&S::accelerations), S&, double, double*> &&
-           std::is_same_v<decltype(std::declval<S&>().factor()), bool> &&
-           std::is_void_v<decltype(std::declval<S&>().solve(std::declval<double*>()))>>> : std::true_type {};
+template <class T>
+struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
+  using S = typename T::Scalar;
+  template <class Result, class Member, class... Arguments>
+  static constexpr bool has = std::is_invocable_r_v<Result, Member, T&, Arguments...>;
+  static constexpr bool value = std::is_same_v<decltype(T::delta), S*> && std::is_same_v<decltype(T::correction), S*> &&
+                                std::is_same_v<decltype(T::guess), S*> && std::is_same_v<decltype(T::last), S*> &&
+                                std::is_same_v<decltype(T::older), S*> && has<int, decltype(&T::size)> &&
+                                has<void, decltype(&T::mark)> && has<Mask<S>, decltype(&T::place), double, const S*> &&
+                                has<Mask<S>, decltype(&T::finish), const S*> && has<Mask<S>, decltype(&T::evaluate)> &&
+                                has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
+                                has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
+                                has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> &&
+                                has<S, decltype(&T::rounding), S> && has<Mask<S>, decltype(&T::improves), double> &&
+                                has<void, decltype(&T::begin_path)> && has<S, decltype(&T::begin), double, const S*> &&
+                                has<void, decltype(&T::accelerations), double, S*> &&
+                                std::is_same_v<decltype(std::declval<T&>().factor()), Mask<S>> &&
+                                std::is_void_v<decltype(std::declval<T&>().solve(std::declval<S*>()))>;
+};
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a failed attempt had reached, and should have: corrections of velocities. Infinite where there was none.
+// The correction of velocities at which an attempt failed, and the one allowed. Infinite if it failed for another
+// reason.
 struct Shortfall {
   double error = kInfinity, allowed = 0.0;
 };
 
+// At a point, lane by lane --------------------------------------------------------------------------------------------
+
 // The largest of n numbers by size; infinite if one is not finite.
-inline double largest(int n, const double* x) {
-  double most = 0.0, sum = 0.0;
+template <class S>
+S largest(int n, const S* x) {
+  S most(0.0), sum(0.0);
   for (int k = 0; k < n; ++k) {
-    most = std::max(most, std::fabs(x[k]));
-    sum += std::fabs(x[k]);
+    const S size = absolute(x[k]);
+    most = larger(most, size);
+    sum += size;
   }
-  return std::isfinite(sum) ? most : kInfinity;
+  return select(is_finite(sum), most, S(kInfinity));
 }
 
 // The correction at x with new factors, in s.delta. Returns its size.
-template <class System>
-double correct(System& s) {
-  if (!s.factor()) return kInfinity;
+template <class System, class S = typename System::Scalar>
+S correct(System& s) {
+  const Mask<S> good = s.factor();
+  if (!any(good)) return S(kInfinity);
   s.solve(s.delta);
-  return s.measure(s.delta);
+  return select(good, s.measure(s.delta), S(kInfinity));
 }
 
-// Whether x is a solution, `norm` being the size of the correction found there with factors from which x has `moved` since. These
-// may be far too stiff and hide what is missing, so that kept ones are confirmed, by new ones if need be.
+// Moves from the marked x by `length` times s.delta, and computes the simplified correction there, with the present
+// factors, in s.correction; `size` is its size. False if there is no such point.
+template <class System, class S = typename System::Scalar>
+Mask<S> go(System& s, double length, S& size) {
+  Mask<S> good = s.place(length, s.delta);
+  if (any(good)) good = good & s.evaluate();
+  if (!any(good)) return good;
+  s.solve(s.correction);
+  size = s.measure(s.correction);
+  return good;
+}
+
+// The tests, `norm` being the size of a correction and `after` that of the simplified correction after it. Whether a
+// correction is so small that it need not be improved:
+template <class S>
+Mask<S> is_negligible(const S& norm, const S& allowed) {
+  return less_equal(norm, S(1e-3) * allowed);
+}
+// Whether it was good: Deuflhard's natural monotonicity test, which is invariant under scaling of the equations.
+template <class S>
+Mask<S> shrinks(const S& norm, const S& after, double factor) {
+  return less_equal(after, S(factor) * norm);
+}
+// Whether the simplified correction after a whole one is the last: the error that remains after it is estimated by its
+// product with the rate, or ten times that if r is not evaluated again, as a rate can be small by chance.
+template <class System, class S = typename System::Scalar>
+Mask<S> is_last(const System& s, const S& norm, const S& after, const S& allowed) {
+  const S rate = after / norm;
+  if (s.extrapolates()) return less_equal(S(10.0) * larger(rate, s.curvature(norm)) * after, allowed);
+  return less_equal(rate * after, allowed);
+}
+// Whether corrections shrink so slowly that new factors pay off.
+template <class S>
+Mask<S> is_slow(const S& norm, const S& after) {
+  return less(S(0.02), after / norm);
+}
+
+// A single state ------------------------------------------------------------------------------------------------------
+
+// Whether x is a solution, `norm` being the size of the correction there with factors since which x has `moved`. Old
+// factors may be far too stiff and make it too small, so that it is confirmed, with new factors if necessary.
 template <class System>
 bool confirm(System& s, double allowed, double& norm, double& moved) {
   if (norm > allowed) return false;
@@ -97,9 +151,9 @@ bool confirm(System& s, double allowed, double& norm, double& moved) {
   return norm <= allowed;
 }
 
-// Newton's method from x, where s.delta is the correction and `norm` its size; with at most `left` evaluations, of which it takes its
-// own off. A correction is good if the simplified correction after it is smaller (Deuflhard's natural monotonicity test, which no
-// scaling of equations changes) or if the residual is; others are halved. The factors are kept while corrections shrink fast.
+// Newton's method from x, where s.delta is the correction and `norm` its size; with at most `left` evaluations, from
+// which it subtracts those used. A correction is good if the simplified correction after it is smaller or if the
+// residual is; others are halved. The factors are kept while corrections shrink fast.
 template <class System>
 bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& shortfall) {
   constexpr double shortest = 0.5;
@@ -109,7 +163,7 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
     double allowed = s.allowance(tolerance);
     shortfall = {norm, allowed};
     if (!std::isfinite(norm) || !std::isfinite(allowed)) return false;
-    if (norm <= 1e-3 * allowed) {
+    if (is_negligible(norm, allowed)) {
       s.mark();
       if (s.extrapolates()) return s.finish(s.delta);
       if (confirm(s, allowed, norm, moved)) return true;
@@ -120,34 +174,25 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
     bool good = false;
     for (; length >= shortest && left > 0; length *= 0.5) {
       --left;
-      if (!s.place(length, s.delta) || !s.evaluate()) continue;
-      s.solve(s.correction);
-      after = s.measure(s.correction);
+      if (!go(s, length, after)) continue;
       const double factor = 1.0 - 0.25 * length;
-      good = after <= factor * norm;
+      good = shrinks(norm, after, factor);
       if (good || (length == 1.0 && norm <= allowed)) break;
       good = s.improves(factor);
       if (good) break;
     }
-    if (!good) {  // no better point: the marked one may do, if what is missing there is a matter of rounding
-      const bool fresh = moved == 0.0;
+    if (!good) {  // no better point: the marked one is accepted if its correction is rounding
       if (!s.place(0.0, s.delta) || !s.evaluate()) return false;
       if (norm > allowed && norm > s.rounding(allowed)) return false;
       if (confirm(s, std::max(norm, allowed), norm, moved)) return true;
-      if (fresh) return false;
       continue;
     }
-    const double rate = after / norm;
     moved += length * norm;
     allowed = s.allowance(tolerance);
     shortfall = {after, allowed};
-    // What remains after this correction too is its share of itself, or several times that: a share can be small by chance.
-    if (length == 1.0 && s.extrapolates() && 10.0 * std::max(rate, s.curvature(norm)) * after <= allowed) {
+    if (length == 1.0 && is_last(s, norm, after, allowed)) {
       s.mark();
-      return s.finish(s.correction);
-    }
-    if (length == 1.0 && !s.extrapolates() && rate * after <= allowed) {
-      s.mark();
+      if (s.extrapolates()) return s.finish(s.correction);
       if (s.place(1.0, s.correction) && s.evaluate()) {
         s.solve(s.delta);
         norm = s.measure(s.delta);
@@ -164,7 +209,7 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
       s.place(0.0, s.correction);
       s.evaluate();
     }
-    if (length < 1.0 || rate > 0.02) {
+    if (length < 1.0 || is_slow(norm, after)) {
       norm = correct(s);
       moved = 0.0;
     } else {
@@ -174,8 +219,8 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
   }
 }
 
-// Follows the solution from short steps to the whole one: for parts of the step from 0, where the accelerations are those of forward
-// dynamics, to 1; each time from the line through the two before.
+// Continuation: follows the solution from short steps to the whole one, for parts of the step from 0, where the
+// accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
 bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   s.begin_path();
@@ -200,6 +245,17 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
     before = at;
     at = part;
   }
+  return false;
+}
+
+// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or by continuation. If
+// a solution is rejected or numbers overflow, there is no correction to report.
+template <class System>
+bool find(System& s, double tolerance, double norm, int iterations, Shortfall& shortfall) {
+  int left = iterations;
+  const bool found = iterate(s, tolerance, norm, left, shortfall) || follow(s, tolerance, left, shortfall);
+  if (found && s.accept()) return true;
+  if (!(shortfall.error > shortfall.allowed)) shortfall = {};
   return false;
 }
 

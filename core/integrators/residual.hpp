@@ -5,7 +5,7 @@
 
 namespace torsor {
 
-// Motions at a state: of bodies, their own I and the sums of f over subtrees are known.
+// The motions at a state. Of the bodies, I is their own and f is summed over subtrees.
 template <class S>
 struct Evaluation {
   Motions<S> all;
@@ -50,22 +50,23 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
   }
   return {all, sums.held, q, v, t, kinetic, gravity};
 }
-inline Evaluation<double> evaluate_residual(StepContext& at, const double* q, const double* v, const double* a,
-                                            double t, double* r) {
+template <class S>
+Evaluation<S> evaluate_residual(StepContext<S>& at, const S* q, const S* v, const S* a, double t, S* r) {
   return evaluate_residual(at.scene, at.arena, q, v, a, t, at.p, at.u, r);
 }
 
-inline Energies energies_of(StepContext& at, const Evaluation<double>& e) {
+template <class S>
+Energies<S> energies_of(StepContext<S>& at, const Evaluation<S>& e) {
   return {e.kinetic, e.gravity, stored_energy(at.scene.m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p)};
 }
 
-// What derivatives need besides: rates of the columns and 2 B of the bodies.
+// Adds what derivatives need: rates of the columns, and 2 B of the bodies.
 template <class S>
 void add_rates(const Model& m, const Evaluation<S>& e) {
   add_rates(m, e.all);
   for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
 }
-// And sums of I, 2 B and wrenches over subtrees; those of f are there already.
+// Sums I, 2 B and wrenches over subtrees; f is summed already.
 template <class S>
 void sum_inertias(const Model& m, const Evaluation<S>& e) {
   for (int i = m.n() - 1; i >= 0; --i) {
@@ -78,7 +79,8 @@ void sum_inertias(const Model& m, const Evaluation<S>& e) {
 }
 
 // Adds A_q, A_v and M (nv x nv, zero before; A_q and M may be null) of an evaluation with sums.
-inline void add_residual_derivatives(StepContext& at, const Evaluation<double>& e, double* Aq, double* Av, double* M) {
+template <class S>
+void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq, S* Av, S* M) {
   const Model& m = at.scene.m;
   pair_columns(m, at.arena, e.all, e.held, 2, Aq, Av, M, m.nv);
   if (at.scene.forces != nullptr)
@@ -86,11 +88,12 @@ inline void add_residual_derivatives(StepContext& at, const Evaluation<double>& 
 }
 
 // x = M(q)^-1 x. False if the mass matrix is singular.
-inline bool solve_mass_at(StepContext& at, const double* q, double* x) {
+template <class S>
+Mask<S> solve_mass_at(StepContext<S>& at, const S* q, S* x) {
   const Model& m = at.scene.m;
   at.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<double>(m, at.arena, q, nullptr, nullptr), x, x);
-  return at.arena.singular_joint < 0;
+  solve_mass(m, factor_mass<S>(m, at.arena, q, nullptr, nullptr), x, x);
+  return at.is_regular();
 }
 
 }  // namespace torsor

@@ -1,4 +1,5 @@
-// What moves in a step and what acts on it, with what is known about both beforehand; and the states within a step.
+// The model and the forces of a step, with properties that do not change during a simulation; and the states within a
+// step.
 #pragma once
 #include <optional>
 
@@ -16,58 +17,63 @@ struct Scene {
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether derivatives are zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
   bool local = forces == nullptr || on_single_bodies(*forces);    // whether derivatives are a system over the tree
-  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be told
+  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be detected
 
-  // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each velocity. Measured:
-  // chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
+  // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each
+  // velocity. Measured: chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
   bool is_tall(bool columns) const { return local && m.depth >= (columns ? 64 : 24); }
 };
 
 // States within a step. Node 0 is the row before, 1 the one that the step starts from.
+template <class S>
 class Nodes {
  public:
   Nodes(const Model& m, Arena& memory) : nq_(m.nq), nv_(m.nv), memory_(memory) { resize(4); }
   void resize(int count) {
     if (count <= count_) return;
-    double* data = memory_.get<double>(count * size());
+    S* data = memory_.get<S>(count * size());
     std::copy_n(data_, count_ * size(), data);
     data_ = data;
     count_ = count;
     energies.resize(count);
   }
-  double* q(int node) { return data_ + node * size(); }
-  double* v(int node) { return q(node) + nq_; }
-  double* a(int node) { return v(node) + nv_; }
-  std::vector<std::optional<Energies>> energies;  // where they are known
+  S* q(int node) { return data_ + node * size(); }
+  S* v(int node) { return q(node) + nq_; }
+  S* a(int node) { return v(node) + nv_; }
+  std::vector<std::optional<Energies<S>>> energies;  // if known
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
   int nq_, nv_;
   Arena& memory_;
   int count_ = 0;
-  double* data_ = nullptr;
+  S* data_ = nullptr;
 };
 
-// What all stages of a step share, one for each thread: the nodes, and what acts at the moment.
+// Data shared by all stages of a step, one per thread: the nodes, and the current controls and parameters. Lanes share
+// the scene.
+template <class S>
 struct StepContext {
   explicit StepContext(const Scene& scene) : scene(scene), nodes(scene.m, fresh(*lease)) {
-    for (double** vector : {&u, &zero}) std::fill_n(*vector = memory.get<double>(scene.m.nv), scene.m.nv, 0.0);
+    for (S** vector : {&u, &zero}) std::fill_n(*vector = memory.get<S>(scene.m.nv), scene.m.nv, S(0.0));
   }
   const Scene& scene;
   Lease lease, scratch;
-  Arena &memory = *lease, &arena = *scratch;  // memory lasts as long as this, arena until the next evaluation
-  Nodes nodes;
-  // A matrix (nv x nv) of zeros, made when it is first asked for.
-  double* zeros(double*& matrix) {
+  Arena &memory = *lease, &arena = *scratch;  // arena: until the next evaluation
+  Nodes<S> nodes;
+  // A matrix (nv x nv) of zeros, allocated at first use.
+  S* zeros(S*& matrix) {
     const std::size_t size = std::size_t(scene.m.nv) * scene.m.nv;
-    if (matrix == nullptr) matrix = memory.get<double>(size);
-    std::fill_n(matrix, size, 0.0);
+    if (matrix == nullptr) matrix = memory.get<S>(size);
+    std::fill_n(matrix, size, S(0.0));
     return matrix;
   }
-  const double* p = nullptr;  // parameters of the forces
-  double* u;                  // controls of the stage
-  double* zero;
-  bool singular = false;  // whether the mass matrix is, where the step begins
+  const S* p = nullptr;  // parameters of the forces
+  S* u;                  // controls of the stage
+  S* zero;
+  bool singular = false;  // whether the mass matrix is, at the beginning of the step
+  // Whether a recursion has met a singular mass matrix: false in all lanes if it did in one.
+  Mask<S> is_regular() const { return arena.singular_joint < 0 ? every_lane<S>() : !every_lane<S>(); }
 
  private:
   static Arena& fresh(Arena& memory) {

@@ -1,8 +1,8 @@
-// The matrix of Newton's method of a stage, H = A_q + G V1, G = A_v + c M (docs/derivations/implicit_steps.md), its factors, and
-// products with G and M. A change of one coordinate changes velocities by V1 and accelerations by c V1, so that H is dID/dq of
-// derivatives/inverse_dynamics_derivatives.hpp with
+// The matrix of Newton's method of a stage, H = A_q + G V1, G = A_v + c M (docs/derivations/implicit_steps.md), its
+// factors, and products with G and M. A change of one coordinate changes velocities by V1 and accelerations by c V1, so
+// that H is dID/dq of derivatives/inverse_dynamics_derivatives.hpp with
 //   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
-// in place of Psidot and Psiddot, at the price of one matrix.
+// in place of Psidot and Psiddot, at the cost of one matrix.
 #pragma once
 #include "integrators/residual.hpp"
 #include "linear/tree_solver.hpp"
@@ -15,7 +15,7 @@ struct StageColumn {
   Vec3<S> X;  // its angular part
 };
 
-// X (whole) of all velocities, and their columns.
+// X of all velocities (with its linear part), and their columns.
 template <class S>
 struct StageColumns {
   Motion<S>* X;
@@ -58,7 +58,8 @@ void add_own_changes(const Model& m, const Motions<S>& all, int i, F&& add) {
     for (int k = 0; k < body.nv; ++k) add(j, k, dot(g.ds[body.nv * j + k], f));
 }
 
-// H of inverse dynamics, with wrenches that lag behind, if any; the bodies having their subtrees' sums.
+// H of inverse dynamics and of wrenches that do not rotate with their bodies, if any. The bodies have sums over their
+// subtrees.
 template <class S>
 void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c,
                   BranchMatrix<S>& H) {
@@ -99,8 +100,8 @@ void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, cons
   }
 }
 
-// What the forces themselves add to H, if they keep branches. K = -dtau/dq, beyond what the recursion knows, and D = -dtau/dv
-// (nv x nv); of K, D V1 is added to it.
+// Adds the derivatives of the forces to H, if they keep branches: K = -dtau/dq, without the terms in stage_matrix, and
+// D = -dtau/dv (nv x nv). K is overwritten by K + D V1.
 template <class S>
 void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D, BranchMatrix<S>& H) {
   const int n = scene.m.nv;
@@ -111,9 +112,10 @@ void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D
   });
 }
 
-// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
-// and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
-// the bodies, I and 2 B are their own, f that of the subtree. The states have no eta where forces do not depend on places.
+// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is its displacement eta and the
+// changes of its velocity and acceleration in excess of those of a rigid displacement; the sum is the change of its
+// subtree's force, likewise. Of the bodies, I and 2 B are their own, f is summed over the subtree. States have no eta
+// if no force depends on places.
 inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<double>& e, const BlockDiagonal<double>& V1,
                          double c, TreeSystem& H) {
   const Model& m = scene.m;
@@ -161,7 +163,7 @@ inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<doub
   }
 }
 
-// What forces that are local add to it.
+// Adds local forces to it.
 inline void add_forces(const Scene& scene, Arena& arena, const Evaluation<double>& e, const double* p,
                        const BlockDiagonal<double>& V1, TreeSystem& H) {
   const ForceSet& set = *scene.forces;
@@ -196,14 +198,14 @@ BodyInertia<S>* copy_inertias(const Model& m, Arena& arena, const Motions<S>& al
   for (int i = 0; i < m.n(); ++i) out[i] = {all.bodies[i].I, all.bodies[i].B};
   return out;
 }
-// G^T x and M x of inverse dynamics alone, in one sweep out and one back: with the twists W that x gives the bodies and sums over
-// subtrees, M x = S . sum I W and G^T x = (Vdot + c S) . sum I W + S . sum 2 B^T W.
+// G^T x and M x of inverse dynamics alone, in one sweep out and one back: with the twists W that x gives the bodies and
+// sums over subtrees, M x = S . sum I W and G^T x = (Vdot + c S) . sum I W + S . sum 2 B^T W.
 template <class S>
 void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, const BodyInertia<S>* bodies, double c,
                        const S* x, S* Gx, S* Mx) {
   auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
   auto* F = arena.get<Force<S>>(m.n());
-  auto* N = arena.get<Vec3<S>>(m.n());  // B^T W is a moment alone
+  auto* N = arena.get<Vec3<S>>(m.n());  // B^T W is a pure moment
   W[-1] = zero_motion<S>();
   for (int i = 0; i < m.n(); ++i) {
     const Model::Link& link = m.links[i];
@@ -225,31 +227,40 @@ void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, cons
   }
 }
 
+template <class S>
 class StageMatrix {
+  using Form = typename TreeSolver<S>::Form;
+
  public:
   StageMatrix(const Scene& scene, Arena& memory) : scene_(scene), solver_(scene.m, memory) {}
 
-  // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be taken; `products`:
-  // whether products with G and M will be asked for, before the next evaluation. False if H is singular.
-  bool factor(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c, bool over_tree,
-              bool products) {
+  // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be used;
+  // `products`: whether products with G and M will be needed before the next evaluation. False in lanes where H is
+  // singular or, with several lanes, cannot be factored along branches.
+  Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
+                 bool products) {
     const Model& m = scene_.m;
     e_ = e;
     c_ = c;
     bodies_ = products ? copy_inertias(m, at.arena, e.all) : nullptr;
-    if (over_tree && scene_.local && factor_tree(at, e, V1, c)) return true;
-    sum_inertias(m, e);
-    return (scene_.branched && factor_branches(at, e, V1, c)) || factor_dense(at, e, V1, c);
+    if constexpr (TreeSolver<S>::has_all_forms) {
+      if (over_tree && scene_.local && factor_tree(at, e, V1, c)) return true;
+      sum_inertias(m, e);
+      return (scene_.branched && factor_branches(at, e, V1, c)) || factor_dense(at, e, V1, c);
+    } else {
+      sum_inertias(m, e);
+      return factor_branches(at, e, V1, c);
+    }
   }
-  const TreeSolver& solver() const { return solver_; }
+  const TreeSolver<S>& solver() const { return solver_; }
 
   // G^T x and M x.
-  void multiply_transposed(StepContext& at, const double* x, double* Gx, double* Mx) const {
+  void multiply_transposed(StepContext<S>& at, const S* x, S* Gx, S* Mx) const {
     const Model& m = scene_.m;
     const int n = m.nv;
-    if (solver_.form() == TreeSolver::Form::dense) {
-      std::fill_n(Gx, n, 0.0);
-      std::fill_n(Mx, n, 0.0);
+    if (solver_.form() == Form::dense) {
+      std::fill_n(Gx, n, S(0.0));
+      std::fill_n(Mx, n, S(0.0));
       for (int i = 0; i < n; ++i) {
         add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
         add_scaled(n, x[i], &M_[std::size_t(i) * n], Mx);
@@ -258,41 +269,41 @@ class StageMatrix {
     }
     inertial_products(m, at.arena, e_.all, bodies_, c_, x, Gx, Mx);
     if (scene_.forces == nullptr) return;
-    if (solver_.form() == TreeSolver::Form::tree)
+    if (solver_.form() == Form::tree)
       add_transposed_damping(m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, x, Gx);
     else
       for (int i = 0; i < n; ++i) add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
   }
-  // G and M themselves (nv x nv), once.
-  void matrices(StepContext& at, double* G, double* M) const {
-    if (solver_.form() == TreeSolver::Form::tree) sum_inertias(scene_.m, e_);
+  // G and M themselves (nv x nv). To be called once.
+  void matrices(StepContext<S>& at, S* G, S* M) const {
+    if (solver_.form() == Form::tree) sum_inertias(scene_.m, e_);
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
-    if (solver_.form() == TreeSolver::Form::dense) {
+    if (solver_.form() == Form::dense) {
       std::copy_n(D_, size, G);
       std::copy_n(M_, size, M);
       return;
     }
-    std::fill_n(G, size, 0.0);
-    std::fill_n(M, size, 0.0);
-    pair_columns<double>(scene_.m, at.arena, e_.all, e_.held, 2, nullptr, G, M, scene_.m.nv);
-    if (scene_.forces != nullptr && solver_.form() == TreeSolver::Form::branches)
-      add_scaled(static_cast<int>(size), 1.0, D_, G);
+    std::fill_n(G, size, S(0.0));
+    std::fill_n(M, size, S(0.0));
+    pair_columns<S>(scene_.m, at.arena, e_.all, e_.held, 2, nullptr, G, M, scene_.m.nv);
+    if (scene_.forces != nullptr && solver_.form() == Form::branches)
+      add_scaled(static_cast<int>(size), S(1.0), D_, G);
     else if (scene_.forces != nullptr) {
-      std::vector<double> K(size, 0.0);
+      std::vector<S> K(size, S(0.0));
       linearise_forces(scene_.m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, K.data(), G, scene_.m.nv);
     }
-    add_scaled(static_cast<int>(size), c_, M, G);
+    add_scaled(static_cast<int>(size), S(c_), M, G);
   }
 
   // The three forms, each with the evaluation that it needs: with sums over subtrees but for the first.
-  bool factor_tree(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
+  bool factor_tree(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
     TreeSystem& H = solver_.tree(scene_.places ? 18 : 12, 6);
     stage_system(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) add_forces(scene_, at.arena, e, at.p, V1, H);
     return solver_.factor_tree(true);
   }
-  bool factor_branches(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
-    BranchMatrix<double>& H = solver_.branches();
+  Mask<S> factor_branches(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
+    BranchMatrix<S>& H = solver_.branches();
     stage_matrix(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) {
       linearise_forces(scene_.m, *scene_.forces, at.arena, e.all, e.q, e.v, e.t, at.p, at.zeros(K_), at.zeros(D_),
@@ -301,7 +312,7 @@ class StageMatrix {
     }
     return solver_.factor_branches();
   }
-  bool factor_dense(StepContext& at, const Evaluation<double>& e, const BlockDiagonal<double>& V1, double c) {
+  bool factor_dense(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
     add_residual_derivatives(at, e, at.zeros(K_), at.zeros(D_), at.zeros(M_));
     add_scaled(static_cast<int>(size), c, M_, D_);
@@ -312,12 +323,12 @@ class StageMatrix {
 
  private:
   const Scene& scene_;
-  TreeSolver solver_;
-  Evaluation<double> e_{};
+  TreeSolver<S> solver_;
+  Evaluation<S> e_{};
   double c_ = 0.0;
-  const BodyInertia<double>* bodies_ = nullptr;
+  const BodyInertia<S>* bodies_ = nullptr;
   // Along branches: -dtau/dq and -dtau/dv of the forces. Dense: H and G, and M.
-  double *K_ = nullptr, *D_ = nullptr, *M_ = nullptr;
+  S *K_ = nullptr, *D_ = nullptr, *M_ = nullptr;
 };
 
 }  // namespace torsor

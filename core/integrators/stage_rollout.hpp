@@ -1,4 +1,5 @@
-// Trajectories of integrators that are tables of stages; integrators/trajectory.hpp has the loop.
+// Trajectories of integrators that are tables of stages; the loop is in integrators/trajectory.hpp. Rows are those of a
+// single state.
 #pragma once
 #include "integrators/stepper.hpp"
 #include "integrators/trajectory.hpp"
@@ -8,7 +9,7 @@ namespace torsor {
 class StageRollout {
  public:
   StageRollout(const Scene& scene, const IntegratorTable& table) : stepper(scene, table), m_(scene.m), table_(table) {}
-  Stepper stepper;
+  Stepper<double> stepper;
   Shortfall shortfall;
   double h() const { return table_.h; }
   const double* parameters = nullptr;
@@ -16,7 +17,7 @@ class StageRollout {
   const ForceSet* forces() const { return stepper.at.scene.forces; }
 
   void load(const Track& track, int64_t row, bool first) {
-    Nodes& nodes = stepper.at.nodes;
+    Nodes<double>& nodes = stepper.at.nodes;
     load_node(track, row, 1);
     if (first && track.start + row > 0 && track.previous_q != nullptr) {
       std::copy_n(track.previous_q, m_.nq, nodes.q(0));
@@ -32,9 +33,9 @@ class StageRollout {
     stepper.look_for_singularity(first);
   }
   Outcome advance(const Track& track, int64_t row, double t, bool last) {
-    Nodes& nodes = stepper.at.nodes;
+    Nodes<double>& nodes = stepper.at.nodes;
     Arena& arena = stepper.at.arena;
-    const StageControls controls = controls_of(track, row);
+    const StageControls<double> controls = controls_of(track, row);
     const bool later = track.start + row > 0, explicitly = !table_.is_implicit();
     if (!later && !explicitly) {
       stepper.read_control(controls, 0.0);
@@ -67,19 +68,19 @@ class StageRollout {
     return Outcome::finished;
   }
   void load_node(const Track& track, int64_t row, int node) {
-    Nodes& nodes = stepper.at.nodes;
+    Nodes<double>& nodes = stepper.at.nodes;
     std::copy_n(track.q + row * m_.nq, m_.nq, nodes.q(node));
     std::copy_n(track.v + row * m_.nv, m_.nv, nodes.v(node));
     std::copy_n(track.a + row * m_.nv, m_.nv, nodes.a(node));
   }
-  StageControls controls_of(const Track& track, int64_t row) const {
+  StageControls<double> controls_of(const Track& track, int64_t row) const {
     return {track.controls(row, m_.nv), track.u_rows, table_.fractions};
   }
 
  private:
   const Model& m_;
   const IntegratorTable& table_;
-  std::optional<Energies> reached_;  // of the row before
+  std::optional<Energies<double>> reached_;  // of the row before
 };
 
 }  // namespace torsor

@@ -1,4 +1,5 @@
-// Steps of an integrator that is a table of stages. A step of which Newton's method fails is divided.
+// Steps of an integrator that is a table of stages. If Newton's method fails, the step is divided. The functions that
+// decide this (take, take_divided, undetermined_joint) are for a single state; the others are for any scalar.
 #pragma once
 #include "integrators/energy_guard.hpp"
 #include "integrators/explicit_stage.hpp"
@@ -6,6 +7,7 @@
 
 namespace torsor {
 
+template <class S>
 class Stepper {
  public:
   Stepper(const Scene& scene, const IntegratorTable& table) : at(scene), table(table) {
@@ -15,13 +17,13 @@ class Stepper {
       explicit_.emplace(at, table.kind);
   }
   Stepper(const Stepper&) = delete;
-  StepContext at;
+  StepContext<S> at;
   const IntegratorTable& table;
   Shortfall shortfall;  // of the last attempt that failed
   bool gained = false;  // whether it failed because solutions gain energy
 
-  ImplicitStage& implicit() { return *implicit_; }
-  ExplicitStage& explicit_stage() { return *explicit_; }
+  ImplicitStage<S>& implicit() { return *implicit_; }
+  ExplicitStage<S>& explicit_stage() { return *explicit_; }
 
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
@@ -32,10 +34,11 @@ class Stepper {
     at.nodes.resize(last_node() + 1);
   }
 
-  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as need be. `settled`: whether node 1 has
-  // accelerations that the integrator made. Returns the number of parts, 0 if all failed. Solutions that gain energy are not the ones
-  // that are meant: a hundredth of it may be the error of a step, a tenth is taken where no division helps.
-  int take(bool previous, bool settled, double t, const StageControls& controls) {
+  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as necessary. `settled`:
+  // whether the accelerations of node 1 come from the integrator. Returns the number of parts, 0 if all failed.
+  // Solutions that gain energy are spurious: a gain of a hundredth may be the error of a step, and a tenth is accepted
+  // if no division helps.
+  int take(bool previous, bool settled, double t, const StageControls<S>& controls) {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     for (const double gain : {guarded ? 0.01 : kInfinity, 0.1}) {
@@ -48,10 +51,10 @@ class Stepper {
     }
     return 0;
   }
-  // The same divided into so many; `gain`: as EnergyGuard has it.
-  bool take_divided(int parts, bool previous, bool settled, double t, const StageControls& controls, double gain) {
+  // The same divided into `parts`; `gain`: of EnergyGuard.
+  bool take_divided(int parts, bool previous, bool settled, double t, const StageControls<S>& controls, double gain) {
     choose(parts, previous);
-    EnergyGuard guard(at, table.h, gain);
+    EnergyGuard<S> guard(at, table.h, gain);
     for (std::size_t k = 0; k < stages_->size(); ++k) {
       const Stage& stage = (*stages_)[k];
       const double time = t + stage.fraction * table.h;
@@ -63,7 +66,7 @@ class Stepper {
       }
       const int earlier =
           stage.others.empty() || stage.others.back().node < stage.from ? stage.from : stage.others.back().node;
-      const double* guess = earlier > 1 || settled ? at.nodes.a(earlier) : at.zero;
+      const S* guess = earlier > 1 || settled ? at.nodes.a(earlier) : at.zero;
       if (!implicit_->solve(table, stage, time, guess, shortfall)) return false;
       const bool ends = k + 1 == stages_->size() || (*stages_)[k + 1].from == stage.to;
       gained = guard.objects(stage, implicit_->displacement(), ends, time);
@@ -72,30 +75,31 @@ class Stepper {
     return true;
   }
   // Controls at a fraction of the step.
-  void read_control(const StageControls& controls, double fraction) {
+  void read_control(const StageControls<S>& controls, double fraction) {
     const int nv = at.scene.m.nv;
     if (controls.rows == nullptr) {
-      std::fill_n(at.u, nv, 0.0);
+      std::fill_n(at.u, nv, S(0.0));
       return;
     }
-    const StageControls::Place place = controls.place(fraction);
-    const double *row = controls.rows + place.row * nv, *next = controls.rows + place.next * nv;
+    const auto place = controls.place(fraction);
+    const S *row = controls.rows + place.row * nv, *next = controls.rows + place.next * nv;
     for (int k = 0; k < nv; ++k)
-      at.u[k] = controls.count == 1 ? row[k] : mul_add(place.s, next[k], (1.0 - place.s) * row[k]);
+      at.u[k] = controls.count == 1 ? row[k] : mul_add(S(place.s), next[k], S(1.0 - place.s) * row[k]);
   }
 
-  // Looks whether the mass matrix at node 1 is singular. That decides whether a motion is undetermined, which is looked for at the
-  // first step of a call alone, and how systems of deep trees are solved, which has to be the same whenever a step is repeated.
+  // Checks whether the mass matrix at node 1 is singular. This matters for undetermined motions, which are checked at
+  // the first step of a call only, and for how systems of deep trees are solved, which must be the same whenever a step
+  // is repeated.
   void look_for_singularity(bool first) {
     if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
     at.arena.reset();
     at.arena.singular_joint = -1;
-    factor_mass<double>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
+    factor_mass<S>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
     at.singular = at.arena.singular_joint >= 0;
     at.arena.singular_joint = -1;
   }
-  // The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves
-  // for accelerations alone.
+  // The user's joint whose motion from node 1 is determined by neither masses nor forces; -1 if there is none, or if
+  // the integrator solves for accelerations only.
   int undetermined_joint(double t) {
     if (!at.singular || table.kind == StageKind::explicit_) return -1;
     return torsor::undetermined_joint(at.scene.m, at.scene.forces, at.arena, at.nodes.q(1), at.nodes.v(1), t, at.p,
@@ -103,8 +107,8 @@ class Stepper {
   }
 
  private:
-  std::optional<ImplicitStage> implicit_;
-  std::optional<ExplicitStage> explicit_;
+  std::optional<ImplicitStage<S>> implicit_;
+  std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
   const std::vector<Stage>* stages_ = &table.first;
 };

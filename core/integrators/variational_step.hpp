@@ -1,5 +1,6 @@
-// Steps of variational integrators by Newton's method, in a time that is linear in the number of bodies where forces allow it. Fan
-// 2018; docs/derivations/variational.md.
+// Steps of variational integrators by Newton's method, in a time that is linear in the number of bodies where forces
+// allow it. Fan 2018; docs/derivations/variational.md. For a single state, as systems over trees are
+// (linear/tree_system.hpp).
 #pragma once
 #include "dynamics/inverse_dynamics.hpp"
 #include "dynamics/mass_solve.hpp"
@@ -9,8 +10,8 @@
 
 namespace torsor {
 
-// Memory of one thread, and the step that it is at. Its equations are a system for Newton's method (integrators/newton.hpp), the unknowns being
-// the control coordinates.
+// Working memory of one thread, and its current step. The equations are a system for Newton's method
+// (integrators/newton.hpp), the unknowns being the control coordinates.
 class VariationalStep {
  public:
   VariationalStep(const Scene& what, const VariationalScheme& scheme)
@@ -30,6 +31,7 @@ class VariationalStep {
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
   }
   VariationalStep(const VariationalStep&) = delete;
+  using Scalar = double;
   const VariationalScheme& scheme;
   VariationalScene scene;
   Arena arena;
@@ -38,10 +40,11 @@ class VariationalStep {
   std::vector<double> xi;  // control coordinates
   Shortfall shortfall;     // of the last attempt that failed
 
-  // Whether systems are solved densely: always where forces couple joints, and where that is faster.
+  // Whether systems are solved densely: always if forces couple joints, and where it is faster.
   bool dense() const { return !scene.local || scene.m.nv < (scene.rule.s == 1 ? kTree : kTreeOfSeveral); }
 
-  // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is singular.
+  // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is
+  // singular.
   bool velocities(const double* q, const double* momentum, double t, const double* u, double* v, double* a) {
     const Model& m = scene.m;
     arena.reset();
@@ -59,17 +62,15 @@ class VariationalStep {
     return true;
   }
 
-  // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, if that fails,
-  // following the solution from short steps to the whole one.
+  // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, if that
+  // fails, by continuation from short steps to the whole one.
   bool take(double t, const StepControls<double>& controls) {
     t_ = t;
     controls_ = controls;
-    int left = scheme.iterations;
     begin_path();
-    const bool good = iterate(*this, scheme.tolerance, begin(1.0, last), left, shortfall) ||
-                      follow(*this, scheme.tolerance, left, shortfall);
+    const bool good = find(*this, scheme.tolerance, begin(1.0, last), scheme.iterations, shortfall);
     scene.h = scheme.h;
-    return good && end_step();
+    return good;
   }
 
   const Action<double>& action() const { return action_; }
@@ -89,14 +90,14 @@ class VariationalStep {
     for (int k = 0; k < nv; ++k) r[k] += p0[k] - pulled[k];
     return action_.good;
   }
-  // Factors the derivative of r, for one right-hand side or, in `columns`, for one from each velocity.
+  // Factors the derivative of r, for one right-hand side or, if `columns`, for one per velocity.
   bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
   // The direction of Newton's method, found densely or over the tree, if there is one.
   const double* direction(bool dense) { return factor_system(dense) ? (solve(delta), delta) : nullptr; }
-  bool solved_densely() const { return solver_.form() == TreeSolver::Form::dense; }
-  const TreeSolver& solver() const { return solver_; }
+  bool solved_densely() const { return solver_.form() == TreeSolver<double>::Form::dense; }
+  const TreeSolver<double>& solver() const { return solver_; }
 
-  // What integrators/newton.hpp asks for besides.
+  // The rest of the interface that integrators/newton.hpp requires.
   double *delta, *correction, *guess, *last, *older;
   int size() const { return blocks.size(); }
   void mark() { marked_ = xi; }
@@ -109,14 +110,14 @@ class VariationalStep {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
     solver_.solve(out);
   }
-  // Of a correction, as an error of velocities.
+  // The size of a correction, as an error of velocities.
   double measure(const double* x) const { return largest(size(), x) / scene.h; }
   double allowance(double tolerance) const {
     const double reach = std::max(1.0, largest(scene.m.nq, q0.data()));
     return (tolerance + 4e-16 * reach) * (1.0 + largest(scene.m.nv, xi.data()) / scene.h);
   }
-  // The correction that rounding of the momenta alone may ask for: J^-1 times their last digits, with signs that alternate along
-  // chains, which is what these resist least.
+  // The correction due to rounding of the momenta: J^-1 times their rounding errors, with signs that alternate along
+  // chains, the direction in which J is weakest.
   double rounding(double) {
     const int nv = scene.m.nv, s = scene.rule.s;
     for (int c = 0; c < s; ++c)
@@ -141,10 +142,16 @@ class VariationalStep {
   // The momenta at the end come from the last evaluation.
   bool extrapolates() const { return false; }
   double curvature(double) const { return 0.0; }
+  bool accept() {
+    const int nv = scene.m.nv;
+    std::copy_n(end_.p1, nv, p1.begin());
+    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &&
+           !turns_too_far(scene.m, q0.data(), q1.data());
+  }
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
   }
-  // To the control coordinates that accelerations (s x nv) lead to.
+  // Starts from the control coordinates that accelerations (s x nv) predict.
   double begin(double part, const double* accelerations) {
     scene.h = part * scheme.h;
     for_each_control([&](int k, int at, double time) { xi[at] = time * (v0[k] + 0.5 * time * accelerations[at]); });
@@ -167,16 +174,11 @@ class VariationalStep {
     blocks.assemble(action_, end_, arena, p, solver_.dense());
     return solver_.factor_dense();
   }
-  bool end_step() {
-    const int nv = scene.m.nv;
-    std::copy_n(end_.p1, nv, p1.begin());
-    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &&
-           !turns_too_far(scene.m, q0.data(), q1.data());
-  }
 
-  // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.
+  // Numbers of velocities from which systems over the tree are faster: with one unknown each, with several, and with
+  // many right-hand sides.
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
-  TreeSolver solver_;
+  TreeSolver<double> solver_;
   ActionBlocks blocks;
   std::vector<double> r, marked_, memory_;
   double t_ = 0.0;

@@ -1,9 +1,8 @@
-// Matrices over the velocities of a tree whose entries between branches are zero. Elimination from the tips to the root keeps
-// these zeros (Featherstone 2005, for symmetric ones), and takes the time of n paths squared. Without pivots: what they would
-// be needed for is noticed and reported.
+// Matrices over the velocities of a tree whose entries between branches are zero. Elimination from the tips to the root
+// keeps these zeros (Featherstone 2005, for symmetric ones), in O(n d^2) for depth d. There is no pivoting: matrices
+// that would need it are detected and reported.
 #pragma once
 #include <algorithm>
-#include <cmath>
 
 #include "base/arena.hpp"
 #include "model/model.hpp"
@@ -17,7 +16,7 @@ class BranchMatrix {
   static constexpr int width = sizeof(V) / sizeof(S);
 
  public:
-  // Lies in `memory`, which has to last as long.
+  // Allocated in `memory`, which must live as long.
   BranchMatrix(const Model& m, Arena& memory)
       : m_(m),
         up_(memory.get<int>(m.nv)),
@@ -38,13 +37,13 @@ class BranchMatrix {
     std::fill_n(rows_, size, S(0.0));
     std::fill_n(columns_, size, S(0.0));
   }
-  // Entry t of row r belongs to velocity t on the way from the root to r, which is the last; that of its column likewise. There is
-  // room for all velocities of r's joint and up to whole vectors, and what is there beyond r is not read.
+  // Entry t of row r, and of column r, belongs to velocity t on the path from the root to r, which is the last. Rows
+  // are padded to all velocities of r's joint and to whole vectors; the padding is not read.
   S* row(int r) { return rows_ + first_[r]; }
   S* column(int r) { return columns_ + first_[r]; }
   int depth(int r) const { return depth_[r]; }  // velocities before r
 
-  // Calls f(r, t, a) for all r and for the velocities a on the way to it, t-th, r last.
+  // Calls f(r, t, a) for all r and for the t-th velocity a of the path to r.
   template <class F>
   void for_each_entry(F&& f) const {
     for (int r = 0; r < m_.nv; ++r)
@@ -59,23 +58,23 @@ class BranchMatrix {
     });
   }
 
-  // Factors it in place. False if a pivot is zero, or so small that digits would be lost: beside what it was before elimination,
-  // whose errors grow by as much as another pivot has shrunk.
-  bool factor() {
-    bool good = true;
+  // Factors it in place. False in lanes where a pivot is zero, or so small that digits are lost: compared with its
+  // value before elimination, whose errors grow by as much as other pivots have shrunk.
+  Mask<S> factor() {
+    Mask<S> good = every_lane<S>();
     S least(1.0);
-    for (int r = 0; r < m_.nv; ++r) most_[r] = 1e3 * std::fabs(row(r)[depth_[r]]);
+    for (int r = 0; r < m_.nv; ++r) most_[r] = S(1e3) * absolute(row(r)[depth_[r]]);
     for_each_velocity_from_tips([&](int r) {
       const int d = depth_[r];
       S *R = row(r), *C = column(r);
       const S inverse = S(1.0) / R[d];
       R[d] = inverse;
-      const S share = 1e3 / (std::fabs(inverse) * most_[r]);
-      good = good && std::isfinite(inverse) && share * least > 1e-12;
-      least = std::min(least, share);
+      const S share = S(1e3) / (absolute(inverse) * most_[r]);
+      good = good & is_finite(inverse) & less(S(1e-12), share * least);
+      least = smaller(least, share);
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         C[t] *= inverse;
-        good = good && std::fabs(C[t] * R[t]) <= most_[a];
+        good = good & less_equal(absolute(C[t] * R[t]), most_[a]);
       }
       for (int t = d - 1, a = up_[r]; t >= 0; --t, a = up_[a]) {
         subtract(t + 1, C[t], R, row(a));
@@ -110,7 +109,7 @@ class BranchMatrix {
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[r] = mul_add(-C[t], x[a], x[r]);
     });
   }
-  // X <- A^-1 X, rows `stride` apart, a multiple of the lanes: all of it is taken as columns.
+  // X <- A^-1 X, rows `stride` apart, a multiple of the vector width; the padding is solved too.
   void solve_columns(S* X, int stride) const {
     int j = 0;
     for (; j + 4 * width <= stride; j += 4 * width) solve_some<4>(X + j, stride);

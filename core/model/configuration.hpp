@@ -1,4 +1,4 @@
-// Coordinates as points of a manifold: q + dv, q1 - q0, and the tidy representative of q.
+// Coordinates as points of a manifold: q + dv, q1 - q0, and the normalised representative of q.
 #pragma once
 #include "model/groups.hpp"
 

@@ -1,6 +1,6 @@
-// Joints whose S depends on q in a way of its own: exponential coordinates, splines, and those written by users.
-// Each is a function q -> T, s, ds, d2s in the child's frame: s[j] the j-th column of S, ds[j][k] = d s[j] / dq_k,
-// d2s[j][k][l] = d ds[j][k] / dq_l. At most six velocities.
+// Joints whose S depends on q: exponential coordinates, splines, and user-defined joints. Each is a function q -> T, s,
+// ds, d2s in the child's frame: s[j] the j-th column of S, ds[j][k] = d s[j] / dq_k, d2s[j][k][l] = d ds[j][k] / dq_l.
+// At most six velocities.
 #pragma once
 #include "base/arena.hpp"
 #include "model/model.hpp"
@@ -89,7 +89,7 @@ struct Jet {
   S f, d[2], dd[2][2], ddd[2][2][2];
 };
 
-// Multiplies T by exp(xi phi(q)) and carries s, ds, d2s over. Sueda 2021, Algs. 3 and 4 (Alg. 3, line 10 corrected:
+// Multiplies T by exp(xi phi(q)) and updates s, ds, d2s. Sueda 2021, Algs. 3 and 4 (Alg. 3, line 10 corrected:
 // derivative of the basis), and their derivative. With A = Ad(exp(-xi phi)):
 //   s_j <- A s_j + xi phi_j,   ds_jk <- A (ds_jk + s_j x xi phi_k) + xi phi_jk, and so on.
 template <class S>
@@ -121,7 +121,7 @@ void clear(int n, int level, const GeneralTerms<S>& t) {
   for (int j = 0; level >= 3 && j < n * n * n; ++j) t.d2s[j] = zero_motion<S>();
 }
 
-// Uniform cubic B-splines. Beyond either end the polynomial of the end segment goes on.
+// Uniform cubic B-splines. Outside the range the polynomial of the end segment is continued.
 inline int segment(double q, int segments) { return q > 0.0 ? (q < segments ? static_cast<int>(q) : segments - 1) : 0; }
 
 // b[d][i]: d-th derivative of the i-th of the four basis functions at u. Sueda 2021, (2.68)-(2.73).
@@ -171,7 +171,8 @@ void evaluate_spline_curve(const GeneralJointT<C>& joint, const S* q, int level,
   }
 }
 
-// Q(q) = prod_k exp(e_k f(C_k, q)), e_k the three translations, then the three rotations. Sueda 2021, (2.78) and Alg. 4.
+// Q(q) = prod_k exp(e_k f(C_k, q)), e_k the three translations, then the three rotations. Sueda 2021, (2.78) and Alg.
+// 4.
 template <class S, class C>
 void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
   int first[2][Lanes<S>::value];
@@ -212,8 +213,8 @@ void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int leve
   }
 }
 
-// A joint written in Python. Over dual numbers the derivatives that it gives make the tangents, except those of d2s: these come
-// from a complex step, in which its real parts are d2s and its imaginary parts the tangent.
+// A joint written in Python. In dual numbers the tangents follow from the derivatives that it returns, except the
+// tangent of d2s: that is the imaginary part of d2s evaluated by complex step.
 template <class S, class C>
 void evaluate_custom(const GeneralJointT<C>& joint, const S* q, int level, const GeneralTerms<S>& t) {
   constexpr bool dual = IsDual<S>::value;

@@ -1,10 +1,11 @@
-// Joints whose coordinates are points of a group: rotations, and poses. This file and the struct of the joint in model/joints.hpp are
-// all that a kernel knows of one. A group has, q being coordinates and d, x, xi tangents (twists in the child's frame),
+// Joints whose coordinates are points of a group: rotations, and poses. Kernels use them only through this file and the
+// struct of the joint in model/joints.hpp. A group has, q being coordinates and d, x, xi tangents (twists in the
+// child's frame),
 //   nq, nv
 //   plus(q, d, out), minus(q1, q0, d), normalize(q, out)
 //   rate(q, d, out)           dq/dt where q moves with d
 //   bracket(x, y, out)        [x, y]
-//   retract(q0, xi, q1)       the chart in which steps are taken; false if it turns by half a turn or more
+//   retract(q0, xi, q1)       the chart in which steps are taken; false in lanes that turn by half a turn or more
 //   chart(q0, q1, xi)         its inverse, the shorter way round
 //   terms(xi, s), columns(xi, out)   derivatives of the chart, model/retraction.hpp
 // Coordinates of all other joints are vectors.
@@ -30,8 +31,9 @@ struct ChartTerms {
   Block<S> J, inverse, B, T;
 };
 
-// The columns s of J in the chart of a joint on a group, v = sum of s_k xidot_k, with their derivatives by xi; the step X itself, and
-// what becomes of a displacement before it: Ad of X^-1. Of a rotation, the linear parts are zero.
+// The columns s of J in the chart of a joint on a group, v = sum of s_k xidot_k, with their derivatives by xi; the step
+// X itself; and Ad of X^-1, which maps a displacement before the step to one after it. The linear parts are zero for a
+// rotation.
 template <class S>
 struct ChartColumns {
   int n;
@@ -39,7 +41,7 @@ struct ChartColumns {
   Motion<S> s[6], ds[36], d2s[216], Ad[6];
   Mat3<S> inverse;  // of the angular part of J
 
-  // Of all below: covectors and vectors of n numbers, as wrenches and twists.
+  // Covectors and vectors of n numbers as wrenches and twists, for the functions below.
   Force<S> covector(const S* y) const { return {read3(y), n == 6 ? read3(y + 3) : zero3<S>()}; }
   void apply(const Motion<S>* columns, const S* x, S* out) const {  // sum of columns_k x_k
     Motion<S> sum = zero_motion<S>();
@@ -105,7 +107,7 @@ struct Rotations {  // q: a quaternion xyzw
     write3(cross(read3(x), read3(y)), out);
   }
   template <class S>
-  static bool retract(const S* q0, const S* xi, S* q1) {
+  static Mask<S> retract(const S* q0, const S* xi, S* q1) {
     const Quaternion<S> from = normalized(read_quaternion(q0));
     write_quaternion(normalized(from * quaternion_exponential(read3(xi))), q1);
     return less(dot(read3(xi), read3(xi)), S(M_PI * M_PI));
@@ -127,7 +129,7 @@ struct Rotations {  // q: a quaternion xyzw
     put_displacements(out);
   }
 
-  // The rotation's share in terms of a chart of n velocities; returns the rotation.
+  // The part of `terms` for a rotation in a chart of n velocities; returns the rotation.
   template <class S>
   static Mat3<S> put_terms(const S* xi, const S* s, int n, ChartTerms<S>& t) {
     SE3<S> E;
@@ -143,7 +145,7 @@ struct Rotations {  // q: a quaternion xyzw
     put(Mat3<S>{T[0], T[1], T[2]}, false, n, t.T.x);
     return E.R;
   }
-  // Its share in columns, of which it fills all but Ad.
+  // The part of `columns` for a rotation: everything but Ad.
   template <class S>
   static void put_columns(const S* xi, int n, ChartColumns<S>& out) {
     SE3<S> E;
@@ -204,7 +206,7 @@ struct Poses {  // q: a position and a quaternion
     write(cross(read_motion(x), read_motion(y)), out);
   }
   template <class S>
-  static bool retract(const S* q0, const S* xi, S* q1) {
+  static Mask<S> retract(const S* q0, const S* xi, S* q1) {
     write3(mul_add(matrix(normalized(read_quaternion(q0 + 3))), read3(xi + 3), read3(q0)), q1);
     return Rotations::retract(q0 + 3, xi, q1 + 3);
   }

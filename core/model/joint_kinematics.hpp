@@ -1,4 +1,5 @@
-// T, S, dS/dq and d2S/dq2 of one joint, from the chain of factors that the recursions see. docs/derivations/joints_with_S_of_q.md.
+// T, S, dS/dq and d2S/dq2 of one joint, from the chain of factors that the recursions see.
+// docs/derivations/joints_with_S_of_q.md.
 #pragma once
 #include "model/joints.hpp"
 

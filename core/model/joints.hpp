@@ -1,4 +1,4 @@
-// The joints as the recursions see them. Each offers
+// The interface of joints for the recursions. Each has
 //
 //   nv                       number of velocities
 //   angular, linear          whether columns of S have such parts at all; unit: whether their length is 1
@@ -9,13 +9,14 @@
 //   apply(x), rate(x, v)     S x and Sdot x = sum_jk d_k S_j x_j v_k, in the child's frame; rate is 0 if constant
 //   column(R, k)             k-th column of S, turned into the axes R of the child's frame
 //
-// Accelerations are those of material points (Luh, Walker and Paul 1980), not spatial ones: they need no linear velocity.
+// Accelerations are those of material points (Luh, Walker and Paul 1980), not spatial ones: they need no linear
+// velocity.
 #pragma once
 #include "model/general_joint.hpp"
 
 namespace torsor {
 
-// q with the sines and cosines of its angles, computed beforehand: for one state, as many at a time as there are lanes.
+// q with the sines and cosines of its angles, computed in advance; for one state several at a time, in lanes.
 template <class S>
 struct Coordinates {
   const S *q, *sin, *cos;
@@ -265,7 +266,7 @@ TORSOR_INLINE void visit(const ModelT<C>& m, const typename ModelT<C>::Body& b, 
     visit_constant<S>(b, f);
 }
 
-// The user's wrenches, each in its body's frame, moved to the frames of the recursion.
+// External wrenches, given in the frames of the user's bodies, transformed to the frames of the recursion.
 template <class S, class C, class Add>
 TORSOR_INLINE void for_each_wrench(const ModelT<C>& m, const S* f_ext, Add&& add) {
   for (int b : m.order) {

@@ -1,9 +1,10 @@
 // A kinematic tree as flat arrays, ready for the recursions.
 //
-// Bodies here are those of the recursions, not the user's: a user's joint of several one-parameter factors is a chain of
+// Bodies here are those of the recursions, not the user's: a joint of several one-parameter factors is a chain of
 // bodies (all but the last massless), bodies on fixed joints are merged into the body that carries them, and each frame
-// is turned so that a revolute, prismatic or screw joint moves about or along its z axis. The user's bodies are `frames`
-// on these. Bodies are numbered depth first, parents before children; q and v keep the user's order through iq and iv.
+// is rotated so that a revolute, prismatic or screw joint moves about or along its z axis. The user's bodies are
+// `frames` attached to these. Bodies are numbered depth first, parents before children; q and v keep the user's order
+// through iq and iv.
 #pragma once
 #include <memory>
 #include <vector>
@@ -25,15 +26,15 @@ enum class Kind : int {
   custom
 };
 
-// A joint written by the user: values of T, S, dS/dq and, at level 3, d2S/dq2 for `lanes` states at once.
-// Row l of `out` holds T (4 x 4), S (6 x n), dS (6 x n x n), d2S (6 x n x n x n), row-major, column first, then derivatives.
+// A user-defined joint: values of T, S, dS/dq and, at level 3, d2S/dq2 for `lanes` states at once. Row l of `out` holds
+// T (4 x 4), S (6 x n), dS (6 x n x n), d2S (6 x n x n x n), row-major, column first, then derivatives.
 struct CustomJoint {
   virtual ~CustomJoint() = default;
   virtual void evaluate(const double* q, int lanes, int level, double* out) const = 0;
   virtual void evaluate(const Complex* q, int lanes, int level, Complex* out) const = 0;
 };
 
-// Constants of a joint whose S depends on q in a way of its own.
+// Constants of a joint with S(q).
 template <class C>
 struct GeneralJointT {
   Kind kind;
@@ -54,26 +55,26 @@ struct ModelT {
     int iq, iv, nv;
     bool massless;    // and nothing merged into it
     bool offset;      // the joint's frame may stand away from the parent's origin
-    bool leaf;        // no body hangs on it
+    bool leaf;        // it has no children
     bool last_child;  // no sibling comes after it
     int joint;        // index of the user's joint
     int general;      // index into `general`, or -1
     C pitch;
     SE3<C> M;  // from the parent's frame to the joint's, at q = 0 of a z joint
     RigidInertia<C> I;
-    C subtree_mass;  // its own and of all bodies beyond
+    C subtree_mass;  // of its subtree, its own included
     Sym3<C> Sigma;   // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
   };
-  struct Frame {        // a body of the user's
+  struct Frame {        // one of the user's bodies
     int body;           // that carries it, or -1
-    int parent;         // the user's body that it hangs on, or -1
+    int parent;         // the user's body that is its parent, or -1
     SE3<C> pose;        // its pose in the carrying body's frame (in the world's, if body is -1)
     bool same;          // that pose is the identity
     SE3<C> placement;   // of its joint's frame in the parent's
     RigidInertia<C> I;  // its own inertia, in its own frame
     bool massless;      // that is zero
   };
-  struct Link {  // what walks towards the root need of a body
+  struct Link {  // the data of a body for walks towards the root
     int parent, iv, nv;
     int above;  // velocities between the root and it, without its own
     int below;  // velocities of its subtree, its own included

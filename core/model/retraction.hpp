@@ -1,5 +1,6 @@
-// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint the
-// product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body twists),
+// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint
+// the product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body
+// twists),
 //   delta1 = J(xi) dxi at fixed q0,   dxi = J^-1(xi) delta1 - B(xi) delta0,   T(xi, s) = d(J(xi) s)/dxi.
 // J, B and T are block-diagonal: 1, 1 and 0 for a vector joint. docs/derivations/implicit_steps.md.
 #pragma once
@@ -34,24 +35,25 @@ void chart_columns(Kind kind, const S* xi, ChartColumns<S>& out) {
   visit_group(kind, [&](auto group) { group.columns(xi, out); });
 }
 
-// q1 from xi. False if a rotation is half a turn or more.
+// q1 from xi. False in lanes where a rotation is half a turn or more.
 template <class S>
-bool retract(const Model& m, const S* q0, const S* xi, S* q1) {
-  bool good = true;
+Mask<S> retract(const Model& m, const S* q0, const S* xi, S* q1) {
+  Mask<S> good = every_lane<S>();
   for (const Model::Body& body : m.bodies) {
     const S *q = q0 + body.iq, *x = xi + body.iv;
     S* out = q1 + body.iq;
-    if (visit_group(body.kind, [&](auto group) { good = group.retract(q, x, out) && good; })) continue;
+    if (visit_group(body.kind, [&](auto group) { good = good & group.retract(q, x, out); })) continue;
     for (int k = 0; k < body.nv; ++k) out[k] = q[k] + x[k];
   }
   return good;
 }
 
-// Whether an angle has lost its digits from q0 to q1: beyond a million radians a step says nothing about where it leads.
-inline bool turns_too_far(const Model& m, const double* q0, const double* q1) {
-  for (int k : m.angles)
-    if (!(std::fabs(q1[k] - q0[k]) < 1e6)) return true;
-  return false;
+// Whether an angle has lost its digits from q0 to q1: beyond a million radians the result of a step is meaningless.
+template <class S>
+Mask<S> turns_too_far(const Model& m, const S* q0, const S* q1) {
+  Mask<S> near = every_lane<S>();
+  for (int k : m.angles) near = near & less(absolute(q1[k] - q0[k]), S(1e6));
+  return !near;
 }
 
 // xi with retract(q0, xi) = q1, the shorter way round.

@@ -1,5 +1,5 @@
-// Dual<S>: a value and its derivative along one direction. The recursions over dual numbers are their directional derivatives,
-// line by line: Kim 2012, Tables 5-7, are Tables 2-4 so evaluated.
+// Dual<S>: a value and its derivative along one direction. A recursion evaluated in dual numbers is its own directional
+// derivative, line by line: Kim 2012, Tables 5-7, are Tables 2-4 in dual numbers.
 #pragma once
 #include "scalar/pack.hpp"
 

@@ -57,6 +57,10 @@ struct LaneOps {
 template <int N>
 struct PackMask {
   typename Vectors<N>::Mask m;
+
+  TORSOR_INLINE friend PackMask operator&(PackMask a, PackMask b) { return {a.m & b.m}; }
+  TORSOR_INLINE friend PackMask operator|(PackMask a, PackMask b) { return {a.m | b.m}; }
+  TORSOR_INLINE PackMask operator!() const { return {~m}; }
 };
 
 template <int N>
@@ -84,13 +88,13 @@ struct Pack {
   Native x;
 
   Pack() = default;
-  // Written out, so that a struct of packs is copied register by register: a trivial one is copied by memcpy calls.
+  // Written out, so that a struct of packs is copied register by register; a trivial copy becomes a call of memcpy.
   TORSOR_INLINE Pack(const Pack& o) : x(o.x) {}
   TORSOR_INLINE Pack& operator=(const Pack& o) {
     x = o.x;
     return *this;
   }
-  TORSOR_INLINE Pack(double s) : x(s - Native{}) {}  // s - 0: adding 0 to s would be a real addition because of -0
+  TORSOR_INLINE Pack(double s) : x(s - Native{}) {}  // s - 0 is s; s + 0 is not, for s = -0, and would be computed
   template <class V, class = std::enable_if_t<std::is_same_v<V, Native>>>
   TORSOR_INLINE Pack(V n) : x(n) {}
 
@@ -116,7 +120,13 @@ struct Pack {
 
   TORSOR_INLINE friend Pack mul_add(Pack a, Pack b, Pack c) { return detail::LaneOps<N>::fused(a.x, b.x, c.x); }
   TORSOR_INLINE friend PackMask<N> less(Pack a, Pack b) { return {a.x < b.x}; }
+  TORSOR_INLINE friend PackMask<N> less_equal(Pack a, Pack b) { return {a.x <= b.x}; }
+  TORSOR_INLINE friend PackMask<N> equal(Pack a, Pack b) { return {a.x == b.x}; }
+  TORSOR_INLINE friend PackMask<N> is_nan(Pack a) { return {a.x != a.x}; }
   TORSOR_INLINE friend Pack select(PackMask<N> mask, Pack a, Pack b) { return mask.m ? a.x : b.x; }
+  TORSOR_INLINE friend Pack absolute(Pack a) {
+    return detail::LaneOps<N>::from_bits(detail::LaneOps<N>::to_bits(a.x) & uint64_t(INT64_MAX));
+  }
   TORSOR_INLINE friend Pack square_root(Pack a) {
     Pack r;
     for (int l = 0; l < N; ++l) r.lane(l) = std::sqrt(a.lane(l));
@@ -128,9 +138,8 @@ struct Pack {
     return r;
   }
   TORSOR_INLINE friend void sincos(Pack a, Pack& s, Pack& c) {
-    using Ops = detail::LaneOps<N>;
-    detail::sincos_reduced<Ops>(a.x, s.x, c.x);
-    const Native magnitude = Ops::from_bits(Ops::to_bits(a.x) & uint64_t(INT64_MAX));
+    detail::sincos_reduced<detail::LaneOps<N>>(a.x, s.x, c.x);
+    const Native magnitude = absolute(a).x;
     if (__builtin_expect(any(PackMask<N>{~(magnitude < detail::sincos_range)}), 0))
       for (int l = 0; l < N; ++l)
         if (!(magnitude[l] < detail::sincos_range)) {
@@ -224,7 +233,7 @@ inline void store_rows(const S* src, int n, S* const* rows, int) {
   std::memcpy(static_cast<void*>(rows[0]), src, n * sizeof(S));
 }
 
-// What several numbers of one state are computed in: as many as fit for doubles; for all else S itself.
+// The type in which several numbers of one state are computed: a pack for doubles, S itself for all other types.
 template <class S>
 using Wide = std::conditional_t<std::is_same_v<S, double>, Pack<kLanes>, S>;
 

@@ -2,7 +2,10 @@
 //
 //   mul_add(a, b, c)   a b + c, rounded once where the machine can. The core is compiled without automatic
 //                      contraction, so that one state and a lane of a batch are computed by the same roundings.
-//   less(a, b)         mask of a < b, comparing real parts;  select(mask, a, b), any(mask), first_lane(mask)
+//   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers less_equal(a, b),
+//                      equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
+//   Mask<S>            the type of a mask: bool, or one for each lane. & | ! of masks, select(mask, a, b), any(mask),
+//                      first_lane(mask), every_lane<S>()
 //   sincos, sqrt, atan2
 //   Lanes<S>           how many states an S holds
 #pragma once
@@ -10,7 +13,9 @@
 #include <complex>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)  // instrumented and inlined throughout, it would take half an hour to compile
 #define TORSOR_INLINE inline
@@ -46,16 +51,42 @@ TORSOR_INLINE Complex mul_add(const Complex& a, const Complex& b, const Complex&
 
 TORSOR_INLINE bool less(double a, double b) { return a < b; }
 TORSOR_INLINE bool less(const Complex& a, const Complex& b) { return a.real() < b.real(); }
+TORSOR_INLINE bool less_equal(double a, double b) { return a <= b; }
+TORSOR_INLINE bool equal(double a, double b) { return a == b; }
+TORSOR_INLINE bool is_nan(double x) { return x != x; }
+TORSOR_INLINE bool is_nan(const Complex& x) { return x != x; }
 TORSOR_INLINE bool any(bool mask) { return mask; }
 TORSOR_INLINE int first_lane(bool) { return 0; }
 TORSOR_INLINE double select(bool mask, double a, double b) { return mask ? a : b; }
 TORSOR_INLINE Complex select(bool mask, const Complex& a, const Complex& b) { return mask ? a : b; }
 
+template <class S>
+using Mask = decltype(less(std::declval<S>(), std::declval<S>()));
+template <class S>
+TORSOR_INLINE Mask<S> every_lane() {
+  return less(S(0.0), S(1.0));
+}
+
+TORSOR_INLINE double absolute(double x) { return std::fabs(x); }
+// As std::max and std::min: a where the two cannot be compared.
+template <class S>
+TORSOR_INLINE S larger(const S& a, const S& b) {
+  return select(less(a, b), b, a);
+}
+template <class S>
+TORSOR_INLINE S smaller(const S& a, const S& b) {
+  return select(less(b, a), b, a);
+}
+template <class S>
+TORSOR_INLINE Mask<S> is_finite(const S& x) {
+  return less(absolute(x), S(std::numeric_limits<double>::infinity()));
+}
+
 TORSOR_INLINE double square_root(double x) { return std::sqrt(x); }
 TORSOR_INLINE Complex square_root(const Complex& x) { return std::sqrt(x); }
 TORSOR_INLINE double arc_tangent(double y, double x) { return std::atan2(y, x); }
-// First order in the imaginary parts, which is all that a complex step has: the textbook formula through the
-// logarithm loses an imaginary part that is small beside 1.
+// To first order in the imaginary parts, which suffices for complex steps; the usual formula with a logarithm loses an
+// imaginary part that is small compared with 1.
 TORSOR_INLINE Complex arc_tangent(const Complex& y, const Complex& x) {
   const double n = y.real() * y.real() + x.real() * x.real();
   return {std::atan2(y.real(), x.real()), (y.imag() * x.real() - y.real() * x.imag()) / n};

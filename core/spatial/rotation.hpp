@@ -61,7 +61,7 @@ template <class S>
 TORSOR_INLINE Quaternion<S> read_quaternion(const S* q) {
   return {read3(q), q[3]};
 }
-// q scaled so that its square is a number, where it is so long or short that it would not be.
+// q scaled so that its square neither overflows nor underflows.
 template <class S>
 TORSOR_INLINE Quaternion<S> tamed(const Quaternion<S>& q) {
   const S square = dot_add(q.v, q.v, q.w * q.w), least(1e-200), most(1e200);
@@ -69,7 +69,7 @@ TORSOR_INLINE Quaternion<S> tamed(const Quaternion<S>& q) {
   if (__builtin_expect(any(tiny) || any(huge), 0)) {
     const S k = select(tiny, S(1e150), select(huge, S(1e-150), S(1.0)));
     const Quaternion<S> once{k * q.v, k * q.w};
-    const S again = dot_add(once.v, once.v, once.w * once.w);  // once more brings in all numbers there are
+    const S again = dot_add(once.v, once.v, once.w * once.w);  // a second scaling covers the whole range of doubles
     const S l = select(less(again, least), S(1e150), select(less(most, again), S(1e-150), S(1.0)));
     return {l * once.v, l * once.w};
   }

@@ -7,8 +7,7 @@ namespace torsor {
 template <class A, class B>
 using Mul = decltype(A() * B());
 
-// Copied number by number: what the compiler copies as a block, wider than it was written, waits for the writes to leave
-// the pipeline.
+// Copied number by number: a wider copy of what was just written would wait until the writes leave the store buffer.
 template <class S>
 struct Vec3 {
   S x, y, z;

@@ -1,5 +1,5 @@
-// Columns along the path from the root to a body, so that a row of a matrix is paired with several of them at a time: one state
-// runs over them in vectors too.
+// Columns along the path from the root to a body, stored so that a row of a matrix is combined with several of them at
+// a time: SIMD lanes within one state.
 #pragma once
 #include "base/arena.hpp"
 #include "model/model.hpp"
@@ -7,7 +7,7 @@
 
 namespace torsor {
 
-// Column<S> is a struct of nothing but S.
+// Column<S> is a struct with members of type S only.
 template <template <class> class Column, class S>
 class Path {
  public:
@@ -28,8 +28,8 @@ class Path {
       for (int t = 0; t < stride_; ++t) velocity_[t] = -1;
     }
   }
-  // Goes to body i, and puts down the columns that were not on the path before. Least work if bodies come in their order or in
-  // its reverse.
+  // Moves to body i and stores the columns that were not on the path before. Fastest if bodies are visited in order or
+  // in reverse order.
   void enter(int i) {
     const int end = m_.links[i].above + m_.links[i].nv;
     int first = end;
@@ -67,7 +67,7 @@ class Path {
   }
   int velocity(int t) const { return velocity_[t]; }
   bool consecutive(int t) const { return consecutive_[t / width]; }
-  // Writes what belongs to them, as far as the first `count` columns of the path, into a row, or a column, of a matrix.
+  // Writes their results, for the first `count` columns of the path, into a row or a column of a matrix.
   TORSOR_INLINE void put_row(const V& x, int t, int count, S* row) const {
     if constexpr (width == 1) {
       if (t < count) row[velocity_[t]] = x;
@@ -100,9 +100,9 @@ class Path {
   const Column<S>* columns_;
   std::size_t step_;
   int stride_;
-  int known_ = 0;       // so many columns are put down
+  int known_ = 0;       // number of columns stored
   int* velocity_;       // along the path
-  bool* consecutive_;   // whether those of a group are
+  bool* consecutive_;   // whether a group of columns is stored
   S* parts_ = nullptr;  // the columns along the path, group by group, number by number
 };
 

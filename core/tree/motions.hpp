@@ -1,12 +1,12 @@
-// Motions of all bodies and of the columns of all joints, and sums of inertias and forces over subtrees: what derivatives and forces
-// are made of.
+// Motions of all bodies and of the columns of all joints, and sums of inertias and forces over subtrees: the input of
+// derivatives and forces.
 //
-// Spatial quantities in the world's axes about one point for each tree: the origin of its first body with mass now, so that
-// nothing loses digits far from the world's origin. A velocity k has a column S_k with
+// Spatial quantities in the world's axes about one point for each tree: the origin of its first body with mass now, so
+// that nothing loses digits far from the world's origin. A velocity k has a column S_k with
 //   Psidot_k, Psiddot_k   first and second time derivative of the column as if it moved with the parent body
 //   Sdot_k                time derivative of the column
-// For joints with S(q), Psidot = Sdot and Psiddot = Sddot, and dtau_j/dq_k gains R_jk . f for j, k in one joint, where R_jk is
-// the derivative of the child's column j along k (docs/derivations/joints_with_S_of_q.md).
+// For joints with S(q), Psidot = Sdot and Psiddot = Sddot, and dtau_j/dq_k gains R_jk . f for j, k in one joint, where
+// R_jk is the derivative of the child's column j along k (docs/derivations/joints_with_S_of_q.md).
 #pragma once
 #include "tree/column_path.hpp"
 #include "tree/poses.hpp"
@@ -92,8 +92,9 @@ void general_columns(const DerivativeGeneral<S>& g, int n, const Body& body, con
   }
 }
 
-// External wrenches of a subtree that do not turn with it: those of the world's frame (1), or in the world's axes at the bodies'
-// origins (2). When the subtree moves with a column S, such a wrench F falls behind S x* F, that of one fixed in its body, by
+// External wrenches of a subtree that do not rotate with it: given in the world's frame (1), or in the world's axes at
+// the bodies' origins (2). When the subtree moves with a column S, a co-rotating wrench F changes by S x* F. The change
+// of these differs from it by -lag(S), with lag(S) =
 //   1: S x* F      2: (K w, w x f), linear in the angular part w of S
 template <class S>
 struct WorldWrench {
@@ -129,8 +130,8 @@ WorldWrench<S> world_wrench(const Vec3<S>& n, const Vec3<S>& f, const Vec3<S>& p
            {mul_add(-p.z, f.x, -n.y), mul_add(-p.z, f.y, n.x), mul_add(-p.z, f.z, pf)}}};
 }
 
-// Motion of all bodies and of all columns: what derivatives are made of. Gravity is an acceleration of the world, or left out;
-// so are the rates of columns, until add_rates.
+// Motion of all bodies and of all columns. Gravity is an acceleration of the world, if asked for; the rates of columns
+// may be left out until add_rates.
 template <class S>
 struct Motions {
   DerivativeBody<S>* bodies;  // bodies[-1] is the world
@@ -216,8 +217,8 @@ void add_rates(const ModelT<C>& m, const Motions<S>& all) {
   }
 }
 
-// External wrenches of all subtrees that do not turn with the bodies, f_ext being given in the world's frame (axes 1) or in the
-// world's axes at the bodies' origins (2).
+// External wrenches of all subtrees that do not rotate with the bodies, f_ext being given in the world's frame (axes 1)
+// or in the world's axes at the bodies' origins (2).
 template <class S, class C>
 WorldWrench<S>* world_wrenches(const ModelT<C>& m, Arena& arena, const DerivativeBody<S>* bodies, const S* f_ext,
                                int axes) {
@@ -250,7 +251,7 @@ void body_terms(const ModelT<C>& m, DerivativeBody<S>* bodies) {
     }
   }
 }
-// Sums of them over subtrees, and of wrenches that lag behind, if any.
+// Sums of them over subtrees, and of wrenches that do not rotate with the bodies, if any.
 template <class S, class C>
 void add_to_parents(const ModelT<C>& m, DerivativeBody<S>* bodies, WorldWrench<S>* wrenches) {
   for (int i = m.n() - 1; i >= 0; --i) {
@@ -263,8 +264,9 @@ void add_to_parents(const ModelT<C>& m, DerivativeBody<S>* bodies, WorldWrench<S
   }
 }
 
-// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0), in the
-// world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that lag behind are returned, if any.
+// I, 2 B and f of all subtrees into their bodies. f_ext (may be null) in the bodies' frames, moving with them (axes 0),
+// in the world's frame (1) or in the world's axes at the bodies' origins (2). The wrenches that do not rotate with the
+// bodies are returned, if any.
 template <class S, class C>
 WorldWrench<S>* sum_subtrees(const ModelT<C>& m, Arena& arena, DerivativeBody<S>* bodies, const S* f_ext, int axes) {
   body_terms(m, bodies);

@@ -1,5 +1,6 @@
-// Poses of all bodies. Where a recursion works with axes parallel to the world's, each body keeps its own origin: a wrench
-// or an inertia moves between bodies by a shift alone, and nothing loses digits far from the world's origin.
+// Poses of all bodies. Where a recursion works with axes parallel to the world's, each body keeps its own origin: a
+// wrench or an inertia is transferred between bodies by a shift alone, and no digits are lost far from the world's
+// origin.
 #pragma once
 #include "model/joints.hpp"
 
@@ -47,14 +48,15 @@ Motion<S>* world_columns(const Model& m, Arena& arena, GeneralState<S>* general,
   return columns;
 }
 
-// Pose of a body of the user's.
+// Pose of one of the user's bodies.
 template <class S, class Frame>
 TORSOR_INLINE SE3<S> frame_pose(const Frame& frame, const WorldBody<S>* bodies) {
   if (frame.body < 0) return lift<S>(frame.pose);
   return frame.same ? bodies[frame.body].X : bodies[frame.body].X * frame.pose;
 }
 
-// f_ext in the bodies' frames, if it is given in the world's frame (axes 1) or in the world's axes at the bodies' origins (2).
+// f_ext in the bodies' frames, if it is given in the world's frame (axes 1) or in the world's axes at the bodies'
+// origins (2).
 template <class S, class C>
 const S* body_wrenches(const ModelT<C>& m, Arena& arena, const S* q, int axes, const S* f_ext) {
   if (f_ext == nullptr || axes == 0) return f_ext;

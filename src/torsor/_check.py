@@ -19,9 +19,8 @@ from torsor._errors import SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import Array
 
-    Array = NDArray[Any]
     Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
 
 R = TypeVar("R", bound="tuple[Any, ...]")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from torsor._core import JointKind
 
-    Array = NDArray[Any]
+if TYPE_CHECKING:
+    from torsor._typing import Array
+
 
 Pose = tuple["Array", "Array"]  # (R, p), unchecked
 IDENTITY: Pose = (np.eye(3), np.zeros(3))
@@ -33,8 +34,6 @@ class Factor(NamedTuple):
 
 
 Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
-
-_FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model/model.hpp
 
 
 def _flat(pose: Pose) -> list[float]:
@@ -85,7 +84,7 @@ def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: A
         at_q, at_v = iq[b], iv[b]
         for factor in factors:
             index = -1
-            if factor.kind >= _FIRST_GENERAL:
+            if factor.kind >= JointKind.exponential:  # this kind and those after it have S(q)
                 index = len(general)
                 general.append((factor.kind, factor.nv, factor.data))
             M = compose(start, factor.before)

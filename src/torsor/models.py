@@ -305,8 +305,8 @@ def _add(
         inertia=sum((inertia for inertia, _ in parts), Inertia.zero()),
         joint_name=joint_name,
         position_limits=limits,
-        velocity_limit=speed,
-        effort_limit=effort,
+        velocity_limits=speed,
+        effort_limits=effort,
         visuals=tuple(visual for _, visual in parts),
     )
 

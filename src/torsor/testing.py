@@ -17,17 +17,17 @@ from torsor.forces import (
     BodyDamping,
     BodyWrench,
     Cable,
+    CustomCable,
     CustomForce,
+    CustomSpring,
     Force,
     GroundContact,
     JointDamping,
     JointLimits,
     JointSpring,
     JointTorque,
-    MultiPointSpring,
     PointForce,
     PointSpring,
-    Spring,
     SpringDamper,
 )
 from torsor.forces.force import compile_forces
@@ -37,6 +37,7 @@ from torsor.integrators import (
     BDF2,
     SDIRK2,
     SDIRK3,
+    CustomIntegrator,
     Integrator,
     LinearlyImplicitEuler,
     SymplecticEuler,
@@ -63,12 +64,11 @@ from torsor.joints import (
 from torsor.model import Model, ModelBuilder
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import Array, FloatArray
 
-STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+STEP = _core.complex_step  # far below rounding, far above underflow
 
 
 @contextmanager
@@ -292,9 +292,9 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         PointSpring("world", point(), body(), point(), 2.0, 0.7),
         SpringDamper(body(), point(), body(), point(), 3.0, 0.4, 0.5),
         SpringDamper(body(), point(), "world", point(), 3.0, 0.4, 5.0),
-        Spring(body(), point(), body(), point(), cubic),
-        Spring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
-        MultiPointSpring(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomSpring(body(), point(), body(), point(), cubic),
+        CustomSpring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomCable(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
         Cable(via, point(4), 3.0, 0.5, 0.2),
         Cable(via, point(4), 3.0, 0.5, 1e3),
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
@@ -544,7 +544,8 @@ def example_joints() -> tuple[Joint, ...]:
 def example_integrators(h: float) -> tuple[Integrator, ...]:
     """One of each kind of integrator that has steps, with the step h: what tests of integrators run over."""
     kinds = (SymplecticEuler, LinearlyImplicitEuler, BDF1, BDF2, SDIRK2, SDIRK3, Variational)
-    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"))
+    custom = CustomIntegrator(h, [[0.25], [0.5, 0.25], [0.3, 0.3, 0.4]])
+    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"), custom)
 
 
 def random_inertia(rng: np.random.Generator) -> Inertia:

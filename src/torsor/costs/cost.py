@@ -20,9 +20,7 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    FloatArray = NDArray[np.float64]
-
-At = int | slice | tuple[int, ...] | str
+    from torsor._typing import At, FloatArray
 
 
 class CostValue(NamedTuple):
@@ -256,7 +254,7 @@ def when(at: Any, inputs: str) -> At:
     if isinstance(at, str):
         if at != "time":
             raise ValueError(f"at is {at!r}, {expected}")
-        out = at
+        out = "time"
     elif isinstance(at, slice):
         try:
             out = slice(*(None if k is None else index(k) for k in (at.start, at.stop, at.step)))

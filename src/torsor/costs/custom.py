@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor._check import complex_allowed
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, when
+from torsor._core import complex_step
+from torsor.costs.cost import Cost, CostValue, States, symmetric, when
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import Array, At, AtLike, FloatArray, Inputs
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
 
-_STEP = 1e-30  # of complex steps: far below rounding, far above underflow
 _REAL_STEP = 1e-6  # of differences that only tell whether a function depends on something
 _ROUNDING = 1e-14  # of a cost, relative
 _CASTING = "Casting complex values"  # how NumPy's ComplexWarning begins
@@ -66,8 +64,8 @@ class CustomCost(Cost):
         function: Callable[..., Any],
         gradient: Callable[..., Any] | None = None,
         hessian: Callable[..., Any] | None = None,
-        inputs: str = "qv",
-        at: Any = -1,
+        inputs: Inputs = "qv",
+        at: AtLike = -1,
     ) -> None:
         for name, given in (("function", function), ("gradient", gradient), ("hessian", hessian)):
             if not callable(given) and (given is not None or name == "function"):
@@ -136,10 +134,10 @@ class _Calls:
         out = np.zeros((*self.shapes[name][part], n))
         for k in range(n):
             step = np.zeros(n, complex)
-            step[k] = 1j * _STEP
+            step[k] = 1j * complex_step
             found = self(name, {"q": x.q, "v": x.v, "u": x.u, along: self._moved(along, getattr(x, along), step)})[part]
             if found is not None:
-                out[..., k] = found.imag / _STEP
+                out[..., k] = found.imag / complex_step
         return out
 
     def _moved(self, along: str, at: Array, step: Array) -> Array:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from torsor.costs.cost import At, Cost, CostValue, States, diagonal, weights
+from torsor.costs.cost import Cost, CostValue, States, diagonal, weights
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from torsor._typing import At
 
 
 @final

@@ -11,10 +11,12 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import complex_allowed
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, weights, when
+from torsor._core import complex_step
+from torsor.costs.cost import Cost, CostValue, States, symmetric, weights, when
 from torsor.costs.placement import by_placement, carriers, cross, parents
 from torsor.derivatives.hessians import inverse_dynamics_hessians
-from torsor.derivatives.matrices import inverse_dynamics_derivatives, inverse_dynamics_vjp
+from torsor.derivatives.matrices import inverse_dynamics_derivatives
+from torsor.derivatives.vjp import inverse_dynamics_vjp
 from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
 from torsor.forces.force import CompiledForces, compile_forces
 from torsor.inertia import Inertia
@@ -25,7 +27,8 @@ from torsor.model import Model, ModelBuilder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, EnergyPart, FloatArray
+
 
 _PARTS = ("kinetic", "potential", "forces")
 
@@ -48,11 +51,11 @@ class EnergyCost(Cost):
         When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
     """
 
-    parts: tuple[str, ...]
+    parts: tuple[EnergyPart, ...]
     weight: float
     at: At = field(hash=False)
 
-    def __init__(self, parts: Sequence[str] = ("kinetic",), weight: float = 1.0, at: Any = -1) -> None:
+    def __init__(self, parts: Sequence[EnergyPart] = ("kinetic",), weight: float = 1.0, at: AtLike = -1) -> None:
         listed = isinstance(parts, Sequence) and not isinstance(parts, str)
         if not listed or not parts or any(p not in _PARTS for p in parts):
             raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
@@ -152,9 +155,9 @@ def _by_parameters(x: States, springs: CompiledForces) -> FloatArray:
             warnings.filterwarnings("error", message="Casting complex values")
             for k in np.flatnonzero(np.isfinite(p).all(axis=tuple(range(p.ndim - 1)))):
                 moved = p.astype(complex)
-                moved[..., k] += 1e-30j
+                moved[..., k] += 1j * complex_step
                 energies: Any = _core.force_energies(x.model, x.q, rest, x.t, moved, {"forces": springs.core}, None, 1)
-                out[..., k] = energies.imag.sum(axis=-1) / 1e-30
+                out[..., k] = energies.imag.sum(axis=-1) / complex_step
     except (TypeError, RuntimeWarning) as error:
         raise TypeError(
             f"EnergyCost takes complex steps of the energies of forces, one of which takes no complex numbers: {error}"

@@ -9,9 +9,8 @@ import numpy as np
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import FloatArray
 
-    FloatArray = NDArray[np.float64]
 
 _NEXT, _LAST = [1, 2, 0], [2, 0, 1]
 

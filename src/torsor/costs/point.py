@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.costs.cost import At, Cost, CostValue, States, row_count, symmetric, target_at, target_rows, weights, when
+from torsor.costs.cost import Cost, CostValue, States, row_count, symmetric, target_at, target_rows, weights, when
 from torsor.costs.placement import by_placement, carriers, cross
 from torsor.derivatives.kinematics import point_hessian
 from torsor.forces.force import body_name, numbers
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, FloatArray
 
 
 @final
@@ -56,7 +56,7 @@ class PointTarget(Cost):
         point: ArrayLike,
         target: ArrayLike,
         weight: float = 1.0,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(target, times)

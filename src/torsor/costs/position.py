@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from torsor._core import complex_step
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -27,12 +27,9 @@ from torsor.model import Model
 from torsor.spatial import dexp3_inv, dexp6_inv
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-
-_STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+    from torsor._typing import Array, At, AtLike, FloatArray
 
 
 @final
@@ -71,7 +68,7 @@ class PositionTarget(Cost):
         target: ArrayLike,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(np.atleast_1d(target) if np.ndim(target) == 0 else target, times)
@@ -106,8 +103,8 @@ class PositionTarget(Cost):
         dqdq[..., range(x.model.nv), range(x.model.nv)] = factor
         for _, at, dexp_inv in groups:
             # d/dq of the gradient, column by column along dx = dexp_inv(x) e_k.
-            moved = off[..., at, None] + 1j * _STEP * dexp_inv(off[..., at])
-            columns = _gradient(np.swapaxes(moved, -1, -2), factor[at], dexp_inv).imag / _STEP
+            moved = off[..., at, None] + 1j * complex_step * dexp_inv(off[..., at])
+            columns = _gradient(np.swapaxes(moved, -1, -2), factor[at], dexp_inv).imag / complex_step
             dqdq[..., at, at] = symmetric(columns)
         return CostValue(value, dq, dqdq=dqdq)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -26,9 +25,9 @@ from torsor.costs.cost import (
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, FloatArray
 
 
 @final
@@ -64,7 +63,7 @@ class VelocityTarget(Cost):
         target: ArrayLike = 0.0,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(target, times, number=True)

@@ -14,6 +14,7 @@ from torsor.model import Model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from torsor._typing import Frame
     from torsor.forces.force import Part
 
 
@@ -68,12 +69,12 @@ class BodyWrench(Force):
     body: str
     wrench: tuple[Any, ...]
     times: tuple[float, ...] | None = None
-    frame: str = "body"
+    frame: Frame = "body"
 
     has_energy: ClassVar[bool] = False
     _numbers: ClassVar[tuple[str, ...]] = ("wrench",)
 
-    def __init__(self, body: str, wrench: ArrayLike, times: ArrayLike | None = None, frame: str = "body") -> None:
+    def __init__(self, body: str, wrench: ArrayLike, times: ArrayLike | None = None, frame: Frame = "body") -> None:
         axes(frame)
         table, when = over_time(wrench, times, 6, "wrench")
         object.__setattr__(self, "body", body_name(body))

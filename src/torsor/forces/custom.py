@@ -15,13 +15,11 @@ from torsor.forces.force import Force, number, require_names
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
     from typing_extensions import Self
 
+    from torsor._typing import Array, FloatArray
     from torsor.forces.force import Part
-
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
 
 
 class CustomForce(Force):

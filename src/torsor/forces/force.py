@@ -16,10 +16,11 @@ from torsor._check import listed
 from torsor.model import WORLD, Model, require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
     from typing_extensions import Self
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Part = tuple[Any, ...]  # as core/bind/forces.cpp reads it
 
 Numbers = float | tuple[Any, ...]

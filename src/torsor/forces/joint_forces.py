@@ -12,11 +12,10 @@ from torsor.model import Model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from torsor.forces.force import Part
 
-    FloatArray = NDArray[np.float64]
 
 _NONE = (-1, 0)
 
@@ -215,10 +214,11 @@ class JointLimits(_JointForce):
                 f"joint {self.joint!r} has a quaternion, which has no limits; use SphericalEuler or SphericalExp, or "
                 "limit it by a force of your own"
             )
+        lower, upper = model.position_limits
         force = replace(
             self,
-            lower=as_tuple(model.q_lower[span.q]) if self.lower is None else self.lower,
-            upper=as_tuple(model.q_upper[span.q]) if self.upper is None else self.upper,
+            lower=as_tuple(lower[span.q]) if self.lower is None else self.lower,
+            upper=as_tuple(upper[span.q]) if self.upper is None else self.upper,
         )
         span.coordinates(force.lower, "lower", self)
         span.coordinates(force.upper, "upper", self)

@@ -19,11 +19,11 @@ from torsor.kinematics import point_positions
 from torsor.model import Model, require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import Array
     from torsor.forces.force import Part
 
-    Array = NDArray[Any]
 
 Law = Callable[..., Any]
 
@@ -243,7 +243,7 @@ class Cable(_Path):
 
 
 class _Tension(Force):
-    """A tension given by the user: what `Spring` and `MultiPointSpring` share."""
+    """A tension given by the user: what `CustomSpring` and `CustomCable` share."""
 
     law: Law
     energy: Law | None
@@ -288,7 +288,7 @@ class _Tension(Force):
 
 @final
 @dataclass(frozen=True, init=False)
-class Spring(_Tension, _Pair):
+class CustomSpring(_Tension, _Pair):
     """A spring between two points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.7.
 
     Parameters
@@ -337,7 +337,7 @@ class Spring(_Tension, _Pair):
 
 @final
 @dataclass(frozen=True, init=False)
-class MultiPointSpring(_Tension, _Path):
+class CustomCable(_Tension, _Path):
     """A spring through via points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.8.
 
     Parameters
@@ -347,7 +347,7 @@ class MultiPointSpring(_Tension, _Path):
     points : (n, 3) array_like
         The points in their bodies' frames, two at least.
     law, energy, law_parameters
-        As those of `Spring`.
+        As those of `CustomSpring`.
     """
 
     bodies: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +20,16 @@ from torsor.spatial import SE3
 if TYPE_CHECKING:
     import mujoco
 
+    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
+
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
 
 
 def load_mjcf(
     path_or_text: Source | mujoco.MjModel,
     *,
-    armature: Literal["refuse", "ignore"] = "refuse",
-    unphysical: Literal["refuse", "accept"] = "refuse",
+    armature: RefuseOrIgnore = "refuse",
+    unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike | None = None,
     name: str | None = None,
 ) -> Model:
@@ -311,6 +313,7 @@ def _visuals(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
         placement = _pose(mj.geom_pos[geom], mj.geom_quat[geom])
         mesh, scale = None, (1.0, 1.0, 1.0)
+        shape: Shape
         size: tuple[float, ...] = ()
         if kind == kinds.mjGEOM_BOX:
             shape, size = "box", (2.0 * x, 2.0 * y, 2.0 * z)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,9 @@ from torsor.inertia import Inertia
 from torsor.joints import Composite, Fixed, Free, Joint, Planar, Prismatic, Revolute
 from torsor.model import Model, ModelBuilder, Visual
 from torsor.spatial import SE3
+
+if TYPE_CHECKING:
+    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
 
 _MAX_DEPTH = 100  # of elements in one another; a robot needs six, whatever else a file carries somewhat more
 _SIZES: dict[str, tuple[tuple[str, int], ...]] = {  # attributes of a shape, and how many numbers are in each
@@ -37,8 +40,8 @@ def load_urdf(
     path_or_text: Source,
     root: Joint | None = None,
     *,
-    mimic: Literal["refuse", "ignore"] = "refuse",
-    unphysical: Literal["refuse", "accept"] = "refuse",
+    mimic: RefuseOrIgnore = "refuse",
+    unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike = (0.0, 0.0, -9.81),
     name: str | None = None,
 ) -> Model:
@@ -126,8 +129,8 @@ def load_urdf(
                 inertia,
                 joint_name=joint_name,
                 position_limits=limits.position,
-                velocity_limit=limits.velocity,
-                effort_limit=limits.effort,
+                velocity_limits=limits.velocity,
+                effort_limits=limits.effort,
                 visuals=visuals,
             )
         except ValueError as error:
@@ -478,4 +481,4 @@ def _visual(visual: _Element, color: Color | None) -> Visual:
         if "scale" in shape.attributes:
             x, y, z = shape.numbers("scale", 3)
             scale = (x, y, z)
-    return Visual(shape.tag, size, _pose(visual), color, mesh, scale)
+    return Visual(cast("Shape", shape.tag), size, _pose(visual), color, mesh, scale)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torsor.integrators.base import Integrator, require_positive
+
+if TYPE_CHECKING:
+    from torsor._typing import ScipyMethod
 
 _SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
 
@@ -18,7 +21,7 @@ class Adaptive(Integrator):
     `method` is one of `scipy.integrate.solve_ivp`'s, with its rtol and atol. No derivatives.
     """
 
-    method: str = "DOP853"
+    method: ScipyMethod = "DOP853"
     rtol: float = 1e-10
     atol: float = 1e-10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torsor.integrators.base import Implicit, Row
+from torsor.integrators.base import Implicit, Row, Table
 from torsor.integrators.sdirk2 import SDIRK2
 
 
@@ -27,7 +27,7 @@ class BDF1(Implicit):
     """
 
     order: ClassVar[int] = 1
-    A: ClassVar[tuple[tuple[float, ...], ...]] = ((1.0,),)
+    A: ClassVar[Table] = ((1.0,),)
 
 
 @final
@@ -39,5 +39,5 @@ class BDF2(Implicit):
     """
 
     order: ClassVar[int] = 2
-    A: ClassVar[tuple[tuple[float, ...], ...]] = SDIRK2.A
+    A: ClassVar[Table] = SDIRK2.A
     _multistep: ClassVar[Row | None] = (1.5, 1.0, 1.0, [-1.0 / 3.0])  # x1 - 4/3 x0 + 1/3 x' = 2/3 h xdot1, and x0 = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torsor.integrators.base import _LINEARISED, Explicit
+from torsor import _core
+from torsor.integrators.base import Explicit
 
 
 @final
@@ -28,4 +29,4 @@ class LinearlyImplicitEuler(Explicit):
     """
 
     order: ClassVar[int] = 1
-    _kind: ClassVar[int] = _LINEARISED
+    _kind: ClassVar[_core.StageKind] = _core.StageKind.linearised

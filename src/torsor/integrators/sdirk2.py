@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torsor.integrators.base import Implicit
+from torsor.integrators.base import Implicit, Table
 
 ALPHA = 0.29289321881345254  # (2 - sqrt 2) / 2
 
@@ -20,4 +20,4 @@ class SDIRK2(Implicit):
     """
 
     order: ClassVar[int] = 2
-    A: ClassVar[tuple[tuple[float, ...], ...]] = ((ALPHA,), (1.0 - ALPHA, ALPHA))
+    A: ClassVar[Table] = ((ALPHA,), (1.0 - ALPHA, ALPHA))

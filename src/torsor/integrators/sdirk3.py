@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torsor.integrators.base import Implicit
+from torsor.integrators.base import Implicit, Table
 
 # The root of x^3 - 3 x^2 + 3/2 x - 1/6 that makes the method L-stable.
 GAMMA = 0.43586652150845899942
@@ -23,4 +23,4 @@ class SDIRK3(Implicit):
     """
 
     order: ClassVar[int] = 3
-    A: ClassVar[tuple[tuple[float, ...], ...]] = ((GAMMA,), ((1.0 - GAMMA) / 2.0, GAMMA), (_B1, _B2, GAMMA))
+    A: ClassVar[Table] = ((GAMMA,), ((1.0 - GAMMA) / 2.0, GAMMA), (_B1, _B2, GAMMA))

@@ -13,7 +13,7 @@ from torsor import _core
 from torsor.integrators.base import Integrator, require_at_least_one, require_positive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import FloatArray, QuadratureRule
 
 
 @final
@@ -41,7 +41,7 @@ class Variational(Integrator):
     """
 
     order: int = 2  # type: ignore[misc]
-    rule: str = "gauss"
+    rule: QuadratureRule = "gauss"
     tolerance: float = 1e-12
     iterations: int = 50
 
@@ -62,11 +62,11 @@ class Variational(Integrator):
         require_at_least_one(self.iterations, "iterations of Variational")
 
     @property
-    def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
+    def _fractions(self) -> tuple[float, ...]:
         return tuple(((1.0 + quadrature(self)[0]) / 2.0).tolist())
 
     @property
-    def _weights(self) -> tuple[float, ...]:  # type: ignore[override]
+    def _weights(self) -> tuple[float, ...]:
         return tuple((quadrature(self)[1] / 2.0).tolist())
 
     @cached_property
@@ -74,7 +74,7 @@ class Variational(Integrator):
         return _scheme(self)
 
 
-def quadrature(integrator: Variational) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def quadrature(integrator: Variational) -> tuple[FloatArray, FloatArray]:
     """Points and weights on [-1, 1]."""
     s = integrator.order // 2
     return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else lobatto(s + 1)
@@ -100,7 +100,7 @@ def _scheme(integrator: Variational) -> _core.VariationalScheme:
     )  # fmt: skip
 
 
-def lobatto(n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lobatto(n: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the Gauss-Lobatto quadrature with n >= 2 points on [-1, 1]."""
     legendre = np.zeros(n)
     legendre[-1] = 1.0  # P_{n-1}, whose derivative has its roots at the inner nodes

@@ -16,9 +16,7 @@ from torsor.simulation.failures import StepFailed
 from torsor.simulation.run import Run
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
 
 
 class _NoEnd(Exception):

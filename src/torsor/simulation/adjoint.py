@@ -7,7 +7,7 @@ exact to rounding and to what Newton's method left.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -25,14 +25,15 @@ from torsor.simulation.steps import require_second_derivatives
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Node = tuple[FloatArray, FloatArray]  # of all trajectories: (batch, ...) each
 
 
 class AdjointGradient(NamedTuple):
-    """Gradients of a loss of a trajectory; None for those that were not asked for.
+    """Gradients of a loss of a trajectory.
 
     Attributes
     ----------
@@ -56,11 +57,20 @@ class AdjointGradient(NamedTuple):
     q0: FloatArray
     v0: FloatArray
     controls: FloatArray
-    inertia: FloatArray | None
-    placement: FloatArray | None
-    gravity: FloatArray | None
-    forces: tuple[dict[str, FloatArray], ...] | None
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+    forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
+
+
+class StateGradient(NamedTuple):
+    """Gradients of a loss of a trajectory with respect to the initial state and the controls alone: the first fields of
+    `AdjointGradient`."""
+
+    q0: FloatArray
+    v0: FloatArray
+    controls: FloatArray
 
 
 def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
@@ -83,6 +93,41 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
     return out.reshape(prod(shape), rows, nv)
 
 
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: Literal[True] = ...,
+    threads: int = ...,
+) -> AdjointGradient: ...
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: Literal[False],
+    threads: int = ...,
+) -> StateGradient: ...
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: bool,
+    threads: int = ...,
+) -> AdjointGradient | StateGradient: ...
+
+
 def adjoint(
     trajectory: Trajectory,
     loss: Cost | Loss | None = None,
@@ -92,7 +137,7 @@ def adjoint(
     dloss_du: ArrayLike | None = None,
     parameters: bool = True,
     threads: int = 1,
-) -> AdjointGradient:
+) -> AdjointGradient | StateGradient:
     """The gradient of a loss of the trajectory with respect to all that it was simulated from.
 
     Parameters
@@ -144,15 +189,16 @@ def adjoint(
     q, v, u, forces, signals = (gradients[name] for name in ("q", "v", "u", "forces", "signals"))
     if controls.actuation is not None:
         u = controls.actuation.pull_back(u) + gradients["direct_u"]
+    state = shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u)
+    if not parameters:
+        return StateGradient(*state)
     if signals is not None and batch.signal_table is not None:
         forces[:, batch.signal_table[0]] = signals.sum(axis=1)
     gradient = AdjointGradient(
-        shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u),
-        shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
-        None if forces is None else batch.compiled.unflatten(shaped(forces)),
-        None if signals is None else batch.signals_by_name(shaped(signals)),
+        *state, shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
+        batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
     )  # fmt: skip
-    if loss is not None and parameters:
+    if loss is not None:
         _add_direct(gradient, loss)
     return gradient
 
@@ -209,9 +255,9 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
     """Adds what a loss depends on by itself."""
     sums = (gradient.inertia, gradient.placement, gradient.gravity)
     for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
-        if total is not None and part is not None:
+        if part is not None:
             total += part
-    for totals, parts in zip(gradient.forces or (), loss.dforces or (), strict=False):
+    for totals, parts in zip(gradient.forces, loss.dforces or (), strict=False):
         for name, value in parts.items():
             totals[name] += value
     for totals, parts in zip(gradient.signals or (), loss.dsignals or (), strict=False):

@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import Implicit, Integrator
+from torsor.integrators import CustomIntegrator, Integrator
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
@@ -23,11 +23,9 @@ from torsor.simulation.controls import Policy
 from torsor.simulation.parameters import read_parameters
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from torsor._typing import FloatArray
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
 
 _NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
 
@@ -52,8 +50,9 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
     for name, value in _charts.to_arrays(trajectory.switches).items():
         arrays[f"switch_{name}"] = value
     for name, value in scheme.items():
-        arrays[f"integrator_{name}"] = np.array(value)
-    arrays["integrator_A"] = _rows_of(type(trajectory.integrator))
+        if name != "A":
+            arrays[f"integrator_{name}"] = np.array(value)
+    arrays["integrator_A"] = _rows_of(trajectory.integrator)
     with open(path, "wb") as file:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
@@ -169,17 +168,19 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
 
 def _read_integrator(label: str, data: NpzFile) -> Integrator:
     name = str(data["integrator"])
-    own = {kind.__name__: kind for kind in Implicit.__subclasses__()}  # user-defined ones, the last of a name
-    kind = getattr(integrators, name, own.get(name))
+    kind = getattr(integrators, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Integrator)):
-        raise ValueError(
-            f"{label} is of an integrator {name!r} not known here; define it before loading, if it is yours"
-        )
-    if not np.array_equal(_rows_of(kind), data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)):
+        raise ValueError(f"{label} is of an integrator {name!r}, which this version of torsor does not have")
+    given = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind) if f.name != "A"}
+    A = data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)
+    if kind is CustomIntegrator:
+        ends = np.cumsum(np.arange(1, len(A) + 1))
+        return kind(**given, A=[row.tolist() for row in np.split(A, ends[ends < len(A)])])
+    if not np.array_equal(_rows_of(kind), A):
         raise ValueError(f"{label} is of another integrator {name!r} than the one here: its matrix A differs")
-    return kind(**{f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)})
+    return kind(**given)
 
 
-def _rows_of(kind: type[Integrator]) -> FloatArray:
+def _rows_of(integrator: Integrator | type[Integrator]) -> FloatArray:
     """The matrix A of an implicit integrator, row by row."""
-    return np.array([a for row in getattr(kind, "A", ()) for a in row], dtype=np.float64)
+    return np.array([a for row in getattr(integrator, "A", ()) for a in row], dtype=np.float64)

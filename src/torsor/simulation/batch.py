@@ -18,9 +18,9 @@ from torsor.simulation.parameters import leads_of, steps_of_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.parameters import Parameters
 
-    FloatArray = NDArray[np.float64]
     Charts = tuple[str, ...]
 
 _STRUCTURE = "models of a batch must have the same bodies and the same kinds of joints, in the same order"

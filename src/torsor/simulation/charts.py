@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import hypot
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from torsor._core import ChartLimit
 from torsor.joints import Composite, Free, Joint, Spherical, SphericalEuler, SphericalExp
 from torsor.model import Model
 from torsor.spatial import quaternion_to_matrix
@@ -20,7 +21,11 @@ from torsor.spatial import quaternion_to_matrix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import EulerChart, FloatArray
+
+
+def _euler(chart: str) -> SphericalEuler:
+    return SphericalEuler(cast("EulerChart", chart))
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,10 @@ class ChartPart:
     chart: str  # "exp" for exponential coordinates
 
     def limit(self, chart: str) -> int:
-        """When to change it: the kind of ChartLimit in core/integrators/trajectory.hpp."""
-        return 2 if chart == "exp" else 1 if chart[0] == chart[2] else 0
+        """The kind of limit at which it is changed."""
+        if chart == "exp":
+            return ChartLimit.exponential
+        return ChartLimit.euler_sine if chart[0] == chart[2] else ChartLimit.euler_cosine
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def chart_parts(model: Model) -> Sequence[ChartPart]:
 
 def _replaced(joint: Joint, path: tuple[int, ...], chart: str) -> Joint:
     if not path:
-        return joint if chart == "exp" else SphericalEuler(chart)
+        return joint if chart == "exp" else _euler(chart)
     assert isinstance(joint, Composite)
     joints = list(joint.joints)
     joints[path[0]] = _replaced(joints[path[0]], path[1:], chart)
@@ -102,12 +109,12 @@ def with_charts(model: Model, parts: Sequence[ChartPart], charts: Sequence[str])
 
 
 def _joint(chart: str) -> Joint:
-    return SphericalExp() if chart == "exp" else SphericalEuler(chart)
+    return SphericalExp() if chart == "exp" else _euler(chart)
 
 
 def _best_chart(old: str, q: FloatArray) -> str:
     """The chart with the largest |det S| at this rotation; among equals the first by name."""
-    R = SphericalEuler(old).T(q)[:3, :3]
+    R = _euler(old).T(q)[:3, :3]
     charts = [SphericalEuler(c) for c in SphericalEuler.CHARTS]
     return max(charts, key=lambda c: round(float(abs(c.det_S(c.from_rotation(R)))), 6)).chart
 
@@ -121,7 +128,7 @@ def _carry(old: str, new: str, q: FloatArray, near: FloatArray | None) -> FloatA
     """The coordinates in the new chart; `near` are those of a neighbouring row."""
     if new != "exp":
         assert old != "exp"
-        (moved,) = SphericalEuler(old).switch(new, q)
+        (moved,) = _euler(old).switch(_euler(new), q)
         return moved if near is None else _near(moved, near)
     length = hypot(*q)
     if length == 0.0:  # no direction in which to take turns off
@@ -163,7 +170,7 @@ def switch_charts(
         if old[k] == "exp":
             due = hypot(*x) > np.pi
         else:
-            due = abs(float(SphericalEuler(old[k]).det_S(x))) < 0.5
+            due = abs(float(_euler(old[k]).det_S(x))) < 0.5
             charts[k] = _best_chart(old[k], x) if due else old[k]
         if not due:
             continue

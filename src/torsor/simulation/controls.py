@@ -17,11 +17,11 @@ from torsor.model import require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from torsor._typing import FloatArray
     from torsor.integrators import Integrator
     from torsor.model import Model
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
     OfTime = Callable[[float], ArrayLike]
     OfState = Callable[[float, FloatArray, FloatArray], ArrayLike]
     Derivatives = Callable[[float, FloatArray, FloatArray], tuple[ArrayLike, ArrayLike]]

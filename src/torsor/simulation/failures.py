@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from math import isfinite
 
 from torsor import _check
+from torsor._core import Outcome
 from torsor._errors import ConvergenceError
-from torsor.integrators import Implicit, Integrator, SymplecticEuler, Variational
-from torsor.integrators.base import Explicit
+from torsor.integrators import Integrator, SymplecticEuler, Variational
+from torsor.integrators.base import Explicit, Implicit
 from torsor.model import Model
-
-FINISHED, CHART, FAILED, SINGULAR, GAINED = range(5)  # Outcome of core/integrators/trajectory.hpp
 
 
 class StepFailed(Exception):
@@ -25,7 +24,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     """What to say of a step that ended so, with a place {where}; `error` is what Newton's method had reached and should
     have, or of a singular mass matrix the joint."""
     name = type(integrator).__name__
-    if outcome == SINGULAR:
+    if outcome == Outcome.singular:
         joint = model.joints[int(error[0])].name
         singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
         remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
@@ -46,7 +45,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     if isfinite(error[0]):
         missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
     else:
-        missing = "its matrix is singular, or a joint turns by half a turn"
+        missing = "its matrix is singular, a joint turns by half a turn or more, or numbers overflow"
     if isinstance(integrator, Variational):
         return (
             f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
@@ -55,7 +54,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     assert isinstance(integrator, Implicit)
     h, iterations, substeps = integrator.h, integrator.iterations, integrator.substeps
     divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
-    if outcome == GAINED:
+    if outcome == Outcome.gained:
         return (
             f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
             "try a smaller h, more substeps, or softer forces"

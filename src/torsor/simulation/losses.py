@@ -24,9 +24,9 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.batch import Batch, Span
 
-    FloatArray = NDArray[np.float64]
     Rows = NDArray[np.int64]
 
 

@@ -14,7 +14,8 @@ from torsor.model import Model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Parameters = tuple[dict[str, FloatArray], ...]  # for each force by name
 
 

@@ -18,7 +18,8 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Callback = Callable[[int, float, FloatArray, FloatArray], object]
 
 

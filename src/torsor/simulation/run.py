@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
+from torsor._core import Outcome
 from torsor.integrators import Integrator
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
-from torsor.simulation.failures import CHART, FAILED, StepFailed, reason_of
+from torsor.simulation.failures import StepFailed, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.batch import Batch, Charts
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
     Indices = NDArray[np.int64]
     State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
 
@@ -140,13 +141,13 @@ class _Stepper:
         self.row[chosen] = reached
         if not outcome.any():
             return
-        for k in np.flatnonzero(outcome == CHART).tolist():
+        for k in np.flatnonzero(outcome == Outcome.chart).tolist():
             i = int(chosen[k])
             switch = _switch(self.integrator, run, i, int(reached[k]), charts)
             run.switches.append(switch)
             run.charts[i] = switch.charts
             self.previous[i] = (switch.previous_q, switch.previous_v)
-        bad = np.flatnonzero(outcome >= FAILED)
+        bad = np.flatnonzero(outcome >= Outcome.failed)
         if len(bad):
             k = int(bad[0])
             run.q[chosen[k], reached[k] + 1 :] = np.nan

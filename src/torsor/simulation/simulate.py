@@ -29,11 +29,11 @@ from torsor.simulation.run import Run, step_through
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray
     from torsor.simulation.controls import OfState, OfTime
 
-    FloatArray = NDArray[np.float64]
     Control = ArrayLike | OfTime | OfState | None
 
 _MOST_STEPS = 1_000_000_000

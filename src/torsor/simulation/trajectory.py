@@ -26,9 +26,8 @@ from torsor.simulation.controls import Policy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.controls import OfState
-
-    FloatArray = NDArray[np.float64]
 
 
 class Energies(NamedTuple):

@@ -4,7 +4,7 @@
 namespace torsor {
 namespace {
 
-struct InverseDynamicsVjp {
+struct InverseDynamicsVJP {
   static constexpr int inputs = 5, outputs = 7;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -28,11 +28,11 @@ struct InverseDynamicsVjp {
   }
 };
 
-struct ForwardDynamicsVjp {
+struct ForwardDynamicsVJP {
   static constexpr int inputs = 5, outputs = 7;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    InverseDynamicsVjp::slots(m, options, in, out);
+    InverseDynamicsVJP::slots(m, options, in, out);
     in[2].name = out[2].name = "tau";
   }
   template <class S>
@@ -43,7 +43,7 @@ struct ForwardDynamicsVjp {
   }
 };
 
-struct HybridDynamicsVjp {
+struct HybridDynamicsVJP {
   static constexpr int inputs = 7, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -92,10 +92,10 @@ struct InertialRegressor {
 
 }  // namespace
 
-void bind_reverse(nb::module_& module) {
-  def_kernel<InverseDynamicsVjp>(module, "inverse_dynamics_vjp");
-  def_kernel<ForwardDynamicsVjp>(module, "forward_dynamics_vjp");
-  def_kernel<HybridDynamicsVjp>(module, "hybrid_dynamics_vjp");
+void bind_vjp(nb::module_& module) {
+  def_kernel<InverseDynamicsVJP>(module, "inverse_dynamics_vjp");
+  def_kernel<ForwardDynamicsVJP>(module, "forward_dynamics_vjp");
+  def_kernel<HybridDynamicsVJP>(module, "hybrid_dynamics_vjp");
   def_kernel<InertialRegressor>(module, "inertial_regressor");
 }
 
