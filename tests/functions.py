@@ -200,8 +200,8 @@ def forces_of(model: ts.Model) -> tuple[ts.Force, ...]:
         ts.PointForce(two, point(), point(3), times),
         ts.PointSpring(one, point(), three, point(), 2.0, 0.7),
         ts.SpringDamper("world", point(), three, point(), 3.0, 0.4, 0.5),
-        ts.Spring(two, point(), three, point(), law, energy, (0.7, 0.3)),
-        ts.MultiPointSpring([one, "world", three], point(3), law, energy, (0.7, 0.3)),
+        ts.CustomSpring(two, point(), three, point(), law, energy, (0.7, 0.3)),
+        ts.CustomCable([one, "world", three], point(3), law, energy, (0.7, 0.3)),
         ts.Cable([one, "world", three], point(3), 3.0, 0.5, 0.2),
         ts.GroundContact(three, point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
     )
@@ -267,7 +267,7 @@ FUNCTIONS: dict[str, Function] = {
     "potential_energy": line(ts.potential_energy, "q", "", placed=True),
     "generalized_momenta": line(ts.generalized_momenta, "q v", "v"),
     "momentum": line(ts.momentum, "q v", "6", from_origin=True),
-    "centroidal_momentum_matrix": line(ts.centroidal_momentum_matrix, "q", "6 v", from_origin=True),
+    "momentum_matrix": line(ts.momentum_matrix, "q", "6 v", from_origin=True),
     "center_of_mass": line(ts.center_of_mass, "q", "3", placed=True),
     "center_of_mass_jacobian": line(ts.center_of_mass_jacobian, "q", "3 v"),
     # kinematics
@@ -299,19 +299,19 @@ FUNCTIONS: dict[str, Function] = {
         ts.hybrid_dynamics_vjp, "q v a tau w_a w_tau f_ext", ["v"] * 4 + _GRADIENT, given=prescribed, error=SINGULAR
     ),
     "inertial_regressor": line(ts.inertial_regressor, "q v a", "v b10"),
-    "inverse_dynamics_tangent": line(
-        ts.inverse_dynamics_tangent, "q v a dq dv da f_ext df_ext", ["v", "v"], given=direction, real=True
+    "inverse_dynamics_jvp": line(
+        ts.inverse_dynamics_jvp, "q v a dq dv da f_ext df_ext", ["v", "v"], given=direction, real=True
     ),
-    "forward_dynamics_tangent": line(
-        ts.forward_dynamics_tangent,
+    "forward_dynamics_jvp": line(
+        ts.forward_dynamics_jvp,
         "q v tau dq dv dtau f_ext df_ext",
         ["v", "v"],
         given=direction,
         real=True,
         error=SINGULAR,
     ),
-    "hybrid_dynamics_tangent": line(
-        ts.hybrid_dynamics_tangent,
+    "hybrid_dynamics_jvp": line(
+        ts.hybrid_dynamics_jvp,
         "q v a tau dq dv da dtau f_ext df_ext",
         ["v"] * 4,
         real=True,
@@ -321,7 +321,7 @@ FUNCTIONS: dict[str, Function] = {
     "body_velocities_derivatives": line(ts.body_velocities_derivatives, "q v", ["b 6 v"] * 2),
     "body_accelerations_derivatives": line(ts.body_accelerations_derivatives, "q v a", ["b 6 v"] * 3),
     "maximal_jacobian_derivatives": line(ts.maximal_jacobian_derivatives, "q v", ["b6 v v", "b6 v", "b6 v v"]),
-    "centroidal_momentum_derivatives": line(ts.centroidal_momentum_derivatives, "q v a", ["6 v"] * 4),
+    "momentum_derivatives": line(ts.momentum_derivatives, "q v a", ["6 v"] * 4),
     "point_hessian": line(ts.point_hessian, "q points", "3 3 v v", given=three_bodies),
     "point_hessian.one": line(ts.point_hessian, "q", "3 v v", given=one_point),
     # second derivatives
@@ -336,11 +336,11 @@ FUNCTIONS: dict[str, Function] = {
     "forward_dynamics_hessians.contracted": line(
         ts.forward_dynamics_hessians, "q v tau f_ext contract", ["v v"] * 4 + ["v"] * 3, real=True, error=SINGULAR
     ),
-    "inverse_dynamics_derivatives_tangent": line(
-        ts.inverse_dynamics_derivatives_tangent, "q v a dq dv da f_ext df_ext", ["v v"] * 6, given=direction, real=True
+    "inverse_dynamics_derivatives_jvp": line(
+        ts.inverse_dynamics_derivatives_jvp, "q v a dq dv da f_ext df_ext", ["v v"] * 6, given=direction, real=True
     ),
-    "forward_dynamics_derivatives_tangent": line(
-        ts.forward_dynamics_derivatives_tangent,
+    "forward_dynamics_derivatives_jvp": line(
+        ts.forward_dynamics_derivatives_jvp,
         "q v tau dq dv dtau f_ext df_ext",
         ["v v"] * 6,
         given=direction,
@@ -395,11 +395,9 @@ FUNCTIONS |= {
         told=_PREVIOUS,
         **_STEPS,
     ),
-    "momentum_step_derivatives": line(
-        ts.momentum_step_derivatives, "q p u t", [*_STEP, "..."], given=_VARIATIONAL, **_STEPS
-    ),
+    "step_derivatives.momenta": line(ts.step_derivatives, "q p u t", [*_STEP, "..."], given=_VARIATIONAL, **_STEPS),
     "step_hessian": line(
-        ts.step_hessian,
+        ts.variational.step_hessian,
         "q p u t wq wp",
         ["v v"] * 6,
         given=_VARIATIONAL,
@@ -409,7 +407,7 @@ FUNCTIONS |= {
         **_STEPS,
     ),
     "discrete_euler_lagrange": line(
-        ts.discrete_euler_lagrange, "q:3,q u t", ["v", "1 v", "v"], given=_VARIATIONAL, placed=True
+        ts.variational.discrete_euler_lagrange, "q:3,q u t", ["v", "1 v", "v"], given=_VARIATIONAL, placed=True
     ),
 }
 

@@ -265,7 +265,7 @@ def test_layouts(name, layout):
     assert all(np.array_equal(x, y) for x, y in zip(arrays, keep, strict=True))  # inputs are not written to
 
 
-MASKED = "is a masked array, and masks are not looked at, expected a plain one"
+MASKED = "is a masked array, expected a plain one, because masks are ignored"
 
 
 @every_function
