@@ -1,11 +1,12 @@
 """How tests compare: numbers to some roundings, and bits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 import torsor as ts
+from torsor.testing import complex_step
 
 
 def close(x: Any, y: Any, tol: float = 1e-12) -> None:
@@ -30,6 +31,11 @@ def conditioned(model: ts.Model, q: Any, free: Any = None, *, solutions: int = 1
     M = M if free is None else M[..., free, :][..., free]
     unit = 1e-15 if solutions == 1 else 1e-14
     return max(1e-12, unit * np.linalg.cond(M).max()) if M.size else 1e-12
+
+
+def along_q(f: Callable[[np.ndarray], Any], model: ts.Model, q: np.ndarray) -> np.ndarray:
+    """The derivative of f(q) in the tangent space, by complex steps."""
+    return complex_step(lambda d: f(model.plus(q, d)), np.zeros(model.nv))
 
 
 def arrays_of(result: Any) -> list[np.ndarray]:

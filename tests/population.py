@@ -55,6 +55,21 @@ JOINTS = (*testing.example_joints(), BarrelCam(), Own(ts.SphericalExp()), Own(ts
 CURVE, SURFACE = (next(j for j in JOINTS if isinstance(j, kind)) for kind in (ts.SplineCurve, ts.SplineSurface))
 
 
+def state(
+    model: ts.Model, rng: np.random.Generator | int = 0, batch: tuple[int, ...] = ()
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """q, v, a, another such vector, and external wrenches."""
+    rng = np.random.default_rng(rng)
+    q = model.random(rng, batch or None)
+    v, a, x = (rng.standard_normal((*batch, model.nv)) for _ in range(3))
+    return q, v, a, x, rng.standard_normal((*batch, model.nbodies, 6))
+
+
+def wrenches(f: np.ndarray, frame: str | None) -> dict[str, Any]:
+    """Arguments of external wrenches in a frame; of none."""
+    return {} if frame is None else {"f_ext": f, "f_ext_frame": frame}
+
+
 def models(seed: int) -> Iterator[Any]:
     """Two of every joint, in trees on the world and again in trees on a free base.
 

@@ -33,11 +33,6 @@ def having(parameter):
     return pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if parameter in f.parameters])
 
 
-def only(trait):
-    """Every function with that trait."""
-    return pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if getattr(f, trait)])
-
-
 def case(name, batch=(), seed=0, model=MODEL):
     """The function and its arguments."""
     f = FUNCTIONS[name]
@@ -451,7 +446,7 @@ def test_bad_numbers_stay_in_their_state(name, value):
             assert any(np.isnan(x[6]).any() for x in result)
 
 
-@only("finite")
+@pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if f.finite])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_bad_numbers_are_told(name, value):
     f, arrays = case(name, (9,))
@@ -473,9 +468,9 @@ def singular_arm():
     return builder.build()
 
 
-@only("error")
+@pytest.mark.parametrize("name", [name for name, f in VARIANTS.items() if f.error])
 def test_the_singular_state_is_named(name):
-    f, model = FUNCTIONS[name], singular_arm()
+    f, model = VARIANTS[name], singular_arm()
     n = 9 if f.simulates or f.slow else 150  # more than threads take at a time: 128 states
     more = {"prescribed": ["arm"]} if "prescribed" in f.parameters else {}
     at = "singular at joint 'finger' in state {} of the batch"

@@ -1,4 +1,4 @@
-"""Second derivatives of inverse and forward dynamics: complex steps of first derivatives, identities, and bits."""
+"""Second derivatives of inverse and forward dynamics: complex steps of first derivatives, and identities."""
 
 import subprocess
 import sys
@@ -6,9 +6,10 @@ import textwrap
 
 import numpy as np
 import pytest
+from compare import along_q, close, conditioned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models
+from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models, state, wrenches
 
 import torsor as ts
 from torsor import spatial, testing
@@ -16,33 +17,6 @@ from torsor.testing import complex_step
 
 over_models = pytest.mark.parametrize("model", list(models(seed=9)))
 over_wrenches = pytest.mark.parametrize("frame", [None, *FRAMES])
-
-
-def state(model, seed=0, batch=()):
-    """q, v, a (or tau), weights, and external wrenches."""
-    rng = np.random.default_rng(seed)
-    v, a, w = (rng.standard_normal((*batch, model.nv)) for _ in range(3))
-    return model.random(rng, batch or None), v, a, w, rng.standard_normal((*batch, model.nbodies, 6))
-
-
-def wrenches(f, frame):
-    return {} if frame is None else {"f_ext": f, "f_ext_frame": frame}
-
-
-def close(x, y, tol=1e-12):
-    """Agreement to `tol` of the largest entry, or of 1: sums of some hundred products, each rounded."""
-    assert np.shape(x) == np.shape(y)
-    scale = max(1.0, np.abs(y).max(initial=0.0))
-    np.testing.assert_allclose(np.divide(x, scale), np.divide(y, scale), rtol=0, atol=tol)
-
-
-def conditioned(model, q):
-    """What three solutions with the mass matrix, one after the other, may lose against others in another order."""
-    return max(1e-12, 1e-14 * np.linalg.cond(ts.mass_matrix(model, q))) if model.nv else 1e-12
-
-
-def along_q(f, model, q):
-    return complex_step(lambda d: f(model.plus(q, d)), np.zeros(model.nv))
 
 
 def expected_inverse(model, q, v, a, **more):
@@ -83,7 +57,7 @@ def check_inverse(model, q, v, a, w, **more):
 def check_forward(model, q, v, tau, w, **more):
     expected = expected_forward(model, q, v, tau, **more)
     call, first = ts.forward_dynamics_hessians, ts.forward_dynamics_derivatives
-    check(call, first, expected, model, q, v, tau, w, conditioned(model, q), **more)
+    check(call, first, expected, model, q, v, tau, w, conditioned(model, q, solutions=3), **more)
 
 
 # ---- against complex steps of first derivatives
@@ -263,7 +237,7 @@ def test_two_directions_commute_or_differ_by_their_commutator(model, frame):
     c = ts.inverse_dynamics_hessians(model, q, v, x, contract=w, **more)
     close(c.d2tau_dqdq - c.d2tau_dqdq.T, np.einsum("l,ljk->jk", c.dtau_dq, C))
     assert np.array_equal(c.d2tau_dvdv, c.d2tau_dvdv.T)
-    tol = conditioned(model, q)
+    tol = conditioned(model, q, solutions=3)
     H = ts.forward_dynamics_hessians(model, q, v, x, **more)
     d = ts.forward_dynamics_derivatives(model, q, v, x, **more)
     close(H.d2a_dqdq - H.d2a_dqdq.swapaxes(1, 2), np.einsum("il,ljk->ijk", d.da_dq, C), tol)
@@ -292,7 +266,7 @@ def test_identities(model):
     close(
         ts.forward_dynamics_hessians(model, q, v, a, f_ext=f, outputs=["d2a_dtaudq"]).d2a_dtaudq,
         along_q(lambda q: ts.mass_matrix_inverse(model, q), model, q),
-        conditioned(model, q),
+        conditioned(model, q, solutions=3),
     )
     # of second degree in v
     close(H.d2tau_dvdv @ v, ts.inverse_dynamics_derivatives(model, q, v, a).dtau_dv)
@@ -310,7 +284,7 @@ def test_identities(model):
     gradient = ts.forward_dynamics_vjp(model, q, v, a, w, f_ext=f)
     c = ts.forward_dynamics_hessians(model, q, v, a, f_ext=f, contract=w)
     for x, y in ((c.da_dq, gradient.q), (c.da_dv, gradient.v), (c.da_dtau, gradient.tau)):
-        close(x, y, conditioned(model, q))
+        close(x, y, conditioned(model, q, solutions=3))
 
 
 @over_models
@@ -325,20 +299,6 @@ def test_christoffel_symbols(model):
     first = (dM + dM.swapaxes(1, 2) - dM.transpose(2, 1, 0)) / 2
     lie = np.einsum("jl,lki->ijk", M, structure(model))  # M_jl [e_i, e_k]_l
     close(G, first + (lie + lie.swapaxes(1, 2)) / 2)
-
-
-def test_christoffel_symbols_into_an_array():
-    model = ts.models.quadruped()
-    q = model.random(np.random.default_rng(0), (3,))
-    G = ts.christoffel_symbols(model, q)
-    out = np.full_like(G, np.nan)
-    assert ts.christoffel_symbols(model, q, out=out, threads=2) is out
-    assert np.array_equal(out, G)
-    assert np.array_equal(G[1], ts.christoffel_symbols(model, q[1]))
-    with pytest.raises(ValueError, match="has shape"):
-        ts.christoffel_symbols(model, q, out=out[0])
-    with pytest.raises(TypeError, match=r"model must be a torsor\.Model, got NoneType"):
-        ts.christoffel_symbols(None, q)
 
 
 # ---- derivatives of first derivatives along one direction
@@ -358,7 +318,7 @@ def test_directions(model, frame):
     close(t.ddtau_dq, H.d2tau_dqdq @ dq + H.d2tau_dqdv @ dv + np.einsum("ijk,j->ik", H.d2tau_dadq, dx))
     close(t.ddtau_dv, np.einsum("ijk,j->ik", H.d2tau_dqdv, dq) + H.d2tau_dvdv @ dv)
     close(t.ddtau_da, H.d2tau_dadq @ dq)
-    tol = conditioned(model, q)
+    tol = conditioned(model, q, solutions=3)
     H = ts.forward_dynamics_hessians(model, q, v, x, **more)
     t = ts.forward_dynamics_derivatives_jvp(model, q, v, x, dq=dq, dv=dv, dtau=dx, **more)
     assert type(t) is ts.derivatives.ForwardDynamicsDerivativesJVP
@@ -384,7 +344,7 @@ def test_directions_of_wrenches(model):
         with testing.complex_inputs():
             z = ts.forward_dynamics_derivatives(model, q, v, x, f_ext=f + 1j * testing.STEP * df, f_ext_frame=frame)
         for left, right in zip(t[3:], z, strict=True):
-            close(left, right.imag / testing.STEP, conditioned(model, q))
+            close(left, right.imag / testing.STEP, conditioned(model, q, solutions=3))
 
 
 def rebuilt(model, inertia=lambda i: i, gravity=(0, 0, 0)):
@@ -479,89 +439,6 @@ def test_memory_of_the_contracted_form():
     assert one < 30_000 and eight < 8 * 30_000
 
 
-# ---- how one asks makes no difference, to the last bit
-
-
-ALL = testing.random_tree(7, [*JOINTS[::2], ts.Fixed(), Own(ts.SphericalExp())])
-
-
-def calls(model, q, v, x, w, f, **more):
-    """Every function in every frame, as name and record."""
-    for frame in FRAMES:
-        k = {"f_ext": f, "f_ext_frame": frame, **more}
-        yield "inverse " + frame, ts.inverse_dynamics_hessians(model, q, v, x, **k)
-        yield "inverse contracted " + frame, ts.inverse_dynamics_hessians(model, q, v, x, contract=w, **k)
-        yield "forward contracted " + frame, ts.forward_dynamics_hessians(model, q, v, x, contract=w, **k)
-        yield "inverse tangent " + frame, ts.inverse_dynamics_derivatives_jvp(model, q, v, x, dq=w, **k)
-        yield "forward tangent " + frame, ts.forward_dynamics_derivatives_jvp(model, q, v, x, dq=w, dtau=v, **k)
-    yield "forward", ts.forward_dynamics_hessians(model, q, v, x, **more)
-    yield "inverse", ts.inverse_dynamics_hessians(model, q, v, x, **more)
-
-
-def assert_same(x, y, pick=lambda z: z):
-    """Two lists of calls with equal bits; `pick` takes from those of the first what the second has."""
-    for (name, one), (_, other) in zip(x, y, strict=True):
-        for field, left, right in zip(one._fields, one, other, strict=True):
-            assert np.array_equal(pick(left), right, equal_nan=True), (name, field)
-
-
-def test_batches_lanes_and_threads_change_no_bit():
-    n = 19  # no multiple of any machine's lanes
-    arrays = state(ALL, batch=(n,))
-    whole = list(calls(ALL, *arrays))
-    for s in (0, 7, 8, n - 1):
-        assert_same(whole, calls(ALL, *(x[s] for x in arrays)), lambda z, s=s: z[s])
-    assert_same(whole, calls(ALL, *(x[3:-4] for x in arrays), threads=2), lambda z: z[3:-4])  # other lanes
-
-
-def test_many_states_over_threads_change_no_bit():
-    model = ts.models.quadruped()
-    arrays = state(model, batch=(300,))
-    whole = list(calls(model, *arrays))
-    assert_same(whole, calls(model, *arrays, threads=3))
-    assert_same(whole, calls(model, *(x[[3, 299]] for x in arrays)), lambda z: z[[3, 299]])
-
-
-def test_batch_shapes_broadcast_and_weights_too():
-    model = ts.models.quadruped()
-    q, v, x, w, f = state(model, batch=(4,))
-    d = list(calls(model, q[:, None], v[:3], x[0], w[:, None], f[:3]))
-    for i, j in ((0, 0), (3, 2)):
-        assert_same(d, calls(model, q[i], v[j], x[0], w[i], f[j]), lambda z, i=i, j=j: z[i, j])
-    several = ts.inverse_dynamics_hessians(model, q[0], v[0], x[0], contract=w)
-    assert several.d2tau_dqdq.shape == (4, model.nv, model.nv)
-    for k in range(4):
-        one = ts.inverse_dynamics_hessians(model, q[0], v[0], x[0], contract=w[k])
-        assert all(np.array_equal(left[k], right) for left, right in zip(several, one, strict=True))
-    H = ts.inverse_dynamics_hessians(model, q[:0], v[0], x[0])
-    assert all(y.shape == (0, *(model.nv,) * 3) for y in H)
-
-
-def shuffled(model, rng):
-    """The same tree with its bodies added in another order, and where each body, q and v of it is in the first."""
-    builder, waiting, order = ts.ModelBuilder(model.name, model.gravity), list(model.bodies), []
-    while waiting:
-        ready = [b for b in waiting if b.parent == "world" or b.parent in order]
-        b = ready[rng.integers(len(ready))]
-        waiting.remove(b)
-        order.append(b.name)
-        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia)
-    joints = [model.joint(name) for name in order]
-    to_q, to_v = (
-        np.concatenate([np.r_[s] for s in slices])
-        for slices in zip(*((j.q_slice, j.v_slice) for j in joints), strict=True)
-    )
-    return builder.build(), [model._find(name, "body") for name in order], to_q.astype(int), to_v.astype(int)
-
-
-@over_models
-def test_the_order_of_bodies_changes_no_bit(model):
-    other, bodies, to_q, to_v = shuffled(model, np.random.default_rng(1))
-    q, v, x, w, f = state(model)
-    a, b = calls(model, q, v, x, w, f), calls(other, q[to_q], v[to_v], x[to_v], w[to_v], f[bodies])
-    assert_same(a, b, lambda z: z[np.ix_(*[to_v] * z.ndim)])
-
-
 def test_branches_do_not_see_each_other():
     model = testing.random_tree(11, [JOINTS[k] for k in (1, 12, 13, 14, 16, 19, 20, 5)], branching=0.6)
     q, v, x, w, f = state(model)
@@ -573,215 +450,3 @@ def test_branches_do_not_see_each_other():
             assert not y[apart].any()
         for y in ts.inverse_dynamics_hessians(model, q, v, x, f_ext=f, f_ext_frame=frame, contract=w)[:4]:
             assert not y[~M].any()
-
-
-def test_digits_far_from_the_origin():
-    near, far = ts.ModelBuilder(), ts.ModelBuilder()
-    for builder, distance in ((near, 0.0), (far, 1e8)):
-        rng = np.random.default_rng(4)
-        for k, joint in enumerate(JOINTS[i] for i in (14, 1, 13, 12, 5)):
-            place = testing.random_pose(rng)
-            place = ts.SE3(place.R, distance * np.array([1, -1, 1])) if k == 0 else place
-            builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", joint, place, testing.random_inertia(rng))
-    near, far = near.build(), far.build()
-    q, v, x, w, f = state(near)
-    for frame in ("body", "local_world_aligned"):
-        for contract in (None, w):
-            more = {"f_ext": f, "f_ext_frame": frame, "contract": contract}
-            for call, tol in (
-                (ts.inverse_dynamics_hessians, 1e-12),
-                (ts.forward_dynamics_hessians, conditioned(near, q)),
-            ):
-                for left, right in zip(call(far, q, v, x, **more), call(near, q, v, x, **more), strict=True):
-                    close(left, right, tol)
-
-
-# ---- outputs, out and wrong arguments
-
-
-def weights(model):
-    return np.linspace(-1, 1, getattr(model, "nv", 1))
-
-
-def with_weights(call):
-    def contracted(m, q, v, x, **more):
-        return call(m, q, v, x, contract=weights(m), **more)
-
-    return contracted
-
-
-FUNCTIONS = {
-    "inverse": (ts.inverse_dynamics_hessians, ts.derivatives.InverseDynamicsHessians),
-    "inverse contracted": (
-        with_weights(ts.inverse_dynamics_hessians),
-        ts.derivatives.ContractedInverseDynamicsHessians,
-    ),
-    "forward": (ts.forward_dynamics_hessians, ts.derivatives.ForwardDynamicsHessians),
-    "forward contracted": (
-        with_weights(ts.forward_dynamics_hessians),
-        ts.derivatives.ContractedForwardDynamicsHessians,
-    ),
-    "inverse jvp": (
-        lambda m, q, v, x, **o: ts.inverse_dynamics_derivatives_jvp(m, q, v, x, dq=weights(m), **o),
-        ts.derivatives.InverseDynamicsDerivativesJVP,
-    ),
-    "forward jvp": (
-        lambda m, q, v, x, **o: ts.forward_dynamics_derivatives_jvp(m, q, v, x, dq=weights(m), **o),
-        ts.derivatives.ForwardDynamicsDerivativesJVP,
-    ),
-}
-every_function = pytest.mark.parametrize("name", FUNCTIONS)
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    """A floating tree with joints of constant S and of S(q), and bodies on fixed joints."""
-    rng = np.random.default_rng(0)
-    builder = ts.ModelBuilder("tree", gravity=(1, 2, -9))
-    for name, parent, joint in (
-        ("base", "world", ts.Free()),
-        ("arm", "base", ts.Revolute((1, 2, 3))),
-        ("camera", "arm", ts.Fixed()),
-        ("wrist", "arm", ts.SphericalExp()),
-        ("slider", "base", ts.Composite(ts.Prismatic((0, 1, 0)), ts.Universal())),
-        ("post", "world", ts.Fixed()),
-    ):
-        builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
-    return builder.build()
-
-
-@every_function
-@pytest.mark.parametrize("batch", [(), (5,)])
-def test_only_what_is_asked_for_is_computed(mixed, name, batch):
-    f, record = FUNCTIONS[name]
-    q, v, x, _, wrench = state(mixed, batch=batch)
-    for more in ({}, {"f_ext": wrench, "f_ext_frame": "world"}):
-        full = f(mixed, q, v, x, **more)
-        assert type(full) is record
-        for field in record._fields:
-            others = [other for other in record._fields if other != field]
-            for outputs, wanted in (([field], {field}), (field, {field}), (tuple(others), set(others)), ([], set())):
-                part = f(mixed, q, v, x, outputs=outputs, **more)
-                assert type(part) is record
-                for key in record._fields:
-                    if key in wanted:
-                        assert np.array_equal(getattr(part, key), getattr(full, key))
-                    else:
-                        assert getattr(part, key) is None
-
-
-@every_function
-@pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
-def test_out(mixed, name, batch):
-    f, record = FUNCTIONS[name]
-    q, v, x, _, _ = state(mixed, batch=batch)
-    expected = f(mixed, q, v, x)
-
-    def fresh():
-        return [np.full_like(y, np.nan) for y in expected]
-
-    spread = [np.full([2 * n for n in y.shape], np.nan)[tuple(slice(1, None, 2) for _ in y.shape)] for y in expected]
-    for out in (record(*fresh()), tuple(fresh()), fresh(), spread):
-        result = f(mixed, q, v, x, out=out)
-        assert type(result) is record
-        for got, target, right in zip(result, out, expected, strict=True):
-            assert got is target
-            assert np.array_equal(target, right)
-    last = record._fields[-1]
-    out = record(*[None] * len(expected))._replace(**{last: fresh()[-1]})
-    assert np.array_equal(f(mixed, q, v, x, out=out, outputs=[last])[-1], expected[-1])
-    with pytest.raises(ValueError, match=rf"^out \({last}\) has shape .*, expected"):
-        f(mixed, q, v, x, out=[*fresh()[:-1], np.zeros(3)])
-    with pytest.raises(ValueError, match="two arrays of out share memory"):
-        f(mixed, q, v, x, out=(expected[0], expected[0], *expected[2:]))
-    for wrong in (expected[0], expected[:1], 3):
-        with pytest.raises(TypeError, match=f"out must be a tuple of {len(expected)} arrays, got"):
-            f(mixed, q, v, x, out=wrong)
-
-
-@every_function
-def test_errors(mixed, name):
-    f, record = FUNCTIONS[name]
-    q, v, x, _, wrench = state(mixed)
-    third = "tau" if name.startswith("forward") else "a"
-    with pytest.raises(ValueError, match=r"^q has shape \(13,\), expected \(\.\.\., 14\): model.nq is 14"):
-        f(mixed, q[:-1], v, x)
-    with pytest.raises(ValueError, match=rf"^{third} has shape \(12,\), expected"):
-        f(mixed, q, v, x[:-1])
-    with pytest.raises(ValueError, match=r"^f_ext has shape \(6, 5\), expected \(\.\.\., 6, 6\): model.nbodies is 6"):
-        f(mixed, q, v, x, f_ext=wrench[:, :5])
-    with pytest.raises(TypeError, match=r"^v is missing, expected an array of shape"):
-        f(mixed, q, None, x)
-    with pytest.raises(TypeError, match=r"^v is complex, expected real numbers"):
-        f(mixed, q, v + 0j, x)
-    with (
-        testing.complex_inputs(),
-        pytest.raises(TypeError, match="this function takes real numbers only: it differentiates already"),
-    ):
-        f(mixed, q, v + 0j, x)
-    with pytest.raises(ValueError, match=r"^f_ext_frame is 'tool', expected 'body', 'world' or 'local_world_aligned'"):
-        f(mixed, q, v, x, f_ext=wrench, f_ext_frame="tool")
-    with pytest.raises(ValueError, match=f"^no output 'M'; outputs are '{record._fields[0]}', '{record._fields[1]}'"):
-        f(mixed, q, v, x, outputs=["M"])
-    with pytest.raises(ValueError, match=r"^threads is -1, expected an integer"):
-        f(mixed, q, v, x, threads=-1)
-    with pytest.raises(TypeError, match=r"^model must be a torsor\.Model, got str"):
-        f("arm", q, v, x)
-
-
-@pytest.mark.parametrize("call", [ts.inverse_dynamics_hessians, ts.forward_dynamics_hessians])
-def test_wrong_weights(mixed, call):
-    q, v, x, w, _ = state(mixed)
-    with pytest.raises(ValueError, match=r"^contract has shape \(12,\), expected \(\.\.\., 13\): model.nv is 13"):
-        call(mixed, q, v, x, contract=w[:-1])
-    with pytest.raises(ValueError, match="batch shapes do not fit together"):
-        call(mixed, np.stack([q] * 3), v, x, contract=np.stack([w] * 2))
-    with pytest.raises(TypeError, match=r"^contract has dtype <U"):
-        call(mixed, q, v, x, contract="w")
-
-
-@every_function
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_bad_numbers_stay_in_their_state(mixed, name, value):
-    f, _ = FUNCTIONS[name]
-    arrays = state(mixed, batch=(11,))[:3]
-    expected = f(mixed, *arrays)
-    others = np.arange(11) != 6
-    for k in range(3):
-        spoilt = [y.copy() for y in arrays]
-        spoilt[k][6] = value
-        result = f(mixed, *spoilt)
-        alone = f(mixed, *(y[6] for y in spoilt))
-        for got, right, one in zip(result, expected, alone, strict=True):
-            assert np.array_equal(got[others], right[others])
-            assert np.array_equal(got[6], one, equal_nan=True)
-
-
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n.startswith("forward")])
-def test_the_singular_state_is_named(name):
-    f, _ = FUNCTIONS[name]
-    builder = ts.ModelBuilder().add_body("arm", "world", ts.Revolute((1, 0, 0)), inertia=ts.Inertia.sphere(1.0, mass=1))
-    builder.add_body(
-        "hand", "arm", ts.SphericalEuler("ZYX"), inertia=ts.Inertia.sphere(1.0, mass=1), joint_name="wrist"
-    )
-    model = builder.build()
-    q = model.random(np.random.default_rng(1), 30)
-    q[17, 2] = np.pi / 2
-    ones = np.ones(model.nv)
-    with pytest.raises(ts.SingularMassMatrixError, match="at joint 'wrist' in state 17 of the batch"):
-        f(model, q, ones, ones)
-    assert all(np.isfinite(x).all() for x in f(model, q[:17], ones, ones))
-
-
-@every_function
-@pytest.mark.parametrize("bodies", [0, 2])
-def test_models_that_do_not_move(name, bodies):
-    builder = ts.ModelBuilder()
-    for k in range(bodies):
-        builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", inertia=ts.Inertia.point(1.0, (0, 0, 1)))
-    model = builder.build()
-    f, _ = FUNCTIONS[name]
-    for batch in ((), (5,), (2, 0)):
-        none = np.zeros((*batch, 0))
-        result = f(model, none, none, none, f_ext=np.ones((bodies, 6)), threads=2)
-        assert all(x.size == 0 and x.shape[: len(batch)] == batch for x in result)

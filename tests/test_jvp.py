@@ -1,9 +1,10 @@
-"""Derivatives along one direction: complex steps of the functions, differences of models that are built, and bits."""
+"""Derivatives along one direction: complex steps of the functions, and differences of models that are built."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from compare import close, conditioned
 from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models
 
 import torsor as ts
@@ -25,18 +26,6 @@ class State:
         )
         self.f, self.df = (rng.standard_normal((*batch, model.nbodies, 6)) for _ in range(2))
         self.mask = rng.uniform(size=model.nv) < 0.4
-
-
-def close(x, y, tol=1e-12):
-    """Agreement to `tol` of the largest entry, or of 1: sums of some hundred products, each rounded."""
-    assert np.shape(x) == np.shape(y)
-    scale = max(1.0, np.abs(y).max(initial=0.0))
-    np.testing.assert_allclose(np.divide(x, scale), np.divide(y, scale), rtol=0, atol=tol)
-
-
-def conditioned(model, q):
-    """What the solution of a system with the mass matrix may lose: its condition number in roundings, times four."""
-    return max(1e-12, 1e-15 * np.linalg.cond(ts.mass_matrix(model, q)))
 
 
 def along(f, model, s, *more):
@@ -152,18 +141,6 @@ def test_what_is_left_out_is_zero():
         dq=s.dq, da=np.where(s.mask, s.da, junk), dtau=np.where(s.mask, junk, s.dtau),
     )  # fmt: skip
     assert all(np.array_equal(left, right) for left, right in zip(x, y, strict=True))
-
-
-def test_the_length_of_quaternions_does_not_matter():
-    model = testing.random_tree(9, [ts.Free(), JOINTS[1], ts.Spherical()], branching=0.0)
-    s = State(model)
-    longer = s.q.copy()
-    longer[3:7] *= 2.5
-    longer[-4:] *= 0.3
-    for frame in FRAMES:
-        kind = {"dq": s.dq, "dv": s.dv, "f_ext": s.f, "f_ext_frame": frame}
-        x, y = (ts.inverse_dynamics_jvp(model, q, s.v, s.a, **kind).dtau for q in (s.q, longer))
-        close(y, x)
 
 
 # ---- directions in the model, exactly
@@ -488,105 +465,7 @@ def test_a_direction_may_name_bodies_by_their_joints():
         assert np.array_equal(x.dtau, y.dtau) and x.dtau.any()
 
 
-# ---- how one asks makes no difference, to the last bit
-
-
-ALL = testing.random_tree(7, [*JOINTS, ts.Fixed()])
-
-
-def calls(model, s, direction, pick=lambda x: x, **more):
-    """Every function in every frame, as name and record; `pick` takes some of the states."""
-    q, v, a, tau, dq, dv, da, dtau, f, df = map(pick, (s.q, s.v, s.a, s.tau, s.dq, s.dv, s.da, s.dtau, s.f, s.df))
-    for frame in FRAMES:
-        k = {"dq": dq, "dv": dv, "f_ext": f, "df_ext": df, "f_ext_frame": frame, "model_direction": direction, **more}
-        yield "inverse " + frame, ts.inverse_dynamics_jvp(model, q, v, a, da=da, **k)
-        yield "forward " + frame, ts.forward_dynamics_jvp(model, q, v, tau, dtau=dtau, **k)
-        yield (
-            "hybrid " + frame,
-            ts.hybrid_dynamics_jvp(model, q, v, a=a, tau=tau, prescribed=s.mask, da=da, dtau=dtau, **k),
-        )
-    yield "inverse", ts.inverse_dynamics_jvp(model, q, v, a, dq=dq, **more)
-    yield "forward", ts.forward_dynamics_jvp(model, q, v, tau, dq=dq, **more)
-
-
-def assert_same(x, y, pick=lambda z: z):
-    for (name, one), (_, other) in zip(x, y, strict=True):
-        for field, left, right in zip(one._fields, one, other, strict=True):
-            assert np.array_equal(pick(left), right, equal_nan=True), (name, field)
-
-
-def test_batches_lanes_and_threads_change_no_bit():
-    n = 35  # no multiple of any machine's lanes
-    s = State(ALL, batch=(n,))
-    direction = all_parts(ALL, np.random.default_rng(1))
-    whole = list(calls(ALL, s, direction))
-    for k in (0, 1, 7, 8, 33, n - 1):
-        pick = lambda x, k=k: x[k]  # noqa: E731
-        assert_same(whole, calls(ALL, s, direction, pick), pick)
-    assert_same(whole, calls(ALL, s, direction, threads=2))
-    assert_same(whole, calls(ALL, s, direction, lambda x: x[3:-4]), lambda x: x[3:-4])  # other lanes
-    shape = lambda x: x.reshape(5, 1, 7, *x.shape[1:])  # noqa: E731
-    assert_same(whole, calls(ALL, s, direction, shape, threads=0), shape)
-
-
-def test_many_states_over_threads_change_no_bit():
-    model = ts.models.quadruped()
-    s = State(model, batch=(700,))
-    direction = all_parts(model, np.random.default_rng(1))
-    whole = list(calls(model, s, direction))
-    for threads in (2, 5):
-        assert_same(whole, calls(model, s, direction, threads=threads))
-
-
-@pytest.mark.parametrize("seed", range(2))
-@over_models
-def test_the_order_of_bodies_changes_no_bit(model, seed):
-    rng = np.random.default_rng(seed)
-    builder, waiting, order = ts.ModelBuilder(model.name, model.gravity), list(model.bodies), []
-    while waiting:
-        ready = [b for b in waiting if b.parent == "world" or b.parent in order]
-        b = ready[rng.integers(len(ready))]
-        waiting.remove(b)
-        order.append(b.name)
-        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia)
-    slices = [(model.joint(name).q_slice, model.joint(name).v_slice) for name in order]
-    to_q, to_v = (np.concatenate([np.arange(k.start, k.stop) for k in part]) for part in zip(*slices, strict=True))
-    bodies = [model._find(name, "body") for name in order]
-    s, other = State(model), State(model)
-    other.q, other.f, other.df, other.mask = s.q[to_q], s.f[bodies], s.df[bodies], s.mask[to_v]
-    for name in ("v", "a", "tau", "dq", "dv", "da", "dtau"):
-        setattr(other, name, getattr(s, name)[to_v])
-    direction = all_parts(model, np.random.default_rng(1))
-    assert_same(calls(model, s, direction), calls(builder.build(), other, direction), lambda z: z[to_v])
-
-
-def test_batch_shapes_broadcast():
-    model = ts.models.quadruped()
-    s = State(model, batch=(4,))
-    t = ts.inverse_dynamics_jvp(model, s.q[:, None], s.v[0], s.a, dq=s.dq[:3, None, None], df_ext=s.df[1])
-    assert t.tau.shape == t.dtau.shape == (3, 4, 4, model.nv)
-    one = ts.inverse_dynamics_jvp(model, s.q[3], s.v[0], s.a[1], dq=s.dq[2], df_ext=s.df[1])
-    assert np.array_equal(t.tau[2, 3, 1], one.tau) and np.array_equal(t.dtau[2, 3, 1], one.dtau)
-    assert ts.forward_dynamics_jvp(model, s.q[:0], s.v[0], s.tau[:0]).da.shape == (0, model.nv)
-
-
-def test_digits_far_from_the_origin():
-    near, far = ts.ModelBuilder(), ts.ModelBuilder()
-    for builder, distance in ((near, 0.0), (far, 1e8)):
-        rng = np.random.default_rng(4)
-        for k, joint in enumerate(JOINTS[i] for i in (14, 1, 13, 12, 5)):
-            place = testing.random_pose(rng)
-            place = ts.SE3(place.R, distance * np.array([1, -1, 1])) if k == 0 else place
-            builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", joint, place, testing.random_inertia(rng))
-    near, far = near.build(), far.build()
-    s = State(near)
-    more = {"dq": s.dq, "dv": s.dv, "model_direction": all_parts(near, np.random.default_rng(1)), "f_ext": s.f}
-    for frame in ("body", "local_world_aligned"):
-        x, y = (ts.inverse_dynamics_jvp(m, s.q, s.v, s.a, f_ext_frame=frame, **more).dtau for m in (far, near))
-        close(x, y)
-
-
-# ---- out and wrong arguments
+# ---- wrong directions
 
 
 @pytest.fixture(scope="module")
@@ -605,78 +484,6 @@ def mixed():
     ):
         builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
     return builder.build()
-
-
-FUNCTIONS = {
-    "inverse": (lambda m, s, **o: ts.inverse_dynamics_jvp(m, s.q, s.v, s.a, **o), ts.derivatives.InverseDynamicsJVP),
-    "forward": (lambda m, s, **o: ts.forward_dynamics_jvp(m, s.q, s.v, s.tau, **o), ts.derivatives.ForwardDynamicsJVP),
-    "hybrid": (
-        lambda m, s, **o: ts.hybrid_dynamics_jvp(m, s.q, s.v, a=s.a, tau=s.tau, prescribed=["arm", "cam"], **o),
-        ts.derivatives.HybridDynamicsJVP,
-    ),
-}
-every_function = pytest.mark.parametrize("name", FUNCTIONS)
-
-
-@every_function
-@pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
-def test_out(mixed, name, batch):
-    f, record = FUNCTIONS[name]
-    s = State(mixed, batch=batch)
-    more = {"dq": s.dq, "model_direction": all_parts(mixed, np.random.default_rng(1))}
-    expected = f(mixed, s, **more)
-    fresh = lambda: [np.full_like(x, np.nan) for x in expected]  # noqa: E731
-    spread = [np.full([2 * n for n in x.shape], np.nan)[tuple(slice(1, None, 2) for _ in x.shape)] for x in expected]
-    for out in (record(*fresh()), tuple(fresh()), fresh(), spread):
-        result = f(mixed, s, out=out, **more)
-        assert type(result) is record
-        for got, target, right in zip(result, out, expected, strict=True):
-            assert got is target
-            assert np.array_equal(target, right)
-    # an input may take the result
-    s2 = State(mixed, batch=batch)
-    into = fresh()[:-1] + [s2.dq]
-    f(mixed, s2, dq=s2.dq, model_direction=more["model_direction"], out=into)
-    assert np.array_equal(s2.dq, expected[-1])
-    for wrong in (into[0], into[:1], 3):
-        with pytest.raises(TypeError, match=f"out must be a tuple of {len(expected)} arrays, got"):
-            f(mixed, s, out=wrong)
-    with pytest.raises(ValueError, match="two arrays of out share memory"):
-        f(mixed, s, out=[into[0]] * len(expected))
-    with pytest.raises(ValueError, match=rf"out \({record._fields[-1]}\) has shape"):
-        f(mixed, s, out=[*fresh()[:-1], np.zeros(3)])
-
-
-@every_function
-def test_errors(mixed, name):
-    f, _ = FUNCTIONS[name]
-    s = State(mixed)
-    for key, wrong in (("dq", s.q), ("dv", s.v[:-1]), ("df_ext", s.f[:-1]), ("f_ext", s.f[:, :5])):
-        with pytest.raises(ValueError, match=rf"^{key} has shape \(.*\), expected \(\.\.\., "):
-            f(mixed, s, **{key: wrong})
-    with pytest.raises(TypeError, match=r"^dq has dtype <U"):
-        f(mixed, s, dq="abc")
-    with pytest.raises(ValueError, match=r"^f_ext_frame is 'tool', expected"):
-        f(mixed, s, f_ext_frame="tool")
-    with pytest.raises(ValueError, match=r"^threads is -1, expected an integer"):
-        f(mixed, s, threads=-1)
-    for direction in ({"gravity": (1, 2, 3)}, (1, 2, 3), "gravity", ts.ModelDirection):
-        with pytest.raises(TypeError, match="model_direction must be a ModelDirection, got"):
-            f(mixed, s, model_direction=direction)
-    for model in (None, "arm", ts.ModelBuilder(), 3):
-        for direction in (None, ts.ModelDirection(gravity=(1, 2, 3))):
-            with pytest.raises(TypeError, match=r"^model must be a torsor\.Model, got"):
-                f(model, s, model_direction=direction)
-    # dual numbers over complex ones would be second derivatives: not offered, in any argument
-    with pytest.raises(TypeError, match="is complex, expected real numbers"):
-        f(mixed, s, dq=s.dq + 0j)
-    with complex_inputs():
-        for key, x in (("dq", s.dq), ("dv", s.dv), ("f_ext", s.f), ("df_ext", s.df)):
-            with pytest.raises(TypeError, match="this function takes real numbers only: it differentiates already"):
-                f(mixed, s, **{key: x + 0j})
-        s.q = s.q + 0j
-        with pytest.raises(TypeError, match="this function takes real numbers only"):
-            f(mixed, s)
 
 
 @pytest.mark.parametrize(
@@ -713,70 +520,15 @@ def test_wrong_directions(mixed, parts, error, message):
         ts.inverse_dynamics_jvp(mixed, s.q, s.v, s.a, model_direction=ts.ModelDirection(**parts))
 
 
-@every_function
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_bad_numbers_stay_in_their_state(mixed, name, value):
-    f, _ = FUNCTIONS[name]
-    model = mixed.lock({"cam": [0.1, 0.2]}) if not np.isnan(value) else mixed  # Python's sine of infinity warns
-    if name == "hybrid":
-        f = lambda m, s, **o: ts.hybrid_dynamics_jvp(m, s.q, s.v, a=s.a, prescribed=["arm"], **o)  # noqa: E731
-    direction = all_parts(model, np.random.default_rng(1))
-
-    def call(s):
-        return f(model, s, dq=s.dq, dv=s.dv, f_ext=s.f, df_ext=s.df, model_direction=direction)
-
-    expected = call(State(model, batch=(19,)))
-    others = np.arange(19) != 6
-    for key in ("q", "v", "dq", "dv", "f", "df"):
-        s = State(model, batch=(19,))
-        getattr(s, key)[6] = value
-        result = call(s)
-        for got, right in zip(result, expected, strict=True):
-            assert np.array_equal(got[others], right[others])
-        if np.isnan(value):
-            assert np.isnan(result[-1][6]).any()
-        for name_ in ("q", "v", "a", "tau", "dq", "dv", "f", "df"):
-            setattr(s, name_, getattr(s, name_)[6])
-        for got, one in zip(result, call(s), strict=True):
-            assert np.array_equal(got[6], one, equal_nan=True)
-
-
-@pytest.mark.parametrize("direction", [None, ts.ModelDirection(gravity=(1, 2, 3))])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_singular_state_is_named(direction, threads):
-    rng = np.random.default_rng(1)
-    builder = ts.ModelBuilder().add_body("arm", "world", ts.Revolute((1, 0, 0)), inertia=testing.random_inertia(rng))
-    builder.add_body("hand", "arm", ts.SphericalEuler(), None, testing.random_inertia(rng), joint_name="finger")
-    model = builder.build()
-    q = model.random(rng, 300)
-    one = np.ones(4)
+@pytest.mark.parametrize("direction", [{"gravity": (1, 2, 3)}, (1, 2, 3), "gravity", ts.ModelDirection])
+def test_things_that_are_not_directions(mixed, direction):
+    s = State(mixed)
     for call in (
-        lambda q, **o: ts.forward_dynamics_jvp(model, q, one, one, dq=one, **o),
-        lambda q, **o: ts.hybrid_dynamics_jvp(model, q, one, prescribed=["arm"], dq=one, **o),
+        lambda **d: ts.inverse_dynamics_jvp(mixed, s.q, s.v, s.a, **d),
+        lambda **d: ts.forward_dynamics_jvp(mixed, s.q, s.v, s.tau, **d),
+        lambda **d: ts.hybrid_dynamics_jvp(mixed, s.q, s.v, prescribed=["arm"], **d),
+        lambda **d: ts.inverse_dynamics_derivatives_jvp(mixed, s.q, s.v, s.a, **d),
+        lambda **d: ts.forward_dynamics_derivatives_jvp(mixed, s.q, s.v, s.tau, **d),
     ):
-        more = {"model_direction": direction, "threads": threads}
-        for bad in (0, 3, 299):
-            spoilt = q.copy()
-            spoilt[bad, 2] = np.pi / 2
-            with pytest.raises(ts.SingularMassMatrixError, match=f"at joint 'finger' in state {bad} of the batch"):
-                call(spoilt, **more)
-            with pytest.raises(ts.SingularMassMatrixError, match="singular at joint 'finger': some motion"):
-                call(spoilt[bad], **more)
-        assert all(np.isfinite(x).all() for x in call(q, **more))
-
-
-def test_models_that_do_not_move():
-    for bodies in (0, 2):
-        builder = ts.ModelBuilder()
-        for k in range(bodies):
-            builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", inertia=ts.Inertia.point(1.0, (0, 0, 1)))
-        model = builder.build()
-        direction = all_parts(model, np.random.default_rng(0))
-        for batch in ((), (5,), (2, 0)):
-            none = np.zeros((*batch, 0))
-            for result in (
-                ts.inverse_dynamics_jvp(model, none, none, none, dq=none, model_direction=direction),
-                ts.forward_dynamics_jvp(model, none, none, none, model_direction=direction),
-                ts.hybrid_dynamics_jvp(model, none, none, prescribed=[], df_ext=np.ones((bodies, 6))),
-            ):
-                assert all(x.shape == (*batch, 0) for x in result)
+        with pytest.raises(TypeError, match="model_direction must be a ModelDirection, got"):
+            call(model_direction=direction)

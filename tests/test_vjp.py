@@ -1,12 +1,13 @@
-"""Reverse derivatives and the inertial regressor: transposes of the matrices and of the tangents, and bits."""
+"""Reverse derivatives and the inertial regressor: transposes of the matrices and of the tangents."""
 
 import numpy as np
 import pytest
-from population import CURVE, FRAMES, JOINTS, SURFACE, models
+from compare import close, conditioned
+from population import CURVE, FRAMES, SURFACE, deep_tree, mixed_tree, models
 
 import torsor as ts
 from torsor import testing
-from torsor.testing import complex_inputs, complex_step
+from torsor.testing import complex_step
 
 over_models = pytest.mark.parametrize("model", list(models(seed=6)))
 over_frames = pytest.mark.parametrize("frame", FRAMES)
@@ -22,13 +23,6 @@ class State:
         self.f = rng.standard_normal((*batch, model.nbodies, 6))
         self.mask = rng.uniform(size=model.nv) < 0.4
 
-    def __getitem__(self, k):
-        part = State.__new__(State)
-        part.mask = self.mask
-        for name in ("q", "v", "a", "tau", "w", "w_tau", "f"):
-            setattr(part, name, getattr(self, name)[k])
-        return part
-
 
 def inverse(model, s, **more):
     return ts.inverse_dynamics_vjp(model, s.q, s.v, s.a, s.w, **more)
@@ -40,18 +34,6 @@ def forward(model, s, **more):
 
 def hybrid(model, s, **more):
     return ts.hybrid_dynamics_vjp(model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask, w_a=s.w, w_tau=s.w_tau, **more)
-
-
-def close(x, y, tol=1e-12):
-    """Agreement to `tol` of the largest entry, or of 1: sums of some hundred products, each rounded."""
-    assert np.shape(x) == np.shape(y)
-    scale = max(1.0, np.abs(y).max(initial=0.0))
-    np.testing.assert_allclose(np.divide(x, scale), np.divide(y, scale), rtol=0, atol=tol)
-
-
-def conditioned(model, q):
-    """What the solution of a system with the mass matrix may lose: its condition number in roundings, times four."""
-    return max(1e-12, 1e-15 * np.linalg.cond(ts.mass_matrix(model, q)))
 
 
 # ---- the transposes of the matrices
@@ -156,29 +138,9 @@ def test_transposition(model, frame):
         check_transposed(weights @ changes, *sums, tol)
 
 
-@pytest.fixture(scope="module")
-def mixed():
-    """A floating tree with joints of constant S and of S(q), and bodies on fixed joints, on the world too."""
-    rng = np.random.default_rng(0)
-    builder = ts.ModelBuilder("tree", gravity=(1, 2, -9))
-    for name, parent, joint in (
-        ("base", "world", ts.Free()),
-        ("arm", "base", ts.Revolute((1, 2, 3))),
-        ("camera", "arm", ts.Fixed()),
-        ("ball", "arm", ts.Spherical()),
-        ("lens", "camera", ts.Fixed()),
-        ("wrist", "ball", ts.SphericalExp()),
-        ("slider", "base", ts.Composite(ts.Prismatic((0, 1, 0)), ts.Universal())),
-        ("post", "world", ts.Fixed()),
-        ("lamp", "post", ts.Fixed()),
-        ("gate", "post", ts.Revolute((0, 1, 1))),
-    ):
-        builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
-    return builder.build()
-
-
 @over_frames
-def test_every_placement_by_itself(mixed, frame):
+def test_every_placement_by_itself(frame):
+    mixed = mixed_tree()
     s = State(mixed)
     more = {"f_ext": s.f, "f_ext_frame": frame}
     G = inverse(mixed, s, **more).placement
@@ -310,7 +272,7 @@ def test_zeros_are_exact(model):
     assert np.array_equal(Y.any(2), moves.T)
 
 
-# ---- near the singular places, deep, far away
+# ---- near the singular places, and deep
 
 
 @pytest.mark.parametrize(
@@ -340,7 +302,7 @@ def test_near_the_singular_places(joint, place):
 
 
 def test_deep_trees():
-    model = testing.random_tree(5, [*JOINTS, ts.Fixed(), JOINTS[3]], branching=0.04)
+    model = deep_tree()
     s = State(model)
     s.mask &= np.arange(model.nv) % 3 == 0  # more than 48 free velocities on one path: the matrices' other way
     d, g = ts.hybrid_dynamics_derivatives(model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask), hybrid(model, s)
@@ -348,206 +310,8 @@ def test_deep_trees():
         close(x, s.w @ y + s.w_tau @ z, conditioned(model, s.q))
 
 
-def test_digits_far_from_the_origin():
-    near, far = ts.ModelBuilder(), ts.ModelBuilder()
-    for builder, distance in ((near, 0.0), (far, 1e8)):
-        rng = np.random.default_rng(4)
-        for k, joint in enumerate((ts.Fixed(), *(JOINTS[i] for i in (14, 1, 13, 12, 5)))):
-            place = testing.random_pose(rng)
-            place = ts.SE3(place.R, distance * np.array([1, -1, 1])) if k == 0 else place
-            builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", joint, place, testing.random_inertia(rng))
-    near, far = near.build(), far.build()
-    s = State(near)
-    for frame in ("body", "local_world_aligned"):
-        for x, y in zip(*(inverse(m, s, f_ext=s.f, f_ext_frame=frame) for m in (far, near)), strict=True):
-            close(x, y)
-        for x, y in zip(*(forward(m, s, f_ext=s.f, f_ext_frame=frame) for m in (far, near)), strict=True):
-            close(x, y, conditioned(near, s.q))
-    close(ts.inertial_regressor(far, s.q, s.v, s.a), ts.inertial_regressor(near, s.q, s.v, s.a))
-
-
-# ---- how one asks makes no difference, to the last bit
-
-
-ALL = testing.random_tree(7, [*JOINTS, ts.Fixed()])
-
-
-def calls(model, s, **more):
-    """Every function in every frame, as name and record."""
-    for frame in FRAMES:
-        for call in (inverse, forward, hybrid):
-            yield f"{call.__name__} {frame}", call(model, s, f_ext=s.f, f_ext_frame=frame, **more)
-    yield "inverse", inverse(model, s, **more)
-    yield "regressor", (ts.inertial_regressor(model, s.q, s.v, s.a, **more),)
-
-
-def assert_same(x, y, pick=lambda z: z):
-    for (name, one), (_, other) in zip(x, y, strict=True):
-        for k, (left, right) in enumerate(zip(one, other, strict=True)):
-            assert np.array_equal(pick(left), right, equal_nan=True), (name, k)
-
-
-def test_batches_lanes_and_threads_change_no_bit():
-    n = 35  # no multiple of any machine's lanes
-    s = State(ALL, batch=(n,))
-    whole = list(calls(ALL, s))
-    for k in (0, 1, 7, 8, 33, n - 1):
-        assert_same(whole, calls(ALL, s[k]), lambda z, k=k: z[k])
-    assert_same(whole, calls(ALL, s, threads=2))
-    assert_same(whole, calls(ALL, s[3:-4]), lambda z: z[3:-4])  # other lanes
-    shaped = np.arange(n).reshape(5, 1, 7)
-    assert_same(whole, calls(ALL, s[shaped], threads=0), lambda z: z[shaped])
-
-
-def test_many_states_over_threads_change_no_bit():
-    model = ts.models.quadruped()
-    s = State(model, batch=(700,))
-    whole = list(calls(model, s))
-    for threads in (2, 5):
-        assert_same(whole, calls(model, s, threads=threads))
-
-
-@pytest.mark.parametrize("seed", range(2))
-@over_models
-def test_the_order_of_bodies_changes_no_bit(model, seed):
-    rng = np.random.default_rng(seed)
-    builder, waiting, order = ts.ModelBuilder(model.name, model.gravity), list(model.bodies), []
-    while waiting:
-        ready = [b for b in waiting if b.parent == "world" or b.parent in order]
-        b = ready[rng.integers(len(ready))]
-        waiting.remove(b)
-        order.append(b.name)
-        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia)
-    slices = [(model.joint(name).q_slice, model.joint(name).v_slice) for name in order]
-    to_q, to_v = (np.concatenate([np.arange(k.start, k.stop) for k in part]) for part in zip(*slices, strict=True))
-    bodies = [model._find(name, "body") for name in order]
-    s, other = State(model), State(model)
-    other.q, other.f, other.mask = s.q[to_q], s.f[bodies], s.mask[to_v]
-    for name in ("v", "a", "tau", "w", "w_tau"):
-        setattr(other, name, getattr(s, name)[to_v])
-
-    def pick(z):
-        if z.shape == (model.nv,):
-            return z[to_v]
-        if z.shape == (model.nv, 10 * model.nbodies):
-            return z.reshape(model.nv, model.nbodies, 10)[np.ix_(to_v, bodies)].reshape(z.shape)
-        return z if z.shape == (3,) else z[bodies]
-
-    assert model.nv != 3
-    assert_same(calls(model, s), calls(builder.build(), other), pick)
-
-
-def test_batch_shapes_broadcast():
-    model = ts.models.quadruped()
-    s = State(model, batch=(4,))
-    g = ts.inverse_dynamics_vjp(model, s.q[:, None], s.v[0], s.a, s.w[:3, None, None], f_ext=s.f[1])
-    assert g.q.shape == (3, 4, 4, model.nv) and g.placement.shape == (3, 4, 4, model.nbodies, 6)
-    assert g.inertia.shape == (3, 4, 4, model.nbodies, 10) and g.gravity.shape == (3, 4, 4, 3)
-    one = ts.inverse_dynamics_vjp(model, s.q[3], s.v[0], s.a[1], s.w[2], f_ext=s.f[1])
-    assert all(np.array_equal(x[2, 3, 1], y) for x, y in zip(g, one, strict=True))
-    empty = ts.forward_dynamics_vjp(model, s.q[:0], s.v[0], s.tau[:0], s.w[0])
-    assert [x.shape[0] for x in empty] == [0] * 7
-
-
-def test_complex_results_have_the_real_ones_as_real_part(mixed):
-    s = State(mixed)
-    real = list(calls(mixed, s))
-    with complex_inputs():
-        s.q = s.q + 0j
-        for (name, x), (_, y) in zip(real, calls(mixed, s), strict=True):
-            for left, right in zip(x, y, strict=True):
-                assert right.dtype == np.complex128 and not right.imag.any(), name
-                close(right.real, left, conditioned(mixed, s.q.real))
-
-
-# ---- outputs, out, wrong arguments
-
-
-FUNCTIONS = {
-    "inverse": (inverse, ts.derivatives.InverseDynamicsVJP),
-    "forward": (forward, ts.derivatives.ForwardDynamicsVJP),
-    "hybrid": (hybrid, ts.derivatives.HybridDynamicsVJP),
-}
-every_function = pytest.mark.parametrize("name", FUNCTIONS)
-
-
-@every_function
-@pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
-def test_only_what_is_asked_for_is_computed(mixed, name, batch):
-    f, record = FUNCTIONS[name]
-    s = State(mixed, batch=batch)
-    for more in ({}, {"f_ext": s.f, "f_ext_frame": "world"}):
-        full = f(mixed, s, **more)
-        for field in record._fields:
-            others = [other for other in record._fields if other != field]
-            for outputs, wanted in (([field], {field}), (field, {field}), (tuple(others), set(others)), ([], set())):
-                part = f(mixed, s, outputs=outputs, **more)
-                assert type(part) is record
-                for key in record._fields:
-                    if key in wanted:
-                        assert np.array_equal(getattr(part, key), getattr(full, key))
-                    else:
-                        assert getattr(part, key) is None
-
-
-@every_function
-@pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
-def test_out(mixed, name, batch):
-    f, record = FUNCTIONS[name]
-    s = State(mixed, batch=batch)
-    expected = f(mixed, s, f_ext=s.f)
-    fresh = lambda: [np.full_like(x, np.nan) for x in expected]  # noqa: E731
-
-    def check(out, wanted=record._fields, **more):
-        result = f(mixed, s, f_ext=s.f, out=out, **more)
-        assert type(result) is record
-        for key, got, target, right in zip(record._fields, result, out, expected, strict=True):
-            if key in wanted:
-                assert got is target
-                assert np.array_equal(target, right)
-            else:
-                assert got is None
-
-    spread = [np.full([2 * n for n in x.shape], np.nan)[tuple(slice(1, None, 2) for _ in x.shape)] for x in expected]
-    for out in (record(*fresh()), tuple(fresh()), fresh(), spread):
-        check(out)
-    for field, array in zip(record._fields, fresh(), strict=True):  # for the wanted ones only
-        for junk in (None, "junk", np.full((2, 2), 7.0)):
-            check(record(*[junk] * len(expected))._replace(**{field: array}), {field}, outputs=[field])
-    untouched = fresh()
-    f(mixed, s, out=tuple(untouched), outputs=["inertia"])
-    changed = {key for key, x in zip(record._fields, untouched, strict=True) if not np.isnan(x).any()}
-    assert changed == {"inertia"} and all(np.isnan(x).all() for x in untouched if x.shape[-1] != 10)
-    # an input may take a result
-    expected_q, other = expected.q, State(mixed, batch=batch)
-    f(mixed, other, f_ext=other.f, outputs=["q"], out=record(*[None] * len(expected))._replace(q=other.w))
-    assert np.array_equal(other.w, expected_q)
-    for wrong in (fresh()[0], fresh()[:1], 3, {"q": 3}):
-        with pytest.raises(TypeError, match=f"out must be a tuple of {len(expected)} arrays, got"):
-            f(mixed, s, out=wrong)
-    for key, wrong, error, message in (
-        ("q", fresh()[0][..., None], ValueError, "has shape"),
-        ("inertia", None, TypeError, "must be a NumPy array, got NoneType"),
-        ("placement", np.zeros(3), ValueError, "has shape"),
-        ("gravity", np.zeros((*batch, 3), np.float32), TypeError, "has dtype float32, expected float64"),
-    ):
-        with pytest.raises(error, match=rf"^out \({key}\) {message}"):
-            f(mixed, s, out=record(*fresh())._replace(**{key: wrong}))
-
-
-def test_out_of_the_regressor(mixed):
-    s = State(mixed, batch=(3,))
-    expected = ts.inertial_regressor(mixed, s.q, s.v, s.a)
-    out = np.full_like(expected, np.nan)
-    assert ts.inertial_regressor(mixed, s.q, s.v, s.a, out=out) is out
-    assert np.array_equal(out, expected)
-    with pytest.raises(ValueError, match=r"^out has shape \(3,\), expected \(3, 17, 100\)"):
-        ts.inertial_regressor(mixed, s.q, s.v, s.a, out=np.zeros(3))
-    with pytest.raises(TypeError, match="a is missing, expected an array of shape"):
-        ts.inertial_regressor(mixed, s.q, s.v, None)
-
-
-def test_weights_left_out_are_zero(mixed):
+def test_weights_left_out_are_zero():
+    mixed = mixed_tree()
     s = State(mixed)
     zero = np.zeros(mixed.nv)
     given = {"a": s.a, "tau": s.tau, "prescribed": s.mask}
@@ -561,97 +325,3 @@ def test_weights_left_out_are_zero(mixed):
     x = ts.hybrid_dynamics_vjp(mixed, s.q, s.v, prescribed=["ball"], w_a=s.w)
     y = ts.hybrid_dynamics_vjp(mixed, s.q, s.v, a=zero, tau=zero, prescribed=["ball"], w_a=s.w)
     assert all(np.array_equal(a, b) for a, b in zip(x, y, strict=True))
-
-
-@every_function
-def test_errors(mixed, name):
-    f, record = FUNCTIONS[name]
-    s = State(mixed)
-
-    def call(**changed):
-        other = State(mixed)
-        for key in ("q", "v", "a", "tau", "w", "w_tau"):
-            setattr(other, key, changed.pop(key, getattr(other, key)))
-        return f(changed.pop("model", mixed), other, **changed)
-
-    for key, wrong in (("q", s.v), ("v", s.q), ("w", s.w[:-1]), ("f_ext", s.f[:, :5])):
-        label = "w_a|w" if key == "w" else key
-        with pytest.raises(ValueError, match=rf"^({label}) has shape \(.*\), expected \(\.\.\., "):
-            call(**{key: wrong})
-    with pytest.raises(ValueError, match="batch shapes do not fit together"):
-        call(q=np.stack([s.q] * 3), w=np.stack([s.w] * 4))
-    with pytest.raises(TypeError, match=r"^v has dtype <U"):
-        call(v=s.v.astype(str))
-    with pytest.raises(TypeError, match=r"^v is complex, expected real numbers"):
-        call(v=s.v + 0j)
-    with pytest.raises(TypeError, match=r"^v is missing"):
-        call(v=None)
-    with pytest.raises(ValueError, match=r"^f_ext_frame is 'tool', expected"):
-        call(f_ext_frame="tool")
-    with pytest.raises(ValueError, match=rf"^no output 'mass'; outputs are '{record._fields[0]}', "):
-        call(outputs=["q", "mass"])
-    with pytest.raises(ValueError, match=r"^threads is 1.5, expected an integer"):
-        call(threads=1.5)
-    for model in (None, "arm", ts.ModelBuilder(), 3):
-        with pytest.raises(TypeError, match=r"^model must be a torsor\.Model, got"):
-            call(model=model)
-
-
-@every_function
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_bad_numbers_stay_in_their_state(mixed, name, value):
-    f, _ = FUNCTIONS[name]
-    expected = f(mixed, (good := State(mixed, batch=(19,))), f_ext=good.f)
-    others = np.arange(19) != 6
-    for key in ("q", "v", "a" if name == "inverse" else "tau", "w", "f"):
-        s = State(mixed, batch=(19,))
-        getattr(s, key)[6] = value
-        result = f(mixed, s, f_ext=s.f)
-        for got, right, one in zip(result, expected, f(mixed, s[6], f_ext=s.f[6]), strict=True):
-            assert np.array_equal(got[others], right[others])
-            assert np.array_equal(got[6], one, equal_nan=True)
-        if np.isnan(value):
-            assert any(np.isnan(x[6]).any() for x in result)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_singular_state_is_named(threads):
-    rng = np.random.default_rng(1)
-    builder = ts.ModelBuilder().add_body("arm", "world", ts.Revolute((1, 0, 0)), inertia=testing.random_inertia(rng))
-    builder.add_body("hand", "arm", ts.SphericalEuler(), None, testing.random_inertia(rng), joint_name="finger")
-    model = builder.build()
-    q = model.random(rng, 300)
-    one = np.ones(4)
-    for call in (
-        lambda q: ts.forward_dynamics_vjp(model, q, one, one, one, threads=threads),
-        lambda q: ts.hybrid_dynamics_vjp(model, q, one, prescribed=["arm"], w_a=one, threads=threads),
-    ):
-        for bad in (0, 3, 299):
-            spoilt = q.copy()
-            spoilt[bad, 2] = np.pi / 2
-            with pytest.raises(ts.SingularMassMatrixError, match=f"at joint 'finger' in state {bad} of the batch"):
-                call(spoilt)
-            with pytest.raises(ts.SingularMassMatrixError, match="singular at joint 'finger': some motion"):
-                call(spoilt[bad])
-        assert all(np.isfinite(x).all() for x in call(q))
-    q[3, 2] = np.pi / 2  # neither inverse dynamics nor hybrid dynamics that prescribes it minds
-    assert all(np.isfinite(x).all() for x in ts.inverse_dynamics_vjp(model, q, one, one, one))
-    assert all(np.isfinite(x).all() for x in ts.hybrid_dynamics_vjp(model, q, one, prescribed=["finger"], w_a=one))
-
-
-def test_models_that_do_not_move():
-    for bodies in (0, 2):
-        builder = ts.ModelBuilder()
-        for k in range(bodies):
-            builder.add_body(f"b{k}", f"b{k - 1}" if k else "world", inertia=ts.Inertia.point(1.0, (0, 0, 1)))
-        model = builder.build()
-        for batch in ((), (5,), (2, 0)):
-            none, f = np.zeros((*batch, 0)), np.ones((bodies, 6))
-            for g in (
-                ts.inverse_dynamics_vjp(model, none, none, none, none, f_ext=f),
-                ts.forward_dynamics_vjp(model, none, none, none, none, f_ext=f),
-                ts.hybrid_dynamics_vjp(model, none, none, prescribed=[], f_ext=f),
-            ):
-                assert g.q.shape == (*batch, 0) and g.inertia.shape == (*batch, bodies, 10)
-                assert g.gravity.shape == (*batch, 3) and not any(x.any() for x in g)
-            assert ts.inertial_regressor(model, none, none, none).shape == (*batch, 0, 10 * bodies)
