@@ -18,10 +18,21 @@ import torsor as ts
 from torsor import testing
 from torsor.testing import complex_inputs
 
+
+def fixed_to_one_body():
+    """A free body with others fixed to it, and to these."""
+    rng = np.random.default_rng(3)
+    builder = ts.ModelBuilder().add_body("a", "world", ts.Free(), inertia=testing.random_inertia(rng))
+    for k, parent in enumerate("aaa012"):
+        joint = ts.Fixed() if k < 5 else ts.Revolute()
+        builder.add_body(f"{k}", parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
+    return builder.build()
+
+
 MODEL = mixed_tree()
 # Every joint there is, those in Python too, in two trees, which are small enough for tensors.
 TREES = {key: testing.random_tree(7, [*JOINTS[k::2], ts.Fixed()]) for k, key in enumerate(("even", "odd"))}
-ORDERED = [parameter.values[0] for parameter in models(3)]
+ORDERED = [*(parameter.values[0] for parameter in models(3)), *[fixed_to_one_body()] * 3]
 SMALL = testing.random_tree(3, [ts.Free(), ts.Revolute((1, 2, 3)), ts.SphericalExp(), ts.Fixed()])
 
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
