@@ -9,16 +9,25 @@ import torsor as ts
 from torsor.testing import complex_step
 
 
-def close(x: Any, y: Any, tol: float = 1e-12) -> None:
-    """Agreement to `tol` of the largest entry, or of 1: sums of some hundred products, each rounded."""
+def close(x: Any, y: Any, tol: float = 1e-12, least: float = 1.0) -> None:
+    """Agreement to `tol` of the largest entry, or of `least`: sums of some hundred products, each rounded."""
     assert np.shape(x) == np.shape(y)
-    scale = max(1.0, np.abs(y).max(initial=0.0))
+    scale = max(least, np.abs(y).max(initial=0.0))
     np.testing.assert_allclose(np.divide(x, scale), np.divide(y, scale), rtol=0, atol=tol)
 
 
 def close_each(x: Any, y: Any, tol: float = 1e-12) -> None:
     """Agreement of each entry by itself, to `tol` of it and of 1: a few roundings of numbers of size 1 to 100."""
     np.testing.assert_allclose(x, y, rtol=tol, atol=tol)
+
+
+def to_within(tol: float, compare: Callable[..., None] = close, **more: Any) -> Callable[..., None]:
+    """`close`, or `close_each`, with another tolerance by default."""
+
+    def compared(x: Any, y: Any, tol: float = tol) -> None:
+        compare(x, y, tol, **more)
+
+    return compared
 
 
 def conditioned(model: ts.Model, q: Any, free: Any = None, *, solutions: int = 1) -> float:
@@ -36,6 +45,19 @@ def conditioned(model: ts.Model, q: Any, free: Any = None, *, solutions: int = 1
 def along_q(f: Callable[[np.ndarray], Any], model: ts.Model, q: np.ndarray) -> np.ndarray:
     """The derivative of f(q) in the tangent space, by complex steps."""
     return complex_step(lambda d: f(model.plus(q, d)), np.zeros(model.nv))
+
+
+def differences(f: Callable[[np.ndarray], Any], x: Any, eps: float = 1e-3) -> np.ndarray:
+    """The derivative of f at x, (*f(x).shape, *x.shape), by differences of fourth order."""
+    x = np.asarray(x, dtype=float)
+    columns = []
+    for k in range(x.size):
+        d = np.zeros(x.size)
+        d[k] = eps
+        d = d.reshape(x.shape)
+        near, far = (f(x + d) - f(x - d)) / (2 * eps), (f(x + 2 * d) - f(x - 2 * d)) / (4 * eps)
+        columns.append((4 * near - far) / 3)
+    return np.stack(columns, axis=-1).reshape((*np.shape(columns[0]), *x.shape))
 
 
 def arrays_of(result: Any) -> list[np.ndarray]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from compare import differences, to_within
 
 import torsor as ts
 from torsor.testing import check_force, example_forces, random_inertia, random_pose
@@ -22,7 +23,7 @@ INTEGRATORS = (
     ts.Variational(0.01, 4, "lobatto", **TIGHT),
 )
 # Rounding (1e-13 of Newton's method over 1e-3) and truncation (1e-12) leave 1e-9 or so of the largest entry.
-TOLERANCE = 2e-8
+close = to_within(2e-8, least=1e-6)
 
 
 def scene(joints, seed=1):
@@ -50,24 +51,6 @@ JOINTS = [
     ts.SphericalExp(),
     ts.Composite(ts.Prismatic((0, 1, 0)), ts.SphericalEuler("XYZ")),
 ]
-
-
-def differences(f, x, eps=1e-3):
-    """The gradient of f at x, to the fourth order of eps."""
-    x = np.asarray(x, dtype=float)
-    out = np.zeros(x.size)
-    for k in range(x.size):
-        d = np.zeros(x.size)
-        d[k] = eps
-        d = d.reshape(x.shape)
-        near, far = (f(x + d) - f(x - d)) / (2 * eps), (f(x + 2 * d) - f(x - 2 * d)) / (4 * eps)
-        out[k] = (4 * near - far) / 3
-    return out.reshape(x.shape)
-
-
-def close(value, expected, tolerance=TOLERANCE):
-    scale = max(np.abs(expected).max(), 1e-6)
-    assert np.abs(value - expected).max() <= tolerance * scale
 
 
 def weighted(model, run, wq, wv):

@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields, replace
 
 import numpy as np
 import pytest
+from compare import differences, to_within
 
 import torsor as ts
 from torsor import testing
@@ -291,19 +292,7 @@ def test_states_broadcast():
 
 # ---- along a trajectory
 
-
-def close(got, expected, tolerance=1e-8):
-    """Against differences of fourth order, of numbers of size 1 to 100."""
-    np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
-
-
-def differences(f, x, eps=1e-3):
-    """Of fourth order."""
-    columns = []
-    for e in np.eye(len(x)) * eps:
-        near, far = (f(x + e) - f(x - e)) / (2 * eps), (f(x + 2 * e) - f(x - 2 * e)) / (4 * eps)
-        columns.append((4 * near - far) / 3)
-    return np.array(columns)
+close = to_within(1e-8)  # against differences of fourth order
 
 
 def motion(q=None, v=None, u=None, integrator=None, steps=4, **given):

@@ -7,17 +7,13 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from compare import close_each
 
 import torsor as ts
 from torsor import _core, testing
 from torsor.forces.force import compile_forces
 
 X, Y, Z = np.eye(3)
-
-
-def close(a, b, tol=1e-12):
-    """A few roundings of numbers of size 1 to 100."""
-    np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
 
 
 def tree(seed=0):
@@ -91,7 +87,7 @@ def test_descriptions_are_frozen_compared_pickled_and_shown(k):
     assert hash(force) == hash(force.with_parameters({}))
     for name, value in force.parameters.items():
         changed = force.with_parameters({name: 1.25 * value})
-        close(changed.parameters[name], 1.25 * value)
+        close_each(changed.parameters[name], 1.25 * value)
         assert changed != force or not value.any()
     if "law" not in repr(force):
         assert pickle.loads(pickle.dumps(force)) == force
@@ -118,23 +114,23 @@ def test_all_forces_together_are_their_sum():
     forces = (*testing.example_forces(MODEL, 1), Swirl(MODEL))
     q, v, w, t = MODEL.random(rng), rng.standard_normal(MODEL.nv), rng.standard_normal(MODEL.nv), 0.6
     each = [ts.generalized_forces(MODEL, [f], q, v, t=t) for f in forces]
-    close(ts.generalized_forces(MODEL, forces, q, v, t=t), sum(each))
+    close_each(ts.generalized_forces(MODEL, forces, q, v, t=t), sum(each))
     d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t=t)
     parts = [ts.generalized_forces_derivatives(MODEL, [f], q, v, t=t) for f in forces]
-    close(d.dtau_dq, sum(x.dtau_dq for x in parts))
-    close(d.dtau_dv, sum(x.dtau_dv for x in parts))
-    close(ts.force_energies(MODEL, forces, q, t=t), [ts.force_energies(MODEL, [f], q, t=t)[0] for f in forces])
+    close_each(d.dtau_dq, sum(x.dtau_dq for x in parts))
+    close_each(d.dtau_dv, sum(x.dtau_dv for x in parts))
+    close_each(ts.force_energies(MODEL, forces, q, t=t), [ts.force_energies(MODEL, [f], q, t=t)[0] for f in forces])
     g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t=t)
-    close(g.q, w @ d.dtau_dq)
-    close(g.v, w @ d.dtau_dv)
+    close_each(g.q, w @ d.dtau_dq)
+    close_each(g.v, w @ d.dtau_dv)
     by_v, placement = gradients(forces, q, v, w, t)
-    close(by_v, w @ d.dtau_dv)
-    close(placement, sum(gradients([f], q, v, w, t)[1] for f in forces))
+    close_each(by_v, w @ d.dtau_dv)
+    close_each(placement, sum(gradients([f], q, v, w, t)[1] for f in forces))
     for f, mine in zip(forces, g.parameters, strict=True):
         assert {k: x.shape for k, x in mine.items()} == {k: x.shape for k, x in f._for_model(MODEL).parameters.items()}
         alone = ts.generalized_forces_vjp(MODEL, [f], q, v, w, t=t).parameters[0]
         for name, gradient in mine.items():
-            close(gradient, alone[name])
+            close_each(gradient, alone[name])
 
 
 def test_parameter_gradients_against_differences():
@@ -165,21 +161,21 @@ def test_wrenches_are_those_of_inverse_dynamics():
         forces = [ts.BodyWrench(b.name, x, frame=frame) for b, x in zip(MODEL.bodies, wrenches, strict=True)]
         options = {"f_ext": wrenches, "f_ext_frame": frame}
         expected = ts.inverse_dynamics(MODEL, q, v, a) - ts.inverse_dynamics(MODEL, q, v, a, **options)
-        close(ts.generalized_forces(MODEL, forces, q, v), expected, 1e-11)
+        close_each(ts.generalized_forces(MODEL, forces, q, v), expected, 1e-11)
         d0 = ts.inverse_dynamics_derivatives(MODEL, q, v, a)
         d1 = ts.inverse_dynamics_derivatives(MODEL, q, v, a, **options)
         d = ts.generalized_forces_derivatives(MODEL, forces, q, v)
-        close(d.dtau_dq, d0.dtau_dq - d1.dtau_dq, 1e-11)
-        close(d.dtau_dv, 0 * d.dtau_dv)
+        close_each(d.dtau_dq, d0.dtau_dq - d1.dtau_dq, 1e-11)
+        close_each(d.dtau_dv, 0 * d.dtau_dv)
 
 
 def test_damping_of_bodies_by_their_jacobian():
     rng = np.random.default_rng(4)
     q, v, c = MODEL.random(rng), rng.standard_normal(MODEL.nv), rng.uniform(1, 2, 6)
     J = ts.jacobian(MODEL, q, "camera")
-    close(ts.generalized_forces(MODEL, [ts.BodyDamping("camera", c)], q, v), -J.T @ (c * (J @ v)))
-    close(ts.generalized_forces(MODEL, [ts.BodyDamping("camera", 2)], q, v), -2 * J.T @ J @ v)
-    close(ts.generalized_forces(MODEL, [ts.BodyDamping("post", c)], q, v), np.zeros(MODEL.nv))
+    close_each(ts.generalized_forces(MODEL, [ts.BodyDamping("camera", c)], q, v), -J.T @ (c * (J @ v)))
+    close_each(ts.generalized_forces(MODEL, [ts.BodyDamping("camera", 2)], q, v), -2 * J.T @ J @ v)
+    close_each(ts.generalized_forces(MODEL, [ts.BodyDamping("post", c)], q, v), np.zeros(MODEL.nv))
 
 
 def test_springs_by_places_and_jacobians_of_points():
@@ -195,13 +191,13 @@ def test_springs_by_places_and_jacobians_of_points():
     def tau(*forces):
         return ts.generalized_forces(MODEL, forces, q, v)
 
-    close(tau(ts.PointForce("hand", b, c)), Jb.T @ c)
-    close(tau(ts.PointSpring("camera", a, "hand", b, 3.0, 0.5)), (Ja - Jb).T @ (3 * dx + 0.5 * dv))
+    close_each(tau(ts.PointForce("hand", b, c)), Jb.T @ c)
+    close_each(tau(ts.PointSpring("camera", a, "hand", b, 3.0, 0.5)), (Ja - Jb).T @ (3 * dx + 0.5 * dv))
     f = 3 * (l - 0.5) / 0.5 + 0.7 * (u @ dv) / 0.5
     spring = ts.SpringDamper("camera", a, "hand", b, 3.0, 0.7, 0.5)
-    close(tau(spring), f * (Ja - Jb).T @ u)
-    close(tau(ts.SpringDamper("hand", b, "camera", a, 3.0, 0.7, 0.5)), f * (Ja - Jb).T @ u)
-    close(ts.force_energies(MODEL, [spring], q), [0.5 * 3 * ((l - 0.5) / 0.5) ** 2 * 0.5])
+    close_each(tau(spring), f * (Ja - Jb).T @ u)
+    close_each(tau(ts.SpringDamper("hand", b, "camera", a, 3.0, 0.7, 0.5)), f * (Ja - Jb).T @ u)
+    close_each(ts.force_energies(MODEL, [spring], q), [0.5 * 3 * ((l - 0.5) / 0.5) ** 2 * 0.5])
     assert spring.at_rest(MODEL, q).rest_length == pytest.approx(l, rel=1e-14)
     # through the world and a body welded to it
     xp = ts.point_positions(MODEL, q, "post", a)
@@ -212,15 +208,15 @@ def test_springs_by_places_and_jacobians_of_points():
     ua, ub = (xp - xa) / np.linalg.norm(xp - xa), (c - xb) / np.linalg.norm(c - xb)
     rate = -ua @ Ja @ v - ub @ Jb @ v
     f = (2.0 * 0.1 * length + 0.3 * rate) / (0.9 * length)
-    close(tau(taut), f * (Ja.T @ ua + Jb.T @ ub))
-    close(tau(cable.with_parameters({"rest_length": 1.01 * length})), zero)
+    close_each(tau(taut), f * (Ja.T @ ua + Jb.T @ ub))
+    close_each(tau(cable.with_parameters({"rest_length": 1.01 * length})), zero)
 
     def law(l, ldot):
         return 2 * (l - 1) ** 3 + ldot, 6 * (l - 1) ** 2, 1.0
 
-    close(tau(ts.CustomSpring("camera", a, "hand", b, law)), law(l, u @ dv)[0] * (Ja - Jb).T @ u)
+    close_each(tau(ts.CustomSpring("camera", a, "hand", b, law)), law(l, u @ dv)[0] * (Ja - Jb).T @ u)
     path = ts.CustomCable(["camera", "hand"], [a, b], law)
-    close(tau(path), tau(ts.CustomSpring("camera", a, "hand", b, law)))
+    close_each(tau(path), tau(ts.CustomSpring("camera", a, "hand", b, law)))
 
 
 def test_segments_without_length_pull_at_nothing():
@@ -228,16 +224,16 @@ def test_segments_without_length_pull_at_nothing():
     a, b = np.array([0.3, -0.2, 0.1]), np.array([-0.4, 0.5, 1.0])
     once = ts.Cable(["arm", "ball", "hand"], [a, b, a], 2.0, 0.3, 0.1)
     twice = ts.Cable(["arm", "ball", "ball", "hand", "hand"], [a, b, b, a, a], 2.0, 0.3, 0.1)
-    close(ts.generalized_forces(MODEL, [twice], q, v), ts.generalized_forces(MODEL, [once], q, v))
+    close_each(ts.generalized_forces(MODEL, [twice], q, v), ts.generalized_forces(MODEL, [once], q, v))
     for x, y in zip(*(ts.generalized_forces_derivatives(MODEL, [f], q, v) for f in (once, twice)), strict=True):
-        close(x, y)
+        close_each(x, y)
     testing.check_force(ts.SpringDamper("arm", a, "arm", a, 2.0, 0.3, 0.5), MODEL)
     # two bodies whose points coincide
     place = ts.point_positions(MODEL, q, "hand", a)
     meeting = ts.SpringDamper("hand", a, "world", place, 5.0, 1.0, 0.2)
-    close(ts.generalized_forces(MODEL, [meeting], q, v), np.zeros(MODEL.nv))
+    close_each(ts.generalized_forces(MODEL, [meeting], q, v), np.zeros(MODEL.nv))
     for matrix in ts.generalized_forces_derivatives(MODEL, [meeting], q, v):
-        close(matrix, np.zeros_like(matrix))
+        close_each(matrix, np.zeros_like(matrix))
     assert np.isfinite(ts.generalized_forces_vjp(MODEL, [meeting], q, v, v).parameters[0]["point1"]).all()
 
 
@@ -252,16 +248,16 @@ def test_joint_springs_in_closed_form():
     x = MODEL.minus(q, rest)
     for j in MODEL.joints:
         if j.name != "base":  # a stiffness that is the same for all axes: torque along the displacement
-            close(tau[j.v_slice], -k * x[j.v_slice])
+            close_each(tau[j.v_slice], -k * x[j.v_slice])
     base = MODEL.joint("base")
     R = ts.body_poses(MODEL, q)[0][:3, :3] @ MODEL.bodies[0].placement.R.T
     R = MODEL.bodies[0].placement.R.T @ R @ MODEL.bodies[0].placement.R
-    close(tau[base.v_slice][:3], -k * x[base.v_slice][:3])
-    close(tau[base.v_slice][3:], -k * R.T @ (q[:3] - rest[:3]))
+    close_each(tau[base.v_slice][:3], -k * x[base.v_slice][:3])
+    close_each(tau[base.v_slice][3:], -k * R.T @ (q[:3] - rest[:3]))
     # by its own name, from neutral
     one = ts.generalized_forces(MODEL, [ts.JointSpring("wrist", (1, 2, 3))], q, v)
     wrist = MODEL.joint("wrist")
-    close(one[wrist.v_slice], -np.array([1, 2, 3]) * q[wrist.q_slice])
+    close_each(one[wrist.v_slice], -np.array([1, 2, 3]) * q[wrist.q_slice])
     assert not np.delete(one, np.arange(MODEL.nv)[wrist.v_slice]).any()
 
 
@@ -276,10 +272,10 @@ def test_rotation_springs_at_all_angles(angle):
     expected = testing.complex_step(
         lambda d: ts.generalized_forces(model, [force], model.plus(q, d), d * 0), np.zeros(3)
     )
-    close(K, expected, 1e-11)
+    close_each(K, expected, 1e-11)
     gradient = testing.complex_step(lambda d: ts.force_energies(model, [force], model.plus(q, d))[0], np.zeros(3))
-    close(ts.generalized_forces(model, [force], q, np.zeros(3)), -gradient, 1e-11)
-    close(ts.force_energies(model, [force], q), [0.5 * angle**2 * (4 + 2 + 12) / 9], 1e-11)
+    close_each(ts.generalized_forces(model, [force], q, np.zeros(3)), -gradient, 1e-11)
+    close_each(ts.force_energies(model, [force], q), [0.5 * angle**2 * (4 + 2 + 12) / 9], 1e-11)
 
 
 def test_limits():
@@ -298,12 +294,12 @@ def test_limits():
         return ts.generalized_forces(model, [limits], q, np.full(model.nv, rate))
 
     assert not tau(-0.999, 3.0).any() and not tau(2.0, 3.0).any()
-    close(tau(-1.2, 3.0), [10 * 0.2 - 0.5 * 3, 0, 0, 0, 0, 0])
-    close(tau(2.5, 3.0), [-10 * 0.5 - 0.5 * 3, 0, 0, 0, 0, 0])
-    close(ts.force_energies(model, [limits], q), [0.5 * 10 * 0.25])
+    close_each(tau(-1.2, 3.0), [10 * 0.2 - 0.5 * 3, 0, 0, 0, 0, 0])
+    close_each(tau(2.5, 3.0), [-10 * 0.5 - 0.5 * 3, 0, 0, 0, 0, 0])
+    close_each(ts.force_energies(model, [limits], q), [0.5 * 10 * 0.25])
     assert abs(tau(2 + 1e-12)[0]) < 1e-10  # the spring sets in from zero
     own = ts.JointLimits("b", 1.0, lower=(-np.inf, 0.5), upper=(np.inf, 0.7))
-    close(ts.generalized_forces(model, [own], q, np.zeros(6)), [0, 0, 0.5, 0, 0, 0])
+    close_each(ts.generalized_forces(model, [own], q, np.zeros(6)), [0, 0, 0.5, 0, 0, 0])
 
 
 def test_tables():
@@ -312,9 +308,9 @@ def test_tables():
     J = ts.point_jacobian(MODEL, q, "arm", (0, 0, 0))
     t = np.array([-5, 1.0, 1.25, 2.0, 9.0])
     expected = np.array([X, X, 0.75 * X + 0.75 * Y, 3 * Y, 3 * Y])
-    close(ts.generalized_forces(MODEL, [force], q, v, t=t), expected @ J)
+    close_each(ts.generalized_forces(MODEL, [force], q, v, t=t), expected @ J)
     g = ts.generalized_forces_vjp(MODEL, [force], q, v, np.ones(MODEL.nv), t=t).parameters[0]["force"]
-    close(g, np.array([[1, 0], [1, 0], [0.75, 0.25], [0, 1], [0, 1]])[..., None] * (J.sum(1)))
+    close_each(g, np.array([[1, 0], [1, 0], [0.75, 0.25], [0, 1], [0, 1]])[..., None] * (J.sum(1)))
     once = ts.JointTorque("arm", [[4.0]], times=[1.0])
     assert ts.generalized_forces(MODEL, [once], q, v, t=7.0)[6] == 4.0
     assert np.isnan(ts.generalized_forces(MODEL, [force], q, v, t=np.nan)).any()
@@ -337,14 +333,14 @@ def test_contact_in_closed_form():
         q[2], v[3:] = -depth, velocity
         return ts.generalized_forces(model, [contact], q, v)[3:]
 
-    close(force(-0.1, (1, 2, -3)), (0, 0, 0))
-    close(force(0.1, (0, 0, 0)), (0, 0, 10))  # out of the ground
-    close(force(0.1, (0, 0, -3)), (0, 0, 16))
-    close(force(0.1, (0.3, 0.4, 0)), (-3, -4, 10))  # 10 |v| = 5 is just the limit mu f_n
-    close(force(0.1, (0.03, 0.04, 0)), (-0.3, -0.4, 10))  # static
-    close(force(0.1, (30, 40, 0)), (-3, -4, 10))  # dynamic
-    close(force(0.1, (30, 40, -3)), (-3, -4, 16))  # the damper does not raise the limit
-    close(ts.force_energies(model, [contact], q), [0.5])
+    close_each(force(-0.1, (1, 2, -3)), (0, 0, 0))
+    close_each(force(0.1, (0, 0, 0)), (0, 0, 10))  # out of the ground
+    close_each(force(0.1, (0, 0, -3)), (0, 0, 16))
+    close_each(force(0.1, (0.3, 0.4, 0)), (-3, -4, 10))  # 10 |v| = 5 is just the limit mu f_n
+    close_each(force(0.1, (0.03, 0.04, 0)), (-0.3, -0.4, 10))  # static
+    close_each(force(0.1, (30, 40, 0)), (-3, -4, 10))  # dynamic
+    close_each(force(0.1, (30, 40, -3)), (-3, -4, 16))  # the damper does not raise the limit
+    close_each(ts.force_energies(model, [contact], q), [0.5])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -420,12 +416,12 @@ def test_spring_damper_of_redmax():
         ts.SpringDamper("world", (-5, 0, -5), "link2", (5, 0, -2), 1e6, 1e3).at_rest(model, (0, 0)),
         ts.SpringDamper("link1", (5, 0, 2), "link2", (5, 0, 2), 1e6, 1e3).at_rest(model, (0, 0)),
     ]
-    close([f.rest_length for f in forces], [20.223748416156685, 10])
+    close_each([f.rest_length for f in forces], [20.223748416156685, 10])
     q = np.array(PUBLISHED_Q)[:, ::-1]
     v = np.array(PUBLISHED_V)[:, ::-1]
     a = np.diff(v, axis=0) / 0.01
     tau = ts.generalized_forces(model, forces, q, v)
-    close(tau[1:], ts.inverse_dynamics(model, q[1:], v[1:], a), 2e-5)
+    close_each(tau[1:], ts.inverse_dynamics(model, q[1:], v[1:], a), 2e-5)
     energy = ts.potential_energy(model, q) + ts.force_energies(model, forces, q).sum(-1)
     np.testing.assert_allclose(energy, PUBLISHED_ENERGY, rtol=1e-10)
 
@@ -467,7 +463,7 @@ def test_out_and_no_forces():
     d = ts.forces.GeneralizedForcesDerivatives(np.empty((MODEL.nv, MODEL.nv)), np.empty((MODEL.nv, MODEL.nv)))
     given = ts.generalized_forces_derivatives(MODEL, [ts.JointDamping(None, 2.0)], q, v, out=d)
     assert given.dtau_dv is d.dtau_dv
-    close(d.dtau_dv, -2 * np.eye(MODEL.nv))
+    close_each(d.dtau_dv, -2 * np.eye(MODEL.nv))
     empty = ts.ModelBuilder().build()
     assert ts.generalized_forces(empty, [ts.JointDamping(None, 1.0)], [], []).shape == (0,)
 

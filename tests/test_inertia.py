@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import trimesh
+from compare import close_each
 
 import torsor as ts
 from torsor import spatial
@@ -30,14 +31,10 @@ def rng():
     return np.random.default_rng(0)
 
 
-def close(a, b, tol=1e-12):
-    np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
-
-
 def same(a, b, tol=1e-12):
-    close(a.mass, b.mass, tol)
-    close(a.com, b.com, tol)
-    close(a.I_com, b.I_com, tol)
+    close_each(a.mass, b.mass, tol)
+    close_each(a.com, b.com, tol)
+    close_each(a.I_com, b.I_com, tol)
 
 
 def moments(points, weights):
@@ -113,9 +110,9 @@ def test_solids_are_integrals_over_their_volume(make, size, points):
     where = {"com": pose.p} if make is ts.Inertia.sphere else {"com": pose.p, "rotation": pose.R}
     m, com, I_com = moments(pose @ x, 7.0 * w)
     body = make(**size, density=7.0, **where)
-    close(body.mass, m)
-    close(body.com, com)
-    close(body.I_com, I_com)
+    close_each(body.mass, m)
+    close_each(body.com, com)
+    close_each(body.I_com, I_com)
     same(make(**size, mass=m, **where), body)
 
 
@@ -164,15 +161,15 @@ def test_matrix_of_points_is_their_sum(rng):
     for r, m in zip(points, weights, strict=True):
         G = np.hstack((spatial.hat(r).T, np.eye(3)))
         direct += m * G.T @ G
-    close(sum(map(ts.Inertia.point, weights, points)).matrix, direct)
+    close_each(sum(map(ts.Inertia.point, weights, points)).matrix, direct)
 
 
 @every_body
 def test_parameters_are_about_the_origin_in_order(body):
     M, pi = body.matrix, body.parameters
     assert pi.shape == (10,)
-    close(pi[:4], [body.mass, *body.mass * body.com])
-    close(pi[4:], [M[0, 0], M[0, 1], M[1, 1], M[0, 2], M[1, 2], M[2, 2]])
+    close_each(pi[:4], [body.mass, *body.mass * body.com])
+    close_each(pi[4:], [M[0, 0], M[0, 1], M[1, 1], M[0, 2], M[1, 2], M[2, 2]])
 
 
 @every_body
@@ -197,8 +194,8 @@ def test_points_come_back_from_their_parameters_as_points(rng):
 def test_parallel_axis_theorem():
     """A rod about its end has four times its inertia about the middle."""
     rod = ts.Inertia.box((0, 0, 2.0), mass=3.0, com=(0, 0, 1.0))
-    close(rod.I_com[0, 0], 3.0 * 2**2 / 12)
-    close(rod.matrix[0, 0], 3.0 * 2**2 / 3)
+    close_each(rod.I_com[0, 0], 3.0 * 2**2 / 12)
+    close_each(rod.matrix[0, 0], 3.0 * 2**2 / 3)
     assert rod.matrix[2, 2] == 0
 
 
@@ -222,10 +219,10 @@ def test_first_moment_without_mass_is_refused():
 
 def test_composite_is_the_sum_of_matrices():
     a, b = BODIES["box"], BODIES["sphere"]
-    close((a + b).matrix, a.matrix + b.matrix)
+    close_each((a + b).matrix, a.matrix + b.matrix)
     total = sum(BODIES.values())
-    close(total.matrix, sum(body.matrix for body in BODIES.values()))
-    close(total.parameters, sum(body.parameters for body in BODIES.values()))
+    close_each(total.matrix, sum(body.matrix for body in BODIES.values()))
+    close_each(total.parameters, sum(body.parameters for body in BODIES.values()))
 
 
 def test_composite_of_two_half_boxes_is_the_box():
@@ -259,7 +256,7 @@ def test_transformed_matrix_is_congruent(body, rng):
     """Kim 2012, eq. (21), with the pose of the old frame in the new one."""
     pose = ts.SE3.exp(rng.standard_normal(6))
     A = pose.inverse().adjoint
-    close(body.transformed(pose).matrix, A.T @ body.matrix @ A)
+    close_each(body.transformed(pose).matrix, A.T @ body.matrix @ A)
     same(body.transformed(pose).transformed(pose.inverse()), body)
 
 
@@ -273,17 +270,17 @@ def test_transformed_moves_the_body():
 def test_principal_axes_diagonalise(body):
     values, frame = body.principal()
     assert (np.diff(values) >= 0).all()
-    close(np.linalg.det(frame.R), 1.0)
+    close_each(np.linalg.det(frame.R), 1.0)
     seen = body.transformed(frame.inverse())
-    close(seen.com, np.zeros(3))
-    close(seen.I_com, np.diag(values))
+    close_each(seen.com, np.zeros(3))
+    close_each(seen.I_com, np.diag(values))
 
 
 def test_principal_moments_of_a_turned_box():
     values, frame = BOX.principal()
-    close(values, 1.2 / 12 * np.array([0.1**2 + 0.2**2, 0.1**2 + 0.4**2, 0.2**2 + 0.4**2]))
-    close(np.abs(frame.R), np.abs(ts.SE3.rpy(0.3, 0.5, -0.7).R[:, [2, 1, 0]]))
-    close(frame.p, BOX.com)
+    close_each(values, 1.2 / 12 * np.array([0.1**2 + 0.2**2, 0.1**2 + 0.4**2, 0.2**2 + 0.4**2]))
+    close_each(np.abs(frame.R), np.abs(ts.SE3.rpy(0.3, 0.5, -0.7).R[:, [2, 1, 0]]))
+    close_each(frame.p, BOX.com)
 
 
 # ---- validity

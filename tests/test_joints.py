@@ -9,6 +9,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from compare import close_each, to_within
 from population import Own
 from scipy.interpolate import BSpline
 
@@ -17,10 +18,7 @@ from torsor import spatial, testing
 
 X, Y, Z = np.eye(3)
 
-
-def close(a, b, tol=1e-13):
-    """A few roundings of numbers of size 1, unless a test says otherwise."""
-    np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+close = to_within(1e-13, close_each)  # a few roundings of numbers of size 1
 
 
 # ---- joints of the user's own
@@ -593,7 +591,7 @@ def assert_same_dynamics(one, other, rng, tol=1e-12):
         ts.Composite(CURVE, SURFACE),
         ts.Composite(ts.Composite(ts.Revolute(A), ts.Fixed()), Cam()),
     ],
-    ids=repr,
+    ids=lambda joint: "-".join(type(part).__name__ for part in joint.joints),
 )
 def test_composite_is_the_chain_of_its_joints(joint):
     assert_same_dynamics(model_of(0, joint), model_of(0, joint, split=True), np.random.default_rng(13))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from compare import close_each
 
 import torsor as ts
 from torsor import spatial, testing
@@ -14,11 +15,6 @@ from torsor import spatial, testing
 ROD = ts.Inertia.cylinder(0.05, 0.4, mass=1.3, com=(0, 0, -0.2))
 BALL = ts.Inertia.sphere(0.1, mass=0.7, com=(0.1, 0, 0.05))
 LIFT = ts.SE3.translation(0, 0, 0.4)
-
-
-def close(a, b, tol=1e-12):
-    """A few roundings of numbers around 1 to 100."""
-    np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
 
 
 def arm():
@@ -61,7 +57,7 @@ def test_sizes_slices_and_look_ups():
     assert MODEL.joint("shoulder") is MODEL.joint("upper") is MODEL.joints[1]
     assert MODEL.body("shoulder") is MODEL.body("upper") is MODEL.bodies[1]
     assert MODEL.body("camera").joint == ts.Fixed()
-    close(MODEL.mass, 3 * 0.7 + 2 * 1.3)
+    close_each(MODEL.mass, 3 * 0.7 + 2 * 1.3)
 
 
 def test_a_joint_may_have_the_name_of_another_body():
@@ -235,10 +231,12 @@ def test_a_chain_of_a_thousand_bodies():
     q, v, a = state(model)
     tau = ts.inverse_dynamics(model, q, v, a)
     again = ts.inverse_dynamics(model, q, v, ts.forward_dynamics(model, q, v, tau))
-    close(again / np.abs(tau).max(), tau / np.abs(tau).max(), 1e-9)  # M of 1000 links has a condition number around 1e9
+    close_each(
+        again / np.abs(tau).max(), tau / np.abs(tau).max(), 1e-9
+    )  # M of 1000 links has a condition number around 1e9
     locked = model.lock({f"link{k}": 0.1 for k in range(1, 1000)})
     assert locked.nv == 1
-    close(locked.mass, model.mass)
+    close_each(locked.mass, model.mass)
 
 
 # ---- configurations
@@ -249,7 +247,7 @@ def test_neutral_and_random():
     q = MODEL.random(0, 200)
     assert q.shape == (200, 12)
     assert ((MODEL.position_limits[0] <= q) & (q <= MODEL.position_limits[1])).all()
-    close(np.linalg.norm(q[:, 3:7], axis=1), np.ones(200))
+    close_each(np.linalg.norm(q[:, 3:7], axis=1), np.ones(200))
     assert np.ptp(q[:, 11]) > 0.1
     assert np.array_equal(MODEL.random(0), q[0])
     assert np.array_equal(MODEL.random(np.random.default_rng(0), (2, 100)), q.reshape(2, 100, 12))
@@ -260,20 +258,20 @@ def test_neutral_and_random():
 def test_plus_minus_and_normalize():
     q0, dv, _ = state(TREE, 1, (5,))
     q1 = TREE.plus(q0, 0.4 * dv)
-    close(TREE.minus(q1, q0), 0.4 * dv)
-    close(TREE.plus(q0, TREE.minus(q1, q0)), q1)
-    close(TREE.minus(q0, q0), np.zeros((5, TREE.nv)))
+    close_each(TREE.minus(q1, q0), 0.4 * dv)
+    close_each(TREE.plus(q0, TREE.minus(q1, q0)), q1)
+    close_each(TREE.minus(q0, q0), np.zeros((5, TREE.nv)))
     for j in TREE.joints:  # each joint moves by itself
-        close(q1[:, j.q_slice], j.joint.plus(q0[:, j.q_slice], 0.4 * dv[:, j.v_slice]))
-        close(j.joint.minus(q1[:, j.q_slice], q0[:, j.q_slice]), 0.4 * dv[:, j.v_slice])
+        close_each(q1[:, j.q_slice], j.joint.plus(q0[:, j.q_slice], 0.4 * dv[:, j.v_slice]))
+        close_each(j.joint.minus(q1[:, j.q_slice], q0[:, j.q_slice]), 0.4 * dv[:, j.v_slice])
     # `plus` follows the twist: to first order, and for a free body to the end
     turn = testing.complex_step(lambda d: ts.body_poses(TREE, TREE.plus(q0[0], d)), np.zeros(TREE.nv))
     J = ts.maximal_jacobian(TREE, q0[0]).reshape(TREE.nbodies, 6, TREE.nv)
     poses = ts.body_poses(TREE, q0[0])
-    close(spatial.vee6(np.linalg.inv(poses) @ np.moveaxis(turn, -1, 0)), np.moveaxis(J, -1, 0))
+    close_each(spatial.vee6(np.linalg.inv(poses) @ np.moveaxis(turn, -1, 0)), np.moveaxis(J, -1, 0))
     free = ts.Free()
     x, d = free.random(np.random.default_rng(1)), np.arange(6) - 2.5
-    close(free.T(free.plus(x, d)), free.T(x) @ spatial.exp6(d))
+    close_each(free.T(free.plus(x, d)), free.T(x) @ spatial.exp6(d))
     # normalize: the same poses, the same q again
     long = q0.copy()
     scale = np.ones(TREE.nq)
@@ -282,13 +280,13 @@ def test_plus_minus_and_normalize():
             scale[j.q_slice] = 3.0
         elif isinstance(j.joint, ts.Free):
             scale[j.q_slice.start + 3 : j.q_slice.stop] = 0.2
-    close(TREE.normalize(long * scale), q0)
-    close(ts.body_poses(TREE, long * scale), ts.body_poses(TREE, q0))
-    close(TREE.normalize(TREE.normalize(long * scale)), q0)
+    close_each(TREE.normalize(long * scale), q0)
+    close_each(ts.body_poses(TREE, long * scale), ts.body_poses(TREE, q0))
+    close_each(TREE.normalize(TREE.normalize(long * scale)), q0)
     turns = np.array([2, -3, 6]) / 7
     model = ts.ModelBuilder().add_body("a", "world", ts.SphericalExp()).build()
-    close(model.normalize(turns * 4), turns * (4 - 2 * np.pi))
-    close(model.normalize(turns * 14), turns * (14 - 4 * np.pi))
+    close_each(model.normalize(turns * 4), turns * (4 - 2 * np.pi))
+    close_each(model.normalize(turns * 14), turns * (14 - 4 * np.pi))
     assert np.array_equal(model.normalize(turns * 3), turns * 3)
 
 
@@ -301,11 +299,11 @@ def test_with_gravity():
     assert other.gravity == (1, 2, 3)
     assert TREE.gravity != other.gravity
     weightless = TREE.with_gravity((0, 0, 0))
-    close(ts.gravity_forces(weightless, q), np.zeros(TREE.nv))
+    close_each(ts.gravity_forces(weightless, q), np.zeros(TREE.nv))
     # gravity is as good as an acceleration of the world: torques are linear in it
     x, y, z = (ts.gravity_forces(TREE.with_gravity(e), q) for e in np.eye(3))
-    close(ts.gravity_forces(other, q), x + 2 * y + 3 * z, 1e-11)
-    close(
+    close_each(ts.gravity_forces(other, q), x + 2 * y + 3 * z, 1e-11)
+    close_each(
         ts.inverse_dynamics(other, q, v, a),
         ts.inverse_dynamics(weightless, q, v, a) + x + 2 * y + 3 * z,
         1e-11,
@@ -316,12 +314,12 @@ def test_with_gravity():
 def test_with_inertia():
     q, *_ = state(MODEL, 3)
     heavy = MODEL.with_inertia("shoulder", ROD + BALL)
-    close(heavy.mass, MODEL.mass + BALL.mass)
+    close_each(heavy.mass, MODEL.mass + BALL.mass)
     assert heavy.body("upper").inertia == ROD + BALL
     assert MODEL.body("upper").inertia == ROD
     J = ts.jacobian(MODEL, q, "upper")
     I = ts.ModelBuilder().add_body("x", "world", ts.Free(), inertia=BALL).build()
-    close(ts.mass_matrix(heavy, q) - ts.mass_matrix(MODEL, q), J.T @ ts.mass_matrix(I, I.neutral) @ J)
+    close_each(ts.mass_matrix(heavy, q) - ts.mass_matrix(MODEL, q), J.T @ ts.mass_matrix(I, I.neutral) @ J)
     assert heavy.with_inertia("upper", ROD) == MODEL
 
 
@@ -354,25 +352,25 @@ ROOT = next(b.name for b in TREE.bodies if b.parent == "world")
 def test_lock_is_hybrid_dynamics_with_joints_at_rest(names):
     locked, (q, v, a), keep_q, keep_v = locked_case(names, 4)
     assert (locked.nq, locked.nv) == (keep_q.sum(), keep_v.sum())
-    close(locked.mass, TREE.mass)
+    close_each(locked.mass, TREE.mass)
     tau = np.random.default_rng(5).standard_normal(TREE.nv)
     # sums of the same inertias in another order; accelerations as well as M is conditioned, around 1e4
     expected = ts.inverse_dynamics(TREE, q, v, a)
     scale = np.abs(expected).max()
-    close(ts.inverse_dynamics(locked, q[keep_q], v[keep_v], a[keep_v]) / scale, expected[keep_v] / scale, 1e-13)
+    close_each(ts.inverse_dynamics(locked, q[keep_q], v[keep_v], a[keep_v]) / scale, expected[keep_v] / scale, 1e-13)
     acceleration, _ = ts.hybrid_dynamics(TREE, q, v, a=a, tau=tau, prescribed=names)
     scale = np.abs(acceleration).max()
-    close(
+    close_each(
         ts.forward_dynamics(locked, q[keep_q], v[keep_v], tau[keep_v]) / scale,
         acceleration[keep_v] / scale,
         1e-10,
     )
     if ROOT not in names:  # bodies fixed to the world do not count
-        close(ts.potential_energy(locked, q[keep_q]), ts.potential_energy(TREE, q))
-    close(ts.kinetic_energy(locked, q[keep_q], v[keep_v]), ts.kinetic_energy(TREE, q, v))
+        close_each(ts.potential_energy(locked, q[keep_q]), ts.potential_energy(TREE, q))
+    close_each(ts.kinetic_energy(locked, q[keep_q], v[keep_v]), ts.kinetic_energy(TREE, q, v))
     poses = dict(zip([b.name for b in TREE.bodies], ts.body_poses(TREE, q), strict=True))
     for body, pose in zip(locked.bodies, ts.body_poses(locked, q[keep_q]), strict=True):
-        close(pose, poses[body.name])
+        close_each(pose, poses[body.name])
     merged = [n for n in names if TREE.body(n).parent != "world"]
     assert {b.name for b in locked.bodies} == {b.name for b in TREE.bodies} - set(merged)
 
@@ -389,12 +387,12 @@ def test_lock_keeps_what_is_not_locked():
     twice = MODEL.lock({"lower": (0.1, 0.2, 0.3)}).lock({"upper": 0.4})
     once = MODEL.lock({"shoulder": 0.4, "lower": (0.1, 0.2, 0.3)})
     q, v, a = state(once, 6)
-    close(ts.inverse_dynamics(twice, q, v, a), ts.inverse_dynamics(once, q, v, a))
+    close_each(ts.inverse_dynamics(twice, q, v, a), ts.inverse_dynamics(once, q, v, a))
     # a body locked to the world stays, with its children on it
     standing = MODEL.lock({"base": [1, 2, 3, 0, 0, 0, 2.0]})
     assert standing.body("base").joint == ts.Fixed()
     assert standing.nv == MODEL.nv - 6
-    close(ts.body_poses(standing, standing.neutral)[0], ts.SE3.translation(1, 2, 3).matrix)
+    close_each(ts.body_poses(standing, standing.neutral)[0], ts.SE3.translation(1, 2, 3).matrix)
 
 
 def test_lock_moves_visuals():
@@ -402,7 +400,7 @@ def test_lock_moves_visuals():
     builder = ts.ModelBuilder().add_body("a", "world", ts.Revolute(), inertia=ROD)
     model = builder.add_body("b", "a", ts.Prismatic((0, 0, 1)), LIFT, BALL, visuals=[box]).build()
     (visual,) = model.lock({"b": 0.5}).body("a").visuals
-    close(visual.placement.p, [0.1, 0, 0.9])
+    close_each(visual.placement.p, [0.1, 0, 0.9])
 
 
 # ---- equality, pickles, processes

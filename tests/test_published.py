@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from compare import to_within
 from reference import load
 from scipy.integrate import solve_ivp
 
@@ -9,11 +10,7 @@ import torsor as ts
 from torsor import spatial
 
 g = 9.81
-
-
-def close(x, y, tol=1e-14):
-    """Agreement to a few roundings of the largest entry."""
-    np.testing.assert_allclose(x, y, rtol=0, atol=tol * max(1.0, np.abs(y).max()))
+close = to_within(1e-14)  # a few roundings of the largest entry
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from compare import differences
 from population import JOINTS, BarrelCam, models
 from reference import load
 
@@ -431,15 +432,6 @@ def test_symplectic_without_scaling():
 # ---- second derivatives
 
 
-def differences(f, n, eps=1e-3):
-    """Derivatives of f(d) at d = 0 along n directions, last in the result, to the fourth order of eps."""
-    out = []
-    for d in eps * np.eye(n):
-        near, far = (f(d) - f(-d)) / (2 * eps), (f(2 * d) - f(-2 * d)) / (4 * eps)
-        out.append((4 * near - far) / 3)
-    return np.stack(out, axis=-1)
-
-
 def check_hessian(model, integrator, seed, forces=()):
     nv = model.nv
     q, p, _ = state(model, seed)
@@ -458,9 +450,9 @@ def check_hessian(model, integrator, seed, forces=()):
     assert np.isfinite(base.q1).all()
     scale = max(np.abs(x).max() for x in H)
     blocks = (
-        (differences(lambda x: gradient(dq=x), nv), (H.dqdq, None, None)),
-        (differences(lambda x: gradient(dp=x), nv), (H.dqdp, H.dpdp, None)),
-        (differences(lambda x: gradient(du=x), nv, 1e-2), (H.dqdu, H.dpdu, H.dudu)),
+        (differences(lambda x: gradient(dq=x), np.zeros(nv)), (H.dqdq, None, None)),
+        (differences(lambda x: gradient(dp=x), np.zeros(nv)), (H.dqdp, H.dpdp, None)),
+        (differences(lambda x: gradient(du=x), np.zeros(nv), 1e-2), (H.dqdu, H.dpdu, H.dudu)),
     )
     for expected, given in blocks:
         for k, value in enumerate(given):
@@ -505,7 +497,7 @@ def test_order_of_second_derivatives(joint):
         moved = ts.step_derivatives(model, integrator, model.plus(q, dq), p=p)
         return wq @ moved.dq1_dp + wp @ moved.dp1_dp
 
-    other = differences(by_momenta, nv).T
+    other = differences(by_momenta, np.zeros(nv)).T
     # Truncation and rounding as in check_hessian.
     np.testing.assert_allclose(H.dqdp - other, excess(d.dq1_dq, d.dq1_dp), rtol=0, atol=1e-7 * np.abs(H.dqdp).max())
 

@@ -6,10 +6,12 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+from compare import to_within
 
 import torsor as ts
 from torsor.interop import from_mujoco, to_mujoco
 
+close = to_within(1e-11, least=1e-300)  # of the largest entry, however small
 PLAYGROUND = Path(__file__).parents[1] / "data" / "playground.xml"
 
 
@@ -46,11 +48,6 @@ def random_mjcf(seed: int) -> str:
     bodies = "".join(body(0) for _ in range(3))
     compiler = '<compiler angle="radian"/><option gravity="1 2 3"/>'
     return f"<mujoco>{compiler}<worldbody>{bodies}</worldbody></mujoco>"
-
-
-def close(x: np.ndarray, y: np.ndarray) -> None:
-    """Agreement to 1e-11 of the largest entry."""
-    np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max(initial=1e-300))
 
 
 @pytest.fixture(

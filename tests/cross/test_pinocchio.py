@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 import pytest
+from compare import to_within
 
 import torsor as ts
 from torsor import testing
 from torsor.interop import to_pinocchio
 
+close = to_within(1e-11)  # 1e5 roundings, of which there are some thousand
 FRAMES = {
     "body": pin.ReferenceFrame.LOCAL,
     "world": pin.ReferenceFrame.WORLD,
@@ -87,11 +89,6 @@ class Pair:
 @pytest.fixture(scope="module", params=range(30))
 def pair(request: pytest.FixtureRequest) -> Pair:
     return Pair(request.param)
-
-
-def close(x: np.ndarray, y: np.ndarray, tol: float = 1e-11) -> None:
-    """Agreement to 1e-11 of the largest entry: 1e5 roundings, of which there are some thousand."""
-    np.testing.assert_allclose(x, y, rtol=0, atol=tol * max(1.0, np.abs(y).max(initial=0.0)))
 
 
 def angular_first(x: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 import pytest
+from compare import to_within
 
 import torsor as ts
 from torsor import testing
@@ -14,6 +15,7 @@ from torsor.interop import to_pinocchio
 from torsor.testing import STEP, complex_inputs
 
 TREES = 24
+close = to_within(1e-10)
 
 
 def random_joint(rng: np.random.Generator) -> tuple[ts.Joint, Any]:
@@ -55,10 +57,6 @@ def random_tree(seed: int) -> tuple[ts.Model, Any]:
         theirs.appendBodyToJoint(joint, pin.Inertia(inertia.mass, inertia.com, inertia.I_com), pin.SE3.Identity())
         path.append((f"b{k}", joint))
     return builder.build(), theirs
-
-
-def close(x: np.ndarray, y: np.ndarray, tol: float = 1e-10) -> None:
-    np.testing.assert_allclose(x, y, rtol=0, atol=tol * max(1.0, np.abs(y).max(initial=0.0)))
 
 
 def full(upper: np.ndarray) -> np.ndarray:
