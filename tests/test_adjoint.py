@@ -638,7 +638,7 @@ def test_losses_know_their_trajectory():
             return ts.loss(trajectory, cost)
 
         for wrong in (make(other), make(start), 2 * make(other), -make(other), sum([make(other), make(other)])):
-            with pytest.raises(ValueError, match="loss is of another trajectory than the one given"):
+            with pytest.raises(ValueError, match="loss belongs to another trajectory"):
                 ts.adjoint(run, wrong)
             with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
                 make(run) + wrong

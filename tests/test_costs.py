@@ -466,7 +466,7 @@ def test_custom_costs_are_called_with_all_rows_at_a_time():
     run = motion()
     ts.loss(run, ts.CustomCost(function, lambda q, v, u, t: (None, 2 * v * t[..., None], None), inputs="v", at="time"))
     assert shapes == [(None, (1, 5, BALL.nv), None, (1, 5))]
-    with pytest.raises(TypeError, match="come by complex steps of its gradient, which was not given"):
+    with pytest.raises(TypeError, match="are complex steps through its gradient, which was not given"):
         ts.CustomCost(function).evaluate(BALL, run.q, run.v, t=run.t, hessians=True)
 
 
@@ -600,7 +600,7 @@ def test_bad_costs_are_told():
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 1)), ValueError, r"\(4, 3\) and times \(2,\)"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 2, 1, 3)), ValueError, "times must increase, but"),
         (lambda: ts.VelocityTarget(0.0, np.inf), ValueError, "weight is not finite"),
-        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "for a cost to be made large, negate it"),
+        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "to maximise a cost, negate it"),
         (lambda: ts.VelocityTarget(joints=3), TypeError, "joints is 3, expected a name, a list of names, or None"),
         (lambda: ts.VelocityTarget(joints=["arm", "arm"]), ValueError, "expected each joint once"),
         (lambda: ts.PositionTarget(np.zeros((2, 2, 2))), ValueError, r"target has shape \(2, 2, 2\)"),

@@ -1,4 +1,4 @@
-"""What a user hands to a loader: the path of a file, or the text itself."""
+"""The input of a loader: the path of a file, or the text itself."""
 
 from __future__ import annotations
 

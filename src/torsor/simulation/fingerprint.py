@@ -1,8 +1,8 @@
-"""What a trajectory was simulated with, in words and numbers: enough to say what differs in another model or force.
+"""Descriptions of the models and forces of a trajectory, by which differences can be reported.
 
-A description maps labels, such as "inertia of 'hand'", to texts or to lists of numbers. It has what motions depend on
-and nothing else: not the names of models, pictures, or limits that no force enforces. What the user wrote, a joint, a
-force, a function, counts by its name and by its public attributes that are numbers, texts, joints or poses.
+A description maps labels, such as "inertia of 'hand'", to texts or to lists of numbers. It contains everything that a
+motion depends on and nothing else: not names of models, visuals, or limits that no force enforces. User-defined joints,
+forces and functions are described by their names and by public attributes that are numbers, texts, joints or poses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torsor.spatial import SE3
 
 Description = dict[str, Any]  # label -> text, or list of numbers
 
-_ROUNDING = 1e-12  # of the largest of some numbers: what other machines may compute otherwise
+_ROUNDING = 1e-12  # relative to the largest of some numbers: rounding differs between machines
 _SHOWN = 4  # differences that a message lists
 
 
 def describe(models: Sequence[Model], forces: Sequence[Force], replaced: Sequence[Mapping[str, Any]]) -> Description:
-    """Models and forces, without the parameters of forces that others replaced."""
+    """Describes models and forces, without parameters of forces that were replaced."""
     out: Description = {}
     if len(models) > 1:
         out["number of models"] = [float(len(models))]
