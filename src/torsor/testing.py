@@ -478,7 +478,7 @@ def _along_directions(
     yield "dq", along(found.dq, dq), lambda s: value(q=model.plus(x.q, s * dq))
     yield "dv", along(found.dv, dv), lambda s: value(v=x.v + s * dv)
     yield "du", along(found.du, du), lambda s: value(u=x.u + s * du)
-    # Sums of inertias are inertias, whatever bodies the model has.
+    # The sum of an inertia and a physical one is an inertia.
     more = [random_inertia(rng) for _ in model.bodies]
     yield (
         "derivative by inertias",

@@ -280,7 +280,7 @@ def when(at: Any, inputs: str) -> At:
         except TypeError:
             raise TypeError(f"at is {at!r}, {expected}") from None
         if not given:
-            raise ValueError(f"at is {at!r}, which is no row, {expected}")
+            raise ValueError(f"at is {at!r}, which selects no row, {expected}")
         out = given if listed else given[0]
     if "u" in inputs and out != "time":
         raise ValueError(

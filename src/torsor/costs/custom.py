@@ -201,7 +201,7 @@ class _Calls:
         """A part of a message: the inputs with which the functions are not called."""
         inputs = self.cost.inputs
         names = " and ".join(a for a in "qvu" if a not in inputs)
-        return text.format(f"None for {names}, as inputs is {inputs!r}; name there all that it reads") if names else ""
+        return text.format(f"None for {names}, as inputs is {inputs!r}; name all inputs that it reads") if names else ""
 
     def _require_independent(self, name: str, at: dict[str, Any], parts: tuple[int, ...]) -> None:
         """Real results for complex states are correct only if they do not depend on them, which real steps detect."""

@@ -129,7 +129,7 @@ def _mujoco() -> Any:
 
 
 def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
-    """Let MuJoCo read the file; what it would print and log becomes Python warnings."""
+    """Reads the file with MuJoCo, whose messages become Python warnings."""
     mujoco = _mujoco()
     if isinstance(path_or_text, mujoco.MjModel):
         return path_or_text
@@ -175,7 +175,7 @@ def _refuse_armature(mj: mujoco.MjModel) -> None:
 
 
 class _Names:
-    """Names for bodies and joints: those of the file, and others for what has none there."""
+    """Names of bodies and joints: those of the file, and new ones where it has none."""
 
     def __init__(self, mj: mujoco.MjModel) -> None:
         mujoco = _mujoco()
@@ -185,7 +185,7 @@ class _Names:
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
 
     def joint(self, segment: _Segment | None, body: str) -> str | None:
-        """Name of the joint of a body: that of the file, or the body's (None) where no joint has it."""
+        """Name of the joint of a body: that of the file, or None for the name of the body, if that is free."""
         if segment is not None and len(segment.members) == 1 and (own := self.joints[segment.members[0]]):
             return own
         return self.new(f"{body}/joint") if body in self.joints else None
@@ -206,7 +206,7 @@ def _pose(p: NDArray[np.float64], wxyz: NDArray[np.float64]) -> SE3:
 
 @dataclass
 class _Segment:
-    """Joints of a MuJoCo body with nothing between them: one joint of ours."""
+    """Joints of a MuJoCo body without bodies between them, which become one joint."""
 
     placement: SE3
     joints: list[Joint]
@@ -254,7 +254,7 @@ def _segments(mj: mujoco.MjModel, body: int) -> tuple[list[_Segment], SE3]:
 
 
 def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: int, accept: bool) -> None:
-    """Add one MuJoCo body, on massless bodies that carry those of its joints that are elsewhere."""
+    """Adds one MuJoCo body, with massless bodies for joints that are not at its origin."""
     name = names.bodies[body]
     parent = names.bodies[mj.body_parentid[body]]
     segments, end = _segments(mj, body)

@@ -23,7 +23,7 @@ from torsor.spatial import SE3
 if TYPE_CHECKING:
     from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
 
-_MAX_DEPTH = 100  # of elements in one another; a robot needs six, whatever else a file carries somewhat more
+_MAX_DEPTH = 100  # of nested elements; a robot needs six, extensions somewhat more
 _SIZES: dict[str, tuple[tuple[str, int], ...]] = {  # attributes of a shape, and how many numbers are in each
     "box": (("size", 3),),
     "sphere": (("radius", 1),),
@@ -163,7 +163,7 @@ def _check_option(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 class _Element:
-    """An XML element that knows where it stands, so that errors can say so."""
+    """An XML element with its position in the file, for error messages."""
 
     __slots__ = ("attributes", "children", "line", "owner", "source", "tag")
 
@@ -215,7 +215,7 @@ class _Element:
         values = []
         for word in words:
             try:
-                value = float(word.replace("_", "?"))  # Python, and Python alone, reads 1_0 as 10
+                value = float(word.replace("_", "?"))  # float() alone would read 1_0 as 10
             except ValueError as error:
                 self.fail(f"{attribute} has {word!r}, expected a number", error)
             if math.isnan(value) or (math.isinf(value) and not infinite):
