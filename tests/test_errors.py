@@ -468,7 +468,7 @@ def test_zero_quaternions(name):
             for threads in (1, 2):
                 with pytest.raises(ValueError, match=message + r" in state 6 of the batch \(counted flat\), expected"):
                     f(MODEL, *spoilt, threads=threads)
-            with pytest.raises(ValueError, match=message + ", expected one of any other length"):
+            with pytest.raises(ValueError, match=message + ", expected a positive length"):
                 f(MODEL, *(x[6] for x in spoilt))
             with pytest.raises(ValueError, match=message + ", expected"):  # one for all states
                 f(MODEL, *(x[6] if n == k else x for n, x in enumerate(spoilt)))
