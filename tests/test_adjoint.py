@@ -621,7 +621,7 @@ def test_losses_know_their_trajectory():
             return ts.loss(trajectory, cost)
 
         for wrong in (make(other), make(start), 2 * make(other), -make(other), sum([make(other), make(other)])):
-            with pytest.raises(ValueError, match="loss is of another trajectory than the one given"):
+            with pytest.raises(ValueError, match="loss belongs to another trajectory"):
                 ts.adjoint(run, wrong)
             with pytest.raises(ValueError, match="losses of different trajectories cannot be added"):
                 make(run) + wrong
@@ -631,7 +631,7 @@ def test_losses_know_their_trajectory():
                 sum([make(run), wrong])
     # Without a step the motion is the same in both models, and the losses are not.
     still, moved = (ts.simulate(m, q, v, steps=0, integrator=ts.BDF1(0.01)) for m in (model, heavy))
-    with pytest.raises(ValueError, match="loss is of another trajectory"):
+    with pytest.raises(ValueError, match="loss belongs to another trajectory"):
         ts.adjoint(still, ts.loss(moved, energy))
     # Copies are as good.
     loss = ts.loss(run, energy) - 2 * ts.loss(run, speed)
@@ -640,12 +640,12 @@ def test_losses_know_their_trajectory():
         equal(ts.adjoint(run, copied(loss)), g)
         equal(ts.adjoint(copied(run), loss), g)
         equal(ts.adjoint(copied(run), copied(loss) + 0 * copied(ts.loss(run, effort))), g)
-        with pytest.raises(ValueError, match="loss is of another trajectory"):
+        with pytest.raises(ValueError, match="loss belongs to another trajectory"):
             ts.adjoint(other, copied(loss))
     # One that was made by hand fits any.
     by_hand = ts.simulation.Loss(np.zeros(()), dv=np.ones((3, model.nv)))
     equal(ts.adjoint(run, by_hand), ts.adjoint(run, dloss_dv=np.ones((3, model.nv))))
-    with pytest.raises(ValueError, match="loss is of another trajectory"):
+    with pytest.raises(ValueError, match="loss belongs to another trajectory"):
         ts.adjoint(run, by_hand + ts.loss(other, speed))
 
 

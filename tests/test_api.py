@@ -1,4 +1,4 @@
-"""The public surface: names, order and kinds of arguments, and types of options."""
+"""The public surface: names, order and kinds of arguments, docstrings, and types of options."""
 
 import ast
 import inspect
@@ -53,6 +53,15 @@ FUNCTIONS, METHODS = functions(), methods()
 def parameters(function):
     """Those of the signature, without self."""
     return [p for p in inspect.signature(function).parameters.values() if p.name not in ("self", "cls")]
+
+
+def documented(docstring, section):
+    """Names of the entries in a section of a NumPy docstring; None without the section."""
+    match = re.search(rf"^{section}\n-+\n(.*?)(?=^\w[^\n]*\n-{{3,}}\n|\Z)", inspect.cleandoc(docstring), re.M | re.S)
+    if match is None:
+        return None
+    entries = [line.split(" : ")[0] for line in match[1].split("\n") if line and not line.startswith(" ")]
+    return [name.strip().lstrip("*") for entry in entries for name in entry.split(",")]
 
 
 # ---- names
@@ -131,6 +140,46 @@ def test_positional_options_are_refused():
         ts.inverse_dynamics(model, q, q, q, None)
     with pytest.raises(TypeError, match="positional"):
         ts.mass_matrix(model, q, None)
+
+
+# ---- docstrings
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_name_all_parameters_and_results(name):
+    function = FUNCTIONS[name]
+    docstring = function.__doc__
+    assert docstring
+    names = [p.name for p in parameters(function)]
+    assert documented(docstring, "Parameters") == (names or None)
+    if inspect.signature(function).return_annotation not in ("None", "Iterator[None]"):
+        assert documented(docstring, "Returns")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_docstrings_of_methods_name_all_parameters(name):
+    """In sections, or for short ones in a sentence."""
+    docstring = METHODS[name].__doc__
+    assert docstring
+    names = [p.name for p in parameters(METHODS[name])]
+    listed = documented(docstring, "Parameters")
+    if listed is None:
+        assert len(docstring) < 600
+        assert all(re.search(rf"\b{parameter}\b", docstring) for parameter in names), names
+    else:
+        assert listed == names
+
+
+@pytest.mark.parametrize("name", [n for n in ts.__all__ if inspect.isclass(getattr(ts, n))])
+def test_classes_describe_their_parameters(name):
+    kind = getattr(ts, name)
+    assert kind.__doc__ and not kind.__doc__.startswith(f"{name}(")  # the signature is all that dataclasses write
+    if issubclass(kind, Exception) or inspect.isabstract(kind):
+        return
+    made_by_others = kind in (ts.Model, ts.Body, ts.ModelJoint, ts.Trajectory, ts.Integrator)  # these have attributes
+    names = [p.name for p in parameters(kind)]
+    if names and not made_by_others:
+        assert documented(kind.__doc__, "Parameters") == names
 
 
 # ---- types

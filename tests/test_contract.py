@@ -431,7 +431,7 @@ def test_zero_quaternions(name):
                 with pytest.raises(ValueError, match=message + r" in state 6 of the batch \(counted flat\), expected"):
                     f(MODEL, *spoilt, threads=threads)
             message += r"( in state 0 of the batch \(counted flat\))?" if f.simulates else ""
-            with pytest.raises(ValueError, match=message + ", expected one of any other length"):
+            with pytest.raises(ValueError, match=message + ", expected a positive length"):
                 f(MODEL, *(x[6] for x in spoilt))
             with pytest.raises(ValueError, match=message + ", expected"):  # one for all states
                 f(MODEL, *(x[6] if n == k else x for n, x in enumerate(spoilt)))

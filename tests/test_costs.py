@@ -455,7 +455,7 @@ def test_custom_costs_are_called_with_all_rows_at_a_time():
     run = motion()
     ts.loss(run, ts.CustomCost(function, lambda q, v, u, t: (None, 2 * v * t[..., None], None), inputs="v", at="time"))
     assert shapes == [(None, (1, 5, BALL.nv), None, (1, 5))]
-    with pytest.raises(TypeError, match="come by complex steps of its gradient, which was not given"):
+    with pytest.raises(TypeError, match="are complex steps through its gradient, which was not given"):
         ts.CustomCost(function).evaluate(BALL, run.q, run.v, t=run.t, hessians=True)
 
 
@@ -509,7 +509,7 @@ def test_custom_costs_read_what_they_declare():
             TypeError, match=r"function of CustomCost failed: .*None for v and u, as inputs is 'q'; name"
         ):
             ts.CustomCost(function, inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"gave shape .* and with None for v and u, as inputs is 'q'; name there all"):
+    with pytest.raises(ValueError, match=r"gave shape .* and with None for v and u, as inputs is 'q'; name all inputs"):
         ts.CustomCost(lambda q, v, u, t: np.sum(v, -1), inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
     with pytest.raises(TypeError, match=r"gradient of CustomCost failed: .* None for u, as inputs is 'qv'"):
         ts.CustomCost(lambda q, v, u, t: 0.0, lambda q, v, u, t: (None, u * v, None)).evaluate(
@@ -562,7 +562,7 @@ def test_bad_costs_are_told():
             (-4, ValueError, "at has -4"),
             ([0, 7], ValueError, "at has 7"),
             ([1, -2], ValueError, r"at is \(1, -2\), which has a row twice"),
-            ([], ValueError, r"at is \[\], which is no row"),
+            ([], ValueError, r"at is \[\], which selects no row"),
             (slice(5, 9), ValueError, "which is none of the trajectory's 3 rows"),
             (1.5, TypeError, "at is 1.5, expected 'time', an index, a slice or a list of indices"),
             ("end", ValueError, "at is 'end', expected 'time'"),
@@ -584,12 +584,12 @@ def test_bad_costs_are_told():
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, np.nan)), ValueError, "target is not finite"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), [1, 2]), ValueError, r"weight has shape \(2,\)"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), "much"), TypeError, "weight has dtype"),
-        (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), -1.0), ValueError, "weight is -1.0, expected 0 at least"),
+        (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), -1.0), ValueError, "weight is -1.0, expected at least 0"),
         (lambda: ts.PointTarget(3, (0, 0, 0), (1, 0, 0)), TypeError, "a body is named by a string, got 3"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 1)), ValueError, r"\(4, 3\) and times \(2,\)"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 2, 1, 3)), ValueError, "times must increase, but"),
         (lambda: ts.VelocityTarget(0.0, np.inf), ValueError, "weight is not finite"),
-        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "for a cost to be made large, negate it"),
+        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "to maximise a cost, negate it"),
         (lambda: ts.VelocityTarget(joints=3), TypeError, "joints is 3, expected a name, a list of names, or None"),
         (lambda: ts.VelocityTarget(joints=["arm", "arm"]), ValueError, "expected each joint once"),
         (lambda: ts.PositionTarget(np.zeros((2, 2, 2))), ValueError, r"target has shape \(2, 2, 2\)"),

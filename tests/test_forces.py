@@ -519,7 +519,7 @@ def test_errors_of_python_forces_come_out():
         ts.force_energies(MODEL, [force], q[0])
     silent = Swirl(MODEL)
     silent.gradient = super(Swirl, silent).gradient
-    with pytest.raises(NotImplementedError, match="Swirl has parameters p, and so needs a method gradient"):
+    with pytest.raises(NotImplementedError, match="Swirl has parameters p and needs a method gradient"):
         ts.generalized_forces_vjp(MODEL, [silent], q[0], v[0], v[0])
 
     def spring(law, **options):
@@ -619,7 +619,7 @@ REFUSED = [
     (ts.JointLimits("arm", 1.0, lower=(1, 2)), ValueError, r"lower of JointLimits has shape \(2,\), expected \(1,\)"),
     (ts.JointTorque("ball", 1.0), ValueError, r"expected 3 columns: joint 'ball' has 3 velocities"),
     (ts.BodyDamping("head", 1.0), KeyError, "no body named 'head' for a force to act on; bodies are 'base'"),
-    (ts.BodyWrench("world", np.zeros(6)), ValueError, "a force on 'world' moves nothing; name one of the bodies"),
+    (ts.BodyWrench("world", np.zeros(6)), ValueError, "a force on 'world' has no effect; name one of the bodies"),
     (ts.PointSpring("arm", P, "head", P, 1.0), KeyError, "no body named 'head'.* bodies are 'world', 'base'"),
     (
         ts.SpringDamper("arm", P, "hand", P, 1.0),

@@ -82,7 +82,7 @@ def test_point_hessian(model):
 
 @over_models
 @pytest.mark.parametrize("about", ["com", "world"])
-def test_centroidal_momentum(model, about):
+def test_momentum(model, about):
     q, v, a, *_ = state(model)
     d = ts.momentum_derivatives(model, q, v, a, about=about)
     close(d.dh_dq, along_q(lambda q: ts.momentum(model, q, v, about=about), model, q))

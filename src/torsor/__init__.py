@@ -176,8 +176,9 @@ else:
         },
         submodules="costs derivatives forces integrators interop simulation testing variational",
     )
-    __all__ = sorted({name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)})
-    __all__ = sorted({*__all__, *_LAZY, "models", "spatial"} - {"TYPE_CHECKING"})
+    # Names imported above, without modules that those imports made attributes.
+    _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}
+    __all__ = sorted((_EAGER | {*_LAZY, "models", "spatial"}) - {"TYPE_CHECKING"})
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

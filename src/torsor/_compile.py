@@ -1,4 +1,4 @@
-"""The tree of factors of which the core makes its model: chains of motions for joints, poses and inertias."""
+"""Compilation of a model for the core: chains of factors for joints, poses and inertias."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compose(a: Pose, b: Pose) -> Pose:
 
 
 class Factor(NamedTuple):
-    """One motion that the core knows: the pose `before` it, then the motion."""
+    """One motion of a kind that the core implements: the pose `before` it, then the motion."""
 
     kind: int
     nq: int
@@ -41,7 +41,7 @@ def _flat(pose: Pose) -> list[float]:
 
 
 def _inertia_at(pose: Pose, parameters: Array) -> Array:
-    """The ten parameters of a body whose frame stands at `pose`."""
+    """The ten parameters of a body whose frame has the pose `pose`."""
     R, p = pose
     m, h = parameters[0], R @ parameters[1:4]
     xx, xy, yy, xz, yz, zz = parameters[4:]
@@ -52,12 +52,12 @@ def _inertia_at(pose: Pose, parameters: Array) -> Array:
 
 
 def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
-    """What the core makes its model of, from (name, parent index or -1, joint's chain, placement, ten inertial
-    parameters) rows.
+    """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
+    parameters).
 
-    Parents come first. Bodies on fixed joints are merged into those that carry them, and bodies are numbered depth
-    first with the children of each in order of their names, so that results do not depend on the order of the rows.
-    All numbers may be complex.
+    Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
+    the children of each in order of their names, so that results do not depend on the order of the rows. All numbers
+    may be complex.
     """
     iq, iv, nq, nv = [], [], 0, 0
     children: list[list[int]] = [[] for _ in range(len(tree) + 1)]

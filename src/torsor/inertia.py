@@ -106,7 +106,7 @@ class Inertia:
             raise ModelError(f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is")
 
     def _fault(self) -> str | None:
-        """What is not physical about this inertia."""
+        """The reason why this inertia is not physical, or None."""
         if self.mass < 0:
             return f"mass is {self.mass:g}"
         a, b, c = np.linalg.eigvalsh(self.I_com).tolist()

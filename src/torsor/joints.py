@@ -355,8 +355,7 @@ class Universal(Joint):
 class Spherical(Joint):
     """Rotation: q is a quaternion xyzw, v the angular velocity in the child's frame.
 
-    A quaternion of any length but 0 stands for the rotation of the normalised one; `normalize` and `plus` return unit
-    quaternions.
+    Quaternions of any positive length are normalised in use; `normalize` and `plus` return unit quaternions.
     """
 
     def _chain(self) -> Chain:

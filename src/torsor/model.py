@@ -271,7 +271,7 @@ class ModelBuilder:
         self._joint_names.add(joint_name)
 
     def build(self) -> Model:
-        """The model of all bodies added so far. The builder can be used further."""
+        """Returns the model of all bodies added so far. The builder can be used further."""
         return Model(self.name, self._gravity, tuple(self._bodies.values()))
 
 

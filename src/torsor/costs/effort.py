@@ -1,4 +1,4 @@
-"""What controls cost."""
+"""The cost of controls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ControlEffort(Cost):
     Parameters
     ----------
     weight : float or (nu,) array_like
-        One number for all controls, or one for each; 0 at least.
+        One number for all controls, or one for each; at least 0.
     """
 
     weight: float | tuple[float, ...]

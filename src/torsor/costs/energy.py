@@ -36,19 +36,19 @@ _PARTS = ("kinetic", "potential", "forces")
 @final
 @dataclass(frozen=True, init=False)
 class EnergyCost(Cost):
-    """weight times energies: any of "kinetic", "potential" (of gravity) and "forces" (of those that have one).
+    """A multiple of kinetic energy, potential energy of gravity, and energies of forces.
 
-    Derivatives of the energies of forces by their parameters come by complex steps: with "forces", the `energy` of a
-    user-defined force must take complex numbers if the force has parameters.
+    Derivatives of the energies of forces with respect to their parameters are complex steps: with "forces", the
+    `energy` of a user-defined force with parameters must accept complex numbers.
 
     Parameters
     ----------
-    parts : sequence of str
-        Which energies.
+    parts : sequence of {"kinetic", "potential", "forces"}
+        The energies in the sum.
     weight : float
-        0 at least.
+        Factor, at least 0.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     """
 
     parts: tuple[EnergyPart, ...]
@@ -67,7 +67,7 @@ class EnergyCost(Cost):
 
     @property
     def inputs(self) -> str:  # type: ignore[override]
-        """The kinetic energy depends on v."""
+        """The inputs, "qv" with the kinetic energy, else "q"."""
         return "qv" if "kinetic" in self.parts else "q"
 
     @property

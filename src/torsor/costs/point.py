@@ -1,4 +1,4 @@
-"""Where a point of a body should be."""
+"""A target for the position of a point of a body."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, init=False)
 class PointTarget(Cost):
-    """weight |x - target|^2 / 2, x the world position of a point of a body: where an end effector should be.
+    """weight |x - target|^2 / 2, with x the position in the world of a point of a body, such as an end effector.
 
     Parameters
     ----------
     body : str
-        The body, or the joint that carries it.
+        Name of the body or of its joint.
     point : (3,) array_like
-        In the body's frame.
+        Point in the body's frame.
     target : (3,) or (n, 3) array_like
-        In the world's frame; or a row for each row of the trajectory that counts, or for each of the times.
+        Target in the world frame; or one for each selected row of the trajectory, or for each of `times`.
     weight : float
-        0 at least.
+        Factor, at least 0.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     times : (n,) array_like, optional
-        Times of the rows of the target, between which it moves evenly.
+        Times of the rows of the target, interpolated linearly.
     """
 
     body: str

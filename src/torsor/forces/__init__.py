@@ -1,4 +1,4 @@
-"""Forces as small frozen descriptions, and what they do at a state."""
+"""Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import GroundContact

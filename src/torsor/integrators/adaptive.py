@@ -1,4 +1,4 @@
-"""SciPy's methods with error control, for reference."""
+"""SciPy's integrators with error control, for reference."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ _SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy
 @final
 @dataclass(frozen=True)
 class Adaptive(Integrator):
-    """An explicit method with error control, from SciPy: for reference. h is the spacing of the rows only.
+    """An integrator of SciPy with error control, for reference. It has no derivatives.
 
-    `method` is one of `scipy.integrate.solve_ivp`'s, with its rtol and atol. No derivatives.
+    Parameters
+    ----------
+    h : float
+        Spacing of the rows of the trajectory; the steps are SciPy's.
+    method : {"RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"}
+        Method of `scipy.integrate.solve_ivp`.
+    rtol, atol : float
+        Relative and absolute error tolerance.
     """
 
     method: ScipyMethod = "DOP853"

@@ -1,8 +1,8 @@
-"""What all integrators have, and integrators as tables of numbers.
+"""Base classes of integrators, and integrators as tables of numbers.
 
-The implicit ones solve inverse_dynamics(q1, v(q1), a(q1)) = tau(q1, v(q1)) for the next configuration, v(q1) and a(q1)
-being the integrator's formula; docs/derivations/implicit_steps.md has it for all joints. The core knows no integrator
-by name: it takes a table of the numbers in these formulas.
+Implicit integrators solve inverse_dynamics(q1, v(q1), a(q1)) = tau(q1, v(q1)) for the next configuration, with v(q1)
+and a(q1) the formulas of the integrator; docs/derivations/implicit_steps.md has them for all joints. The core does not
+know integrators by name: it takes a table of the numbers in these formulas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ Table = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Integrator:
-    """What every integrator has: the step h, in units of time."""
+    """Base class of integrators.
+
+    Attributes
+    ----------
+    h : float
+        Step size, in units of time.
+    order : int
+        Order of accuracy.
+    """
 
     h: float
     order: ClassVar[int]
@@ -51,12 +59,12 @@ class Integrator:
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        """Those of a function of the core for one step."""
+        """Options of the core for one step."""
         return {"integrator": self._numbers}
 
     @cached_property
     def _options_of_one_step(self) -> dict[str, Any]:
-        """The same without derivatives by the state before."""
+        """Options of the core for one step, without derivatives with respect to the previous state."""
         return {"integrator": self._numbers, "wanted": 0xFF}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def require_at_least_one(value: object, name: str) -> None:
 
 @dataclass(frozen=True)
 class Explicit(Integrator):
-    """Integrators with the equations of motion at the beginning of a step."""
+    """Integrators that evaluate the equations of motion at the beginning of a step."""
 
     _kind: ClassVar[_core.StageKind] = _core.StageKind.explicit
 
@@ -90,7 +98,7 @@ class Explicit(Integrator):
 
 @dataclass(frozen=True)
 class Implicit(Integrator):
-    """Integrators with the equations of motion at the end of each stage, solved by Newton's method.
+    """Integrators that solve the equations of motion at the end of each stage by Newton's method.
 
     Subclasses have `A`, the rows of the lower triangle of the matrix of a diagonally implicit Runge-Kutta method. The
     method is stiffly accurate: the last row sums to 1 and holds the weights.
@@ -134,15 +142,15 @@ def stage_fractions(A: Table) -> tuple[float, ...]:
 
 
 def _shares(fractions: Sequence[float]) -> tuple[float, ...]:
-    """The parts of a step that are nearest to each fraction: weights that are positive where those of the method are
-    not, so that the integral of what is positive is."""
+    """The parts of a step nearest to each fraction: positive weights in place of negative ones of the method, so that
+    the integral of a positive function is positive."""
     ends = [0.0, *((a + b) / 2.0 for a, b in pairwise(fractions)), 1.0]
     return tuple(b - a for a, b in pairwise(ends))
 
 
 def earlier_weights(A: Sequence[Sequence[float]], k: int) -> list[float]:
-    """z with z A_k = a_k, A_k being the leading k x k block of A and a_k the rest of row k: with it the rate of stage k
-    is (x_k - z.x) / (h A_kk), x being the displacements of the stages."""
+    """z with z A_k = a_k, where A_k is the leading k x k block of A and a_k the first k entries of row k: the rate of
+    stage k is (x_k - z.x) / (h A_kk), with x the displacements of the stages."""
     z = [0.0] * k
     for j in reversed(range(k)):
         z[j] = (A[k][j] - sum(z[i] * A[i][j] for i in range(j + 1, k))) / A[j][j]

@@ -13,10 +13,18 @@ ALPHA = 0.29289321881345254  # (2 - sqrt 2) / 2
 @final
 @dataclass(frozen=True)
 class SDIRK2(Implicit):
-    """Singly diagonally implicit Runge-Kutta of order 2 with two stages, the first at (1 - sqrt(1/2)) h. Sueda 2021,
-    3.4.
+    """Singly diagonally implicit Runge-Kutta of order 2, with stages at (1 - sqrt(1/2)) h and h. Sueda 2021, 3.4.
 
-    Parameters as for `BDF1`.
+    Parameters
+    ----------
+    h : float
+        Step size.
+    tolerance : float
+        Bound on the estimated error of v that Newton's method leaves, relative to 1 + |v|.
+    iterations : int
+        Maximum number of Newton iterations for one stage.
+    substeps : int
+        Maximum number of parts (2, 4, 8, ...) into which a failed step is divided.
     """
 
     order: ClassVar[int] = 2

@@ -19,7 +19,16 @@ class SDIRK3(Implicit):
     """Singly diagonally implicit Runge-Kutta of order 3 with three stages, L-stable and stiffly accurate. Alexander
     1977.
 
-    Parameters as for `BDF1`.
+    Parameters
+    ----------
+    h : float
+        Step size.
+    tolerance : float
+        Bound on the estimated error of v that Newton's method leaves, relative to 1 + |v|.
+    iterations : int
+        Maximum number of Newton iterations for one stage.
+    substeps : int
+        Maximum number of parts (2, 4, 8, ...) into which a failed step is divided.
     """
 
     order: ClassVar[int] = 3

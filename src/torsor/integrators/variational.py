@@ -22,22 +22,22 @@ class Variational(Integrator):
     """A variational integrator: symplectic, conserves momenta exactly and energy without drift. Fan 2018.
 
     A step makes the action of a polynomial through order / 2 + 1 control points stationary, integrated by quadrature;
-    controls, damping and other forces enter by the principle of Lagrange and d'Alembert. The state between steps is
-    (q, p), p = M(q) v being the momenta. A step is never divided: that would end the conservation.
+    controls, damping and other forces enter by the Lagrange-d'Alembert principle. The state between steps is (q, p),
+    with momenta p = M(q) v. Steps are never divided: that would destroy conservation.
 
     Parameters
     ----------
     h : float
-        The step.
+        Step size.
     order : int
         2, 4, 6, ...: twice the number of control points beyond the first.
-    rule : "gauss", "lobatto", "trapezoid" or "midpoint"
-        The quadrature. "gauss" has order / 2 points, "lobatto" order / 2 + 1, which are the control points (Fan's own).
-        "midpoint" is "gauss" and "trapezoid" is "lobatto", of order 2 both.
+    rule : {"gauss", "lobatto", "trapezoid", "midpoint"}
+        Quadrature. "gauss" has order / 2 points, "lobatto" order / 2 + 1, which are the control points (as in Fan
+        2018). "midpoint" is "gauss" of order 2, "trapezoid" is "lobatto" of order 2.
     tolerance : float
-        Estimated error of v that Newton's method may leave, relative to 1 + |v|.
+        Bound on the estimated error of v that Newton's method leaves, relative to 1 + |v|.
     iterations : int
-        Evaluations of the equations that it may take for one step.
+        Maximum number of evaluations of the equations for one step.
     """
 
     order: int = 2  # type: ignore[misc]

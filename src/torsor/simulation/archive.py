@@ -1,4 +1,4 @@
-"""Trajectories in .npz files: all arrays without loss, and a description of the models and the forces."""
+"""Trajectories in .npz files: all arrays without loss, and a description of models and forces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
 
 
 def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
-    """Writes a trajectory, without its models and forces, but with what tells them from others."""
+    """Writes a trajectory, with a description of its models and forces instead of these."""
     scheme = {f.name: getattr(trajectory.integrator, f.name) for f in fields(trajectory.integrator)}
     arrays: dict[str, Any] = {name: getattr(trajectory, name) for name in ("t", "q", "v", "a", "substeps", "every")}
     arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(trajectory._description), np.uint8)
@@ -94,14 +94,16 @@ def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
         except (ValueError, EOFError, BadZipFile):
             data = None
         if not isinstance(data, NpzFile):
-            raise ValueError(f"{os.fspath(path)!r} is no trajectory: expected a .npz file as Trajectory.save writes it")
+            raise ValueError(
+                f"{os.fspath(path)!r} is not a trajectory file: expected a .npz file written by Trajectory.save"
+            )
         yield data
 
 
 def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
     missing = [n for n in _NEEDED if n not in data.files]
     if missing:
-        raise ValueError(f"{label} is no trajectory: it has no {', '.join(missing)}")
+        raise ValueError(f"{label} is not a trajectory file: it has no {', '.join(missing)}")
     nq, nv = data["q"].shape[-1], data["v"].shape[-1]
     if (nq, nv) != (models[0].nq, models[0].nv):
         raise ValueError(
@@ -128,11 +130,11 @@ def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[st
 def _check_scene(
     label: str, data: NpzFile, models: Sequence[Model], forces: Sequence[Force], replaced: list[dict[str, FloatArray]]
 ) -> None:
-    """Refuses models and forces other than those of the file."""
+    """Rejects models and forces other than those of the file."""
     try:
         saved = _fingerprint.from_bytes(data["scene"].tobytes())
     except ValueError:
-        raise ValueError(f"{label} is no trajectory: it does not say of what") from None
+        raise ValueError(f"{label} is not a trajectory file: it has no description of its models") from None
     different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced))
     if different:
         raise ValueError(
@@ -142,12 +144,12 @@ def _check_scene(
 
 
 def _lost(t: float, q: FloatArray, v: FloatArray) -> FloatArray:
-    """Stands for the function of a policy that was not given again."""
+    """Substitute for the function of a policy that was not given."""
     raise RuntimeError("the policy is not in the file of a trajectory; give it to Trajectory.load")
 
 
 def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
-    """The policy that gave the controls of the file; another one is refused if it shows in the first step."""
+    """The policy that gave the controls of the file; another one is rejected if its first controls differ."""
     if "policy" not in data.files:
         if given is not None:
             raise ValueError(f"{label} was simulated without a policy, got {given!r}")
@@ -157,7 +159,7 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
     policy = given if isinstance(given, Policy) else Policy(given)
     u = data["controls"]
     if u.shape[-2]:
-        expected = policy.values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
+        expected = policy._values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
         error = np.abs(u[..., 0, :] - expected).max(initial=0.0)
         if error > 1e-9 * (1.0 + np.abs(expected).max(initial=0.0)):
             raise ValueError(
