@@ -143,21 +143,29 @@ def reordered(x: np.ndarray, axes: str, order: Order) -> np.ndarray:
     return x
 
 
-def quaternions(model: ts.Model) -> Iterator[tuple[int, int, bool]]:
-    """Where quaternions are in q, those inside of composites too, where their rotations are in v, and whether a
-    translation goes with them: of a free joint it is before the quaternion in q, and after the rotation in v."""
+def quaternions(model: ts.Model) -> Iterator[tuple[bool, int, int]]:
+    """Joints with quaternions, those inside of composites too: whether it is free, and where its q and v begin. A free
+    joint has its translation before the quaternion in q, and after the rotation in v."""
 
-    def parts(joint: ts.Joint, iq: int, iv: int) -> Iterator[tuple[int, int, bool]]:
+    def parts(joint: ts.Joint, iq: int, iv: int) -> Iterator[tuple[bool, int, int]]:
         if isinstance(joint, ts.Composite):
             for part in joint.joints:
                 yield from parts(part, iq, iv)
                 iq, iv = iq + part.nq, iv + part.nv
         elif isinstance(joint, (ts.Free, ts.Spherical)):
-            free = isinstance(joint, ts.Free)
-            yield iq + 3 * free, iv, free
+            yield isinstance(joint, ts.Free), iq, iv
 
     for j in model.joints:
         yield from parts(j.joint, j.q_slice.start, j.v_slice.start)
+
+
+def longer(model: ts.Model, q: np.ndarray, length: float) -> np.ndarray:
+    """q with its quaternions made longer, every second one by the inverse length."""
+    out = q.copy()
+    for count, (free, iq, _) in enumerate(quaternions(model)):
+        at = iq + 3 * free
+        out[..., at : at + 4] *= length if count % 2 == 0 else 1 / length
+    return out
 
 
 def moved_by(model: ts.Model) -> np.ndarray:

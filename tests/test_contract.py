@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from compare import arrays_of, close, conditioned, same_bits
 from functions import FUNCTIONS, SINGULAR, VARIANTS, axes_of
-from population import JOINTS, deep_tree, mixed_tree, models, quaternions, reordered, shuffled
+from population import JOINTS, deep_tree, longer, mixed_tree, models, reordered, shuffled
 
 import torsor as ts
 from torsor import testing
@@ -605,13 +605,11 @@ def test_the_length_of_quaternions_does_not_matter(name):
     model = testing.random_tree(5, [ts.Free(), ts.Revolute((1, 2, 3)), ts.Spherical(), composite])
     arrays = f.arguments(model)
     expected = arrays_of(f(model, *arrays))
-    longer = [np.stack([x] * len(LENGTHS)) for x in arrays]
-    for x, label in zip(longer, f.takes, strict=True):
-        if axes_of(label).split()[-1:] == ["q"]:
-            for count, (at, _, _) in enumerate(quaternions(model)):
-                for k, length in enumerate(LENGTHS):
-                    x[k, ..., at : at + 4] *= length if count % 2 == 0 else 1 / length
-    result = arrays_of(f(model, *longer))
+    changed = [
+        np.stack([longer(model, x, length) if axes_of(label).split()[-1:] == ["q"] else x for length in LENGTHS])
+        for x, label in zip(arrays, f.takes, strict=True)
+    ]
+    result = arrays_of(f(model, *changed))
     gives = [*(axes for axes in f.gives if axes != "..."), *[""] * len(expected)]
     for x, y, axes in zip(result, expected, gives, strict=False):
         for k in range(len(LENGTHS)):

@@ -429,17 +429,17 @@ def test_spring_damper_of_redmax():
 # ---- calls
 
 
-def test_batches_are_their_states():
+def test_batches_with_forces_of_the_users_own_are_their_states():
     rng = np.random.default_rng(8)
     forces = (*testing.example_forces(MODEL, 8), Swirl(MODEL))
-    q, v, w = MODEL.random(rng, (150, 2)), rng.standard_normal((150, 2, MODEL.nv)), rng.standard_normal(MODEL.nv)
-    t = rng.uniform(0, 2, (150, 1))
+    q, v, w = MODEL.random(rng, (70, 2)), rng.standard_normal((70, 2, MODEL.nv)), rng.standard_normal(MODEL.nv)
+    t = rng.uniform(0, 2, (70, 1))
     for threads in (1, 2):
         tau = ts.generalized_forces(MODEL, forces, q, v, t=t, threads=threads)
         d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t=t, threads=threads)
         e = ts.force_energies(MODEL, forces, q, t=t, threads=threads)
         g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t=t, threads=threads)
-        for s in ((0, 0), (149, 1), (77, 0)):
+        for s in ((0, 0), (69, 1), (37, 0)):
             here = (q[s], v[s])
             at = t[s[0], 0]
             np.testing.assert_array_equal(tau[s], ts.generalized_forces(MODEL, forces, *here, t=at))
@@ -466,16 +466,6 @@ def test_out_and_no_forces():
     close_each(d.dtau_dv, -2 * np.eye(MODEL.nv))
     empty = ts.ModelBuilder().build()
     assert ts.generalized_forces(empty, [ts.JointDamping(None, 1.0)], [], []).shape == (0,)
-
-
-def test_a_state_that_is_no_number_spoils_no_other():
-    forces = testing.example_forces(MODEL, 0)
-    q, v = MODEL.random(0, 3), np.ones((3, MODEL.nv))
-    expected = ts.generalized_forces(MODEL, forces, q, v)
-    q[1], v[1] = np.nan, np.inf
-    tau = ts.generalized_forces(MODEL, forces, q, v)
-    np.testing.assert_array_equal(tau[[0, 2]], expected[[0, 2]])
-    assert np.isnan(tau[1]).any()
 
 
 @pytest.mark.parametrize("k", range(len(testing.example_forces(MODEL, 0))))

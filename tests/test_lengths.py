@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from compare import arrays_of, close
 from functions import VARIANTS
-from population import quaternions
+from population import longer
 
 import torsor as ts
 from torsor import interop, testing
@@ -32,14 +32,6 @@ def tree(length):
         ts.Composite(ts.Prismatic(other), ts.Spherical(), ts.Prismatic(axis)),
     )
     return testing.random_tree(5, joints, branching=0.4)
-
-
-def longer(model, q, length):
-    """q with its quaternions made longer, every second one by the inverse length."""
-    out = q.copy()
-    for count, (at, _, _) in enumerate(quaternions(model)):
-        out[..., at : at + 4] *= length if count % 2 == 0 else 1 / length
-    return out
 
 
 MODEL = tree(1.0)
