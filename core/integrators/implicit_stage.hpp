@@ -46,10 +46,7 @@ class ImplicitStage {
       const double moved = measure(xi_), other = begin(1.0, nullptr);
       norm = other < 0.25 * std::max(norm, moved) ? other : begin(1.0, accelerations);
     }
-    int left = table.iterations;
-    return (iterate(*this, table.tolerance, norm, left, shortfall) ||
-            follow(*this, table.tolerance, left, shortfall)) &&
-           accept();
+    return find(*this, table.tolerance, norm, table.iterations, shortfall);
   }
   // Sets the stage, and starts from what accelerations predict. Returns the size of the correction there.
   S start(const Stage& stage, double t, const S* accelerations) {
@@ -68,12 +65,6 @@ class ImplicitStage {
       for (const S* v : others_v_) speed = larger(speed, absolute(v[k]));
     }
     return less(S(0.0), moved) & (less(S(4.0) * speed, added) | less(S(0.5) * moved, norm));
-  }
-  // What is left to do at the solution. False in lanes that are none after all: products may have overflowed on the way.
-  Mask<S> accept() {
-    const Mask<S> good = is_finite(largest(m_.nv, a())) & !turns_too_far<S>(m_, at_.nodes.q(stage_.from), q());
-    if (any(good) && at_.scene.balanced) at_.nodes.energies[stage_.to] = energies_of(at_, evaluation_);
-    return good;
   }
   const S* displacement() const { return xi_; }  // from the node where the stage begins
 
@@ -157,6 +148,12 @@ class ImplicitStage {
   }
   bool extrapolates() const { return at_.scene.forces == nullptr; }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
+  // Products may have overflowed on the way.
+  Mask<S> accept() {
+    const Mask<S> good = is_finite(largest(m_.nv, a())) & !turns_too_far<S>(m_, at_.nodes.q(stage_.from), q());
+    if (any(good) && at_.scene.balanced) at_.nodes.energies[stage_.to] = energies_of(at_, evaluation_);
+    return good;
+  }
 
   void begin_path() {
     if (!any(accelerate_node(at_, stage_.from, t_, last))) std::fill_n(last, m_.nv, S(0.0));

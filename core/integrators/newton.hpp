@@ -20,6 +20,7 @@
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
 //   S curvature(S correction);                         then: at least by how much its relative error is to be taken
+//   Mask accept();                                     what is left to do at a solution; false if it is refused
 // and for where corrections do not shrink
 //   S rounding(S allowed);                             the size that rounding of r alone may have, where more than is
 //                                                      allowed
@@ -33,7 +34,7 @@
 // Mask is Mask<S>, which is bool for one state.
 //
 // What the method does at a point (correct, go) and the tests by which it decides are for any scalar, lane by lane. What
-// follows from the tests (iterate, follow) is for one state: halved corrections, confirmed ones and continuation are the
+// follows from the tests (iterate, follow, find) is for one state: halved corrections, confirmed ones and continuation are the
 // reference for every state whose whole corrections do not simply shrink.
 #pragma once
 #include <algorithm>
@@ -61,9 +62,9 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
                                 has<Mask<S>, decltype(&T::finish), const S*> && has<Mask<S>, decltype(&T::evaluate)> &&
                                 has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
                                 has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
-                                has<S, decltype(&T::curvature), S> && has<S, decltype(&T::rounding), S> &&
-                                has<Mask<S>, decltype(&T::improves), double> && has<void, decltype(&T::begin_path)> &&
-                                has<S, decltype(&T::begin), double, const S*> &&
+                                has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> &&
+                                has<S, decltype(&T::rounding), S> && has<Mask<S>, decltype(&T::improves), double> &&
+                                has<void, decltype(&T::begin_path)> && has<S, decltype(&T::begin), double, const S*> &&
                                 has<void, decltype(&T::accelerations), double, S*> &&
                                 std::is_same_v<decltype(std::declval<T&>().factor()), Mask<S>> &&
                                 std::is_void_v<decltype(std::declval<T&>().solve(std::declval<S*>()))>;
@@ -71,7 +72,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a failed attempt had reached, and should have: corrections of velocities. Infinite where there was none.
+// What a failed attempt had reached, and should have: corrections of velocities. Infinite where it did not fail for want
+// of a small one.
 struct Shortfall {
   double error = kInfinity, allowed = 0.0;
 };
@@ -180,11 +182,9 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
       if (good) break;
     }
     if (!good) {  // no better point: the marked one may do, if what is missing there is a matter of rounding
-      const bool fresh = moved == 0.0;
       if (!s.place(0.0, s.delta) || !s.evaluate()) return false;
       if (norm > allowed && norm > s.rounding(allowed)) return false;
       if (confirm(s, std::max(norm, allowed), norm, moved)) return true;
-      if (fresh) return false;
       continue;
     }
     moved += length * norm;
@@ -245,6 +245,17 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
     before = at;
     at = part;
   }
+  return false;
+}
+
+// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or by continuation. A
+// solution may be refused, and numbers may overflow; a correction that is small enough is no reason then.
+template <class System>
+bool find(System& s, double tolerance, double norm, int iterations, Shortfall& shortfall) {
+  int left = iterations;
+  const bool found = iterate(s, tolerance, norm, left, shortfall) || follow(s, tolerance, left, shortfall);
+  if (found && s.accept()) return true;
+  if (!(shortfall.error > shortfall.allowed)) shortfall = {};
   return false;
 }
 

@@ -65,12 +65,10 @@ class VariationalStep {
   bool take(double t, const StepControls<double>& controls) {
     t_ = t;
     controls_ = controls;
-    int left = scheme.iterations;
     begin_path();
-    const bool good = iterate(*this, scheme.tolerance, begin(1.0, last), left, shortfall) ||
-                      follow(*this, scheme.tolerance, left, shortfall);
+    const bool good = find(*this, scheme.tolerance, begin(1.0, last), scheme.iterations, shortfall);
     scene.h = scheme.h;
-    return good && end_step();
+    return good;
   }
 
   const Action<double>& action() const { return action_; }
@@ -142,6 +140,12 @@ class VariationalStep {
   // The momenta at the end come from the last evaluation.
   bool extrapolates() const { return false; }
   double curvature(double) const { return 0.0; }
+  bool accept() {
+    const int nv = scene.m.nv;
+    std::copy_n(end_.p1, nv, p1.begin());
+    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &&
+           !turns_too_far(scene.m, q0.data(), q1.data());
+  }
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
   }
@@ -167,12 +171,6 @@ class VariationalStep {
     if (!dense && solver_.factor_tree(false)) return true;
     blocks.assemble(action_, end_, arena, p, solver_.dense());
     return solver_.factor_dense();
-  }
-  bool end_step() {
-    const int nv = scene.m.nv;
-    std::copy_n(end_.p1, nv, p1.begin());
-    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &&
-           !turns_too_far(scene.m, q0.data(), q1.data());
   }
 
   // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.

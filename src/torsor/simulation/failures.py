@@ -46,7 +46,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     if isfinite(error[0]):
         missing = f"correction of v {error[0]:.1e} > {error[1]:.1e}"
     else:
-        missing = "its matrix is singular, or a joint turns by half a turn"
+        missing = "its matrix is singular, a joint turns by half a turn or more, or numbers overflow"
     if isinstance(integrator, Variational):
         return (
             f"Newton's method of {name} stopped {{where}} within {integrator.iterations} iterations: {missing}; "
