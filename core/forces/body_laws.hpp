@@ -18,7 +18,7 @@ struct BodyLaw : Law {
   bool holds() const { return kind == aligned; }
   bool depends_on_place() const { return kind == aligned || kind == world; }
 
-  // Where the wrench is given, seen from the point of the tree.
+  // The frame in which the wrench is given, relative to the point of the tree.
   template <class S>
   SE3<S> wrench_frame(const DerivativeBody<S>& b) const {
     if (kind == world) return {identity3<S>(), -b.origin};
@@ -64,7 +64,7 @@ struct BodyLaw : Law {
           A.Av[j * A.stride + k] -= dot(columns[j].S_, by_v);
         });
       });
-    } else if (kind == world) {  // it was taken for one that moves with the body
+    } else if (kind == world) {  // pair_columns treats it as moving with the body
       const Force<S> F = X.act(given_wrench(X, b.v, at.p, at.t));
       for_each_velocity(at.m, body, [&](int k) {
         const Force<S> moved = cross(columns[k].S_, F);
@@ -96,7 +96,7 @@ struct BodyLaw : Law {
     write(X.act_inverse(b.v), twist);
     for (int k = 0; k < 6; ++k) Table::add_gradient(now, kind == damper ? -moved[k] * twist[k] : moved[k], k, gradient);
   }
-  // That by the twist: the matrix of a damper is symmetric.
+  // Gradient by the twist: the matrix of a damper is symmetric.
   template <class S>
   Force<S> by_twist(const BodyState<S>& at, const SE3<S>& X, const VirtualMotion<S>& motion) const {
     return X.act(given_wrench(X, motion.W[body], at.p, at.t));

@@ -1,11 +1,13 @@
-// Mechanical energy at the two ends of a stage. The equations of a step with stiff springs have many solutions, and
-// those that are not meant have more energy than there was: a step that gains energy from nowhere is divided.
+// Mechanical energy at the two ends of a stage. The equations of a step with stiff springs have many solutions, and the
+// spurious ones have more energy than the state before: a step that gains energy is divided
+// (integrators/energy_guard.hpp).
 #pragma once
 #include "forces/forces.hpp"
 
 namespace torsor {
 
-// Whether the energies of these forces are known and some is stored, so that a gain can be told from their work.
+// Whether the energies of these forces are known and some is stored, so that a gain can be distinguished from their
+// work.
 inline bool has_balance(const ForceSet& set) {
   const auto some = [&](Work work) { return set.any([&](const auto& law) { return law.work() == work; }); };
   return some(Work::stores) && !some(Work::unknown);
@@ -28,7 +30,7 @@ struct Energies {
   S size() const { return kinetic + absolute(stored) + S(1e-6) * absolute(gravity); }
 };
 
-// What springs, limits and contacts store.
+// The energy stored by springs, limits and contacts.
 template <class S>
 S stored_energy(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
                 double t, const S* p) {

@@ -5,13 +5,13 @@
 // and xdot, then give
 //   dx = [X]_x,  dxdot = X.w x xdot + [v x X]_x,  du = X.w x u + [W x X]_x,
 //   d(w.tau) = X.A + (v x X).H + (W x X).P,   A = (g at x) + (xdot x h + u x F, 0),  H = (h at x),  P = (F at x),
-// sums over the subtree (docs/derivations/implicit_steps.md). A wrench that moves with its body is in P alone.
+// sums over the subtree (docs/derivations/implicit_steps.md). A wrench that moves with its body contributes to P only.
 #pragma once
 #include "forces/forces.hpp"
 
 namespace torsor {
 
-// gradient (bodies of the user's x 6, twists in the joints' frames) += that of w.tau.
+// gradient (user's bodies x 6, twists in the joints' frames) += the gradient of w.tau.
 template <class S>
 void force_placement_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
                               const S* p, const S* w, S* gradient) {

@@ -4,7 +4,7 @@
 
 namespace torsor {
 
-// A point of a body of the user's, its coordinates being three parameters.
+// A point of a user's body; its coordinates are three parameters.
 struct Attachment {
   int body;          // that carries it, or -1
   SE3<double> pose;  // of the user's body in that one, or in the world
@@ -14,8 +14,8 @@ struct Attachment {
 template <class S>
 struct ForcePoint {
   int body;
-  Vec3<S> origin;  // the point of its tree, about which spatial quantities are
-  Vec3<S> x;       // seen from there
+  Vec3<S> origin;  // the reference point of its tree
+  Vec3<S> x;       // relative to origin
   Vec3<S> xdot;
 };
 template <class S>

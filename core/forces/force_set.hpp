@@ -1,5 +1,5 @@
-// The forces of a scene, compiled for one model: the one list of all kinds of laws, and what is known of a set as a
-// whole. A new kind of law is a line in this list.
+// The forces of a scene, compiled for one model: the one list of all kinds of laws, and properties of a set as a whole.
+// A new kind of law is a line in this list.
 #pragma once
 #include <memory>
 #include <tuple>
@@ -18,7 +18,7 @@ using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
 struct ForceSet {
   int forces = 0, parameters = 0;
   Laws laws;
-  // Those that are given, not laws of motion; if all energies are known (forces/energy_balance.hpp).
+  // The given forces (Work::given), if all energies are known (forces/energy_balance.hpp).
   std::shared_ptr<const ForceSet> given;
 
   template <class L>
@@ -57,7 +57,7 @@ inline bool holds(const ForceSet& set) {
 inline bool keeps_branches(const Model& m, const ForceSet& set) {
   return !set.any([&](const auto& law) { return !law.keeps_branches(m); });
 }
-// Whether what forces do depends on where bodies are.
+// Whether forces depend on where bodies are.
 inline bool depends_on_place(const ForceSet& set) {
   return set.any([](const auto& law) { return law.depends_on_place(); });
 }

@@ -20,8 +20,8 @@ ForceSums<S> force_sums(const Model& m, const ForceSet& set, Arena& arena, const
   return sums;
 }
 
-// Takes the wrenches off the bodies' f. With add_to_parents(m, bodies, sums.held) after it and pair_columns(...,
-// sums.held, 2, ...) derivatives then know the wrenches, but for what linearise_forces adds.
+// Subtracts the wrenches from the bodies' f. After add_to_parents(m, bodies, sums.held), pair_columns(..., sums.held,
+// 2, ...) then differentiates their motion; linearise_forces adds the rest.
 template <class S>
 void subtract_wrenches(const Model& m, DerivativeBody<S>* bodies, const ForceSums<S>& sums) {
   for (int i = 0; i < m.n(); ++i) {
@@ -31,8 +31,8 @@ void subtract_wrenches(const Model& m, DerivativeBody<S>* bodies, const ForceSum
   }
 }
 
-// Aq -= dtau/dq and Av -= dtau/dv as far as the forces themselves change: joint torques wholly, wrenches without what
-// pair_columns knows of them. Rows `stride` apart.
+// Aq -= dtau/dq and Av -= dtau/dv: joint torques completely, wrenches without the motion that pair_columns
+// differentiates. Rows `stride` apart.
 template <class S>
 void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q, const S* v,
                       double t, const S* p, S* Aq, S* Av, int stride) {
@@ -56,7 +56,7 @@ void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const
   }
 }
 
-// K = dtau/dq and D = dtau/dv, nv x nv, both whole. The motions are returned.
+// K = dtau/dq and D = dtau/dv, nv x nv, both complete. The motions are returned.
 template <class S>
 Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
                                           double t, const S* p, S* K, S* D) {
@@ -108,7 +108,7 @@ void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena,
   set.for_each([&](const auto& law) { law.add_parameter_gradient(at, motion, gradient); });
 }
 
-// out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) but for
+// out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) except for
 // user-defined forces.
 template <class S>
 void add_transposed_damping(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,

@@ -2,7 +2,7 @@
 // energy x.k x / 2:
 //   coordinates in R^n   x = q - rest
 //   quaternions          x = log(rest^-1 q), whose rate is J_r^-1(x) times the angular velocity
-//   positions of a free  x = p - rest, in the joint's axes; the velocity is in the body's
+//   position of a free   x = p - rest, in the joint's axes; the velocity is in the body's
 #pragma once
 #include "forces/law.hpp"
 #include "forces/table.hpp"
@@ -146,7 +146,7 @@ struct JointForce {
     const Mask<S> lower = (less(q[k], p[law.lower + k]) | is_nan(q[k])) & !upper, any = lower | upper;
     return {lower, upper, any, q[k] - select(lower, p[law.lower + k], p[law.upper + k])};
   }
-  // Where the law acts on a coordinate.
+  // Whether the law acts on a coordinate.
   Mask<S> acts(int k) const { return law.kind == JointLaw::limits ? violation(k).any : every_lane<S>(); }
 
   // Adds the torque.

@@ -7,8 +7,8 @@
 // [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
 // in the flat array p of its set.
 //
-// Members that are templates are for any scalar, lane by lane: a law that sets in somewhere does so by masks. What is not
-// a number is on no side of a limit, and must come out all the same.
+// Member templates are for any scalar, lane by lane: conditions on the state are masks. NaN is on neither side of a
+// limit, and must propagate all the same.
 #pragma once
 #include <cmath>
 
@@ -80,7 +80,7 @@ struct PlacementSums {
 };
 
 // Change of the wrench on a body, 6 x 12: by the displacement eta of the body, then by the change of its velocity, all
-// seen by the body: zero for a wrench that moves with it.
+// relative to the body: zero for a wrench that moves with it.
 template <class S>
 struct WrenchChange {
   S x[6][12];
@@ -103,11 +103,11 @@ struct WrenchChange {
   }
 };
 
-// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it can
-// only take energy away. Unknown: what it does cannot be told from a gain of energy.
+// Where the work of a law comes from: from an energy that it stores, from outside (it is given), or nowhere, if it only
+// dissipates. Unknown: its work cannot be distinguished from a spurious gain of energy.
 enum class Work { stores, given, dissipates, unknown };
 
-// User-defined code that a law calls, for one state at a time: it has no lanes.
+// User-defined code that a law calls, one state at a time: it is not for packs.
 struct UserCode {
   virtual ~UserCode() = default;
 };
@@ -121,12 +121,12 @@ struct Law {
   bool keeps_branches(const Model&) const { return true; }  // whether dtau/dq, dtau/dv are zero between branches
   bool depends_on_place() const { return false; }           // whether it depends on where bodies are
   bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
-  UserCode* user_code() const { return nullptr; }           // what it calls, if anything
+  UserCode* user_code() const { return nullptr; }           // or null
 
   // Adds torques and wrenches.
   template <class S>
   void add_forces(const ForceState<S>&, const ForceSums<S>&) const {}
-  // Aq -= dtau/dq, Av -= dtau/dv: of torques wholly, of wrenches without what their own motion does (pair_columns).
+  // Aq -= dtau/dq, Av -= dtau/dv: of torques completely, of wrenches without their motion (pair_columns).
   template <class S>
   void linearise(const ForceState<S>&, const ForceMatrices<S>&) const {}
   // The same where the law is on a single joint or body: each(body, Aq, Av) with the joint's own blocks, n x n.

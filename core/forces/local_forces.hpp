@@ -1,5 +1,5 @@
-// Forces on single joints and bodies as blocks, which fit into the systems over trees (linear/tree_system.hpp); what
-// couples bodies does not (on_single_bodies).
+// Forces on single joints and bodies as blocks, which fit into systems over trees (linear/tree_system.hpp). Forces that
+// couple bodies do not (on_single_bodies).
 #pragma once
 #include "forces/forces.hpp"
 

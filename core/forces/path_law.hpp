@@ -16,8 +16,8 @@ struct SpringLaw : UserCode {
 };
 
 // A path through points: its length l, and for each segment k the unit vector u_k along it, its rate and 1/length, eqs.
-// (1.62), (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and pulls
-// at nothing.
+// (1.62), (1.63), (1.73), (1.74). A segment whose length is lost in the rounding of its ends has no direction and
+// exerts no force.
 template <class S>
 struct PointPath {
   int n;  // segments

@@ -1,7 +1,7 @@
 // Laws of forces on points of bodies that depend on where the points are and how they move. Sueda 2021, 1.9.2 and
-// 1.9.5-1.9.10, in terms of the points' places x and velocities. A kind of them has evaluate (forces F_i with dF_i/dx_j
-// and dF_i/dxdot_j; false if these are all zero), add_gradient (of sum u_i.F_i, by the parameters other than the
-// points) and energy; what the points' own motion adds is the same for all.
+// 1.9.5-1.9.10, in terms of the points' places x and velocities. Each kind has evaluate (forces F_i with dF_i/dx_j and
+// dF_i/dxdot_j; false if these are all zero), add_gradient (of sum u_i.F_i, by the parameters other than the points)
+// and energy; the terms due to the motion of the points are common to all.
 #pragma once
 #include <variant>
 
@@ -37,7 +37,7 @@ struct PushLaw {
   }
 };
 
-// Draws two points together, (1.40), (1.45).
+// Pulls two points together, (1.40), (1.45).
 struct PullLaw {
   int offset;  // of its parameters: stiffness, damping
 
@@ -77,7 +77,7 @@ struct PointLaw : Law {
     return std::visit(std::forward<F>(f), kind);
   }
   int n() const { return static_cast<int>(points.size()); }
-  // The one body that the points move with, -1 if none does, -2 if several do.
+  // The one body that carries points; -1 if there is none, -2 if there are several.
   int body() const {
     int body = -1;
     for (const Attachment& point : points) {

@@ -1,5 +1,5 @@
-// Numbers of forces that are tables over time. They lie in one flat array of parameters, the same for all forces of a
-// set, so that a call can be made with other values of them.
+// Numbers of forces that are tables over time. They are in one flat array of parameters of all forces of a set, so that
+// a call can use other values.
 #pragma once
 #include <algorithm>
 #include <cmath>

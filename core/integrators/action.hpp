@@ -1,10 +1,12 @@
-// The action of a step of a variational integrator, and its derivatives: the discrete Euler-Lagrange equations. Fan 2018,
-// proposition 1, for any quadrature and any joint; docs/derivations/variational.md.
+// The action of a step of a variational integrator, and its derivatives: the discrete Euler-Lagrange equations. Fan
+// 2018, proposition 1, for any quadrature and any joint; docs/derivations/variational.md.
 //
-// A step goes from q0 through control points q^k = q0 (+) xi^k, k = 1..s, in the chart at q0. With the polynomial through them,
-// xi^a and its rate at the quadrature points a, q^a = q0 (+) xi^a and v^a = J(xi^a) xidot^a, the action and its virtual work are
+// A step goes from q0 through control points q^k = q0 (+) xi^k, k = 1..s, in the chart at q0. With the polynomial
+// through them, xi^a and its rate at the quadrature points a, q^a = q0 (+) xi^a and v^a = J(xi^a) xidot^a, the action
+// and its virtual work are
 //   sum_a h w_a L(q^a, v^a),   and its derivatives   D_0 (by q0 at fixed xi), D_k (by xi^k):
-//   D = sum_a Phi_a^T (f_a, g_a),   f = h w (dL/dq + tau),   g = h w dL/dv,   (dq^a, dv^a) = Phi_a (dq0, dxi^1, ..., dxi^s).
+//   D = sum_a Phi_a^T (f_a, g_a),   f = h w (dL/dq + tau),   g = h w dL/dv,
+//   (dq^a, dv^a) = Phi_a (dq0, dxi^1, ..., dxi^s).
 // The momenta are p1 = J(xi^s)^-T D_s and p0 = Ad^T p1 - D_0, Ad being dq^s/dq0; the step solves
 //   r_0 = p0 + D_0 - Ad^T p1 = 0,   r_k = D_k = 0, k = 1..s-1.
 #pragma once
@@ -27,7 +29,7 @@ struct VariationalScheme {
   int iterations;    // evaluations of the residual in a step
 };
 
-// What moves in a variational step, what acts, and the rule of the step.
+// The scene of a variational step, with its quadrature rule.
 struct VariationalScene : Scene {
   VariationalScene(const Scene& scene, const Rule& rule, double h) : Scene(scene), rule(rule), h(h) {}
   const Rule& rule;
@@ -48,7 +50,7 @@ template <class S>
 struct ActionPoint {
   double t, weight;  // weight: h w
   S *xi, *xidot, *q, *v;
-  Motions<S> all;       // of bodies, I is that of each alone
+  Motions<S> all;       // I of a body is its own, without its subtree
   Force<S>*mu, *Gamma;  // of subtrees: momentum; weight and, if they are local, other forces on bodies
   ChartColumns<S>* charts;
   S *f, *g;
@@ -87,7 +89,8 @@ TORSOR_INLINE Mask<S> place_point(const VariationalScene& scene, Arena& arena, c
   return good;
 }
 
-// Sets the motions of a point, mu and Gamma. Returns the torques of forces, but for those of local ones on bodies.
+// Sets the motions of a point, mu and Gamma. Returns the joint torques of the forces; local forces on bodies are in
+// Gamma instead.
 template <class S>
 TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const S* p,
                             ActionPoint<S>& at) {
@@ -213,7 +216,7 @@ StepEnd<S> end_of(const VariationalScene& scene, Arena& arena, const S* xi, cons
   }
   return end;
 }
-// out = Ad^T y: a covector at the end of the step, as one at its beginning.
+// out = Ad^T y: a covector at the end of the step, pulled back to its beginning.
 template <class S>
 void pull_to_start(const VariationalScene& scene, const StepEnd<S>& end, const S* y, S* out) {
   for (int k = 0; k < scene.m.nv; ++k) out[k] = y[k];

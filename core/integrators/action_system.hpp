@@ -1,16 +1,17 @@
-// Second derivatives of the action of a step, as a system over the tree: the matrix of Newton's method for its equations, and that of
-// all derivatives by all control points. Fan 2018, proposition 3; docs/derivations/variational.md.
+// Second derivatives of the action of a step, as a system over the tree: the matrix of Newton's method for its
+// equations, and that of all derivatives by all control points. Fan 2018, proposition 3;
+// docs/derivations/variational.md.
 #pragma once
 #include "integrators/action.hpp"
 #include "linear/tree_system.hpp"
 
 namespace torsor {
 
-// Fills the blocks of a system over the tree at a point of the quadrature after another. `whole`: all derivatives of D by
-// (q0, xi^1, ..., xi^s), copies 0..s; else those of r by xi^1, ..., xi^s.
+// Fills the blocks of a system over the tree, one quadrature point after another. `whole`: all derivatives of D by (q0,
+// xi^1, ..., xi^s), copies 0..s; otherwise those of r by xi^1, ..., xi^s.
 class ActionBlocks {
  public:
-  // Fills `system`, which is made by `copies` and `length`.
+  // Fills `system`, whose size is given by `copies` and `length`.
   ActionBlocks(const VariationalScene& scene, bool whole, TreeSystem& system)
       : scene_(scene), whole_(whole), copies_(copies(scene.rule, whole)), system(system) {
     const std::size_t square = 36 * (scene.rule.s + 1);
@@ -27,7 +28,7 @@ class ActionBlocks {
   static int copies(const Rule& rule, bool whole) { return rule.s + (whole ? 1 : 0); }  // of unknowns
   static int length(const Rule& rule) { return 12 * rule.m; }                           // of states and sums
 
-  // Blocks of all but forces that couple joints.
+  // All blocks except those of forces that couple joints.
   void fill(const Action<double>& action, const StepEnd<double>& end, Arena& arena, const double* p) {
     const Model& m = scene_.m;
     if (on_bodies_)
@@ -62,8 +63,8 @@ class ActionBlocks {
   TreeSystem& system;
 
  private:
-  // Phi of joint i at a point, as matrices n x n for each column: of dq into q_, of dv into v_; and the combinations of them that
-  // the rows are: r_0 belongs to Phi_0 - Phi_s B, B = J^-1 Ad at the end.
+  // Phi of joint i at a point, as matrices n x n for each column: of dq into q_, of dv into v_; and the combinations of
+  // them for the rows: that of r_0 is Phi_0 - Phi_s B, B = J^-1 Ad at the end.
   void map_joint(const ActionPoint<double>& at, int a, int i, int j, const StepEnd<double>& end) {
     const Model::Link& link = scene_.m.links[i];
     const int n = link.nv, s = scene_.rule.s, square = n * n;
@@ -191,7 +192,7 @@ class ActionBlocks {
         write(weight * eta, L + 6);
         write(cross(weight * eta, mu), E + 6);
       }
-    // How the joint's own rows change with its own columns.
+    // Derivatives of the joint's rows by its own columns.
     double qq[36], qv[36] = {}, vq[36] = {};
     for (int r = 0; r < n; ++r)
       for (int k = 0; k < n; ++k)
@@ -212,7 +213,7 @@ class ActionBlocks {
     if (j >= 0) add_chart(at, a, i, at.charts[j], end.charts[j]);
   }
 
-  // How Phi changes, under f and g.
+  // Derivatives of Phi^T (f, g) at fixed f and g.
   void add_chart(const ActionPoint<double>& at, int a, int i, const ChartColumns<double>& chart,
                  const ChartColumns<double>& last) {
     const int iv = scene_.m.links[i].iv, n = chart.n, s = scene_.rule.s, whole = (s + 1) * n;
@@ -246,7 +247,7 @@ class ActionBlocks {
         for (int k = 0; k < size; ++k) N[r * size + k] -= B[l] * block_[(s * n + l) * whole + k + skip];
     }
   }
-  // How -Ad^T p1 changes with xi^s, but for D_s.
+  // Derivatives of -Ad^T p1 by xi^s at fixed D_s.
   void add_end(int i, const ChartColumns<double>& chart, const double* p1) {
     const int n = chart.n, s = scene_.rule.s, size = system.unknowns(i);
     const Force<double> P = chart.covector(p1);
@@ -288,7 +289,7 @@ class ActionBlocks {
     }
   }
 
-  // Of the joint with a quaternion that body i has, if it has one: its number, else -1.
+  // The index of body i among those with quaternions, or -1.
   int quaternion_of(int i) const {
     const auto found = std::find(scene_.quaternions.begin(), scene_.quaternions.end(), i);
     return found == scene_.quaternions.end() ? -1 : static_cast<int>(found - scene_.quaternions.begin());

@@ -1,31 +1,33 @@
-// Tells whether a step gains energy from nowhere: the equations of a step with stiff springs have many solutions, and those that are
-// not meant have more energy than there was (docs/derivations/implicit_steps.md).
+// Detects steps that gain energy: the equations of a step with stiff springs have many solutions, and the spurious ones
+// have more energy than the state before (docs/derivations/implicit_steps.md).
 #pragma once
 #include "integrators/residual.hpp"
 #include "integrators/table.hpp"
 
 namespace torsor {
 
-// More than the part `gain` of the energy that there is, work of given forces apart, or in one of its stages ten times
-// that.
+// A step is rejected if it gains more than the fraction `gain` of the energy, beyond the work of given forces, or ten
+// times that in one of its stages.
 template <class S>
 class EnergyGuard {
  public:
   EnergyGuard(StepContext<S>& at, double h, double gain) : at_(at), h_(h), gain_(gain) {}
-  // After a stage was solved for the time t, by a displacement of its node. `ends`: whether a part of the step ends with it.
+  // To be called after each stage, t being its time and `displacement` that of its node. `ends`: whether a part of the
+  // step ends with it.
   Mask<S> objects(const Stage& stage, const S* displacement, bool ends, double t) {
     if (!std::isfinite(gain_)) return !every_lane<S>();
     const double h = h_ * (stage.fraction - stage.begin);
     Energies<S> before = energies(stage.from, t - h);
     const Energies<S> after = energies(stage.to, t);
-    const S none(0.0);  // else no spring was there to gain from
+    const S none(0.0);
     const Mask<S> stored = !(equal(before.stored, none) & equal(after.stored, none));
     for (const Stage::Other& other : stage.others)
-      if (other.node == 0) before = larger(before, energies(0, t - 2.0 * h));  // a step from two rows goes by both
+      if (other.node == 0) before = larger(before, energies(0, t - 2.0 * h));  // of a multistep method
     if (stage.from == 1) start_ = before;
     const S work = most_work(stage, displacement, h, t);
     if (ends) work_ += work;
     const Mask<S> gained = exceeds(before, after, work, 10.0 * gain_);
+    // Without stored energy there is no spring to gain from.
     return stored & (ends ? gained | exceeds(start_, after, work_, gain_) : gained);
   }
 
@@ -38,12 +40,13 @@ class EnergyGuard {
     }
     return *known;
   }
-  // Those of which the total is larger.
+  // The one with the larger total.
   static Energies<S> larger(const Energies<S>& a, const Energies<S>& b) {
     const Mask<S> more = less(a.total(), b.total());
     return {select(more, b.kinetic, a.kinetic), select(more, b.gravity, a.gravity), select(more, b.stored, a.stored)};
   }
-  // At most the work that given forces and controls do in a stage: power times time, and force times displacement.
+  // An upper bound of the work of given forces and controls in a stage: power times time, plus force times
+  // displacement.
   S most_work(const Stage& stage, const S* displacement, double h, double t) {
     const Model& m = at_.scene.m;
     const ForceSet& given = *at_.scene.forces->given;

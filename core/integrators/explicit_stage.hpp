@@ -1,6 +1,6 @@
-// Stages that take the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler has
-// the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the beginning;
-// derivatives of the latter are complex steps, of one state at a time.
+// Stages that evaluate the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler
+// has the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the
+// beginning; derivatives of the latter use complex steps, one state at a time.
 #pragma once
 #include "integrators/implicit_stage.hpp"
 #include "scalar/complex_step.hpp"
@@ -32,9 +32,8 @@ class ExplicitStage {
     return good & retract<S>(m_, nodes.q(stage.from), xi_, nodes.q(stage.to)) & is_finite(largest(m_.nv, xi_));
   }
 
-  // What derivatives of a stage that was taken need: A_q and A_v of the residual, of which the accelerations are the
-  // solution; the factors of their matrix; and with xi = h v1 the derivatives of q1, V1 = h J(xi) by v1 and V0 = J B by
-  // q0. False if singular.
+  // Linearises a stage that was taken: A_q and A_v of the residual that the accelerations solve; the factors of their
+  // matrix; and with xi = h v1 the derivatives of q1, V1 = h J(xi) by v1 and V0 = J B by q0. False if singular.
   Mask<S> linearise(const Stage& stage, double t) {
     Nodes<S>& nodes = at_.nodes;
     const Evaluation<S> e = evaluate(stage, nodes.a(stage.from), t);
@@ -66,8 +65,8 @@ class ExplicitStage {
     sum_inertias(m_, e);
     return e;
   }
-  // (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for the change of v; K here has the change of lever arms
-  // too.
+  // (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for the change of v; K includes the change of lever
+  // arms.
   Mask<S> accelerate_implicitly(const Stage& stage, double t, S* a) {
     const int nv = m_.nv;
     const S* v = at_.nodes.v(stage.from);
@@ -103,8 +102,8 @@ class ExplicitStage {
   S *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };
 
-// A node moved by an imaginary amount along (v1, a0), the direction of a step: what is linear in that direction has its
-// derivative in the imaginary part, divided by kStep.
+// A node displaced by an imaginary amount along (v1, a0), the direction of a step: derivatives along it are imaginary
+// parts divided by kStep.
 struct ComplexNode {
   std::vector<Complex> q, v, p;
   ComplexNode(const StepContext<double>& at, const double* q0, const double* v0, const double* v1, const double* a0)
@@ -123,8 +122,8 @@ struct ComplexNode {
   }
 };
 
-// The residual of linearly implicit Euler has h (K v1 + D a0) more. Its derivatives are those of K and D along the step;
-// q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups.
+// The residual of linearly implicit Euler has the further term h (K v1 + D a0). Its derivatives are those of K and D
+// along the step; q exp(delta) exp(s v1) = q exp(s v1) exp(delta - s [v1, delta]) for joints on groups.
 template <class S>
 void ExplicitStage<S>::linearise_along(const Stage& stage, double t) {
   const int nv = m_.nv;

@@ -1,5 +1,6 @@
-// An implicit stage as a system for Newton's method (integrators/newton.hpp): r(q1) = ID(q1, v1, a1) - tau_f - u = 0 for the node
-// q1 = q0 (+) xi, v1 and a1 being the integrator's formulas; docs/derivations/implicit_steps.md. Corrections are tangents of q1.
+// An implicit stage as a system for Newton's method (integrators/newton.hpp): r(q1) = ID(q1, v1, a1) - tau_f - u = 0
+// for the node q1 = q0 (+) xi, v1 and a1 being the integrator's formulas; docs/derivations/implicit_steps.md.
+// Corrections are tangents of q1.
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
@@ -25,8 +26,8 @@ Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   return solve_mass_at(at, q, a);
 }
 
-// `solve`, which decides what to do about a doubtful guess and a failed iteration, and `improves` are for one state; all
-// else is for any scalar.
+// `solve`, which decides what to do about a doubtful guess and a failed iteration, and `improves` are for a single
+// state; everything else is for any scalar.
 template <class S>
 class ImplicitStage {
  public:
@@ -38,11 +39,11 @@ class ImplicitStage {
   }
   ImplicitStage(const ImplicitStage&) = delete;
 
-  // Finds the node `stage.to` at time t from the accelerations `guess`, from where the stage begins, or by following
-  // the solution.
+  // Finds the node `stage.to` at time t: starting from what `accelerations` predict, from the beginning of the stage,
+  // or by continuation.
   bool solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations, Shortfall& shortfall) {
     double norm = start(stage, t, accelerations);
-    if (is_doubtful(accelerations, norm)) {  // dropped if the step begins much nearer to a solution
+    if (is_doubtful(accelerations, norm)) {  // dropped if the beginning is much nearer to a solution
       const double moved = measure(xi_), other = begin(1.0, nullptr);
       norm = other < 0.25 * std::max(norm, moved) ? other : begin(1.0, accelerations);
     }
@@ -53,9 +54,9 @@ class ImplicitStage {
     set(stage, t);
     return begin(1.0, accelerations);
   }
-  // Whether accelerations from which Newton's method began with a correction of size `norm` may lead away: stiff forces
-  // have solutions everywhere, and that one is meant which is near. They do if they add much to the velocities, or if
-  // the first correction leads half the way back.
+  // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
+  // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
+  // if the first correction leads half the way back.
   Mask<S> is_doubtful(const S* accelerations, const S& norm) {
     const S moved = measure(xi_);
     S speed(0.0), added(0.0);
@@ -68,8 +69,8 @@ class ImplicitStage {
   }
   const S* displacement() const { return xi_; }  // from the node where the stage begins
 
-  // At a node that solves the stage: H factored, for one right-hand side or for `columns`, and all that derivatives of
-  // the stage need. False if H is singular.
+  // Linearises the stage at a node that solves it: factors H, for one right-hand side or for `columns`, and evaluates
+  // what derivatives of the stage need. False if H is singular.
   Mask<S> linearise(const Stage& stage, double t, bool columns) {
     set(stage, t);
     chart<S>(m_, at_.nodes.q(stage.from), q(), xi_);
@@ -83,7 +84,7 @@ class ImplicitStage {
   const StageTerms<S>& terms() const { return terms_; }
   StageMatrix<S>& matrix() { return H_; }
   const TreeSolver<S>& solver() const { return H_.solver(); }
-  // Puts the node at xi, for tests of single evaluations.
+  // Places the node at xi, for tests of single evaluations.
   const Evaluation<S>& evaluate_at(const Stage& stage, double t, const S* xi) {
     set(stage, t);
     std::copy_n(xi, m_.nv, xi_);
@@ -94,7 +95,7 @@ class ImplicitStage {
     return evaluation_;
   }
 
-  // What newton.hpp asks for.
+  // The interface that newton.hpp requires.
   S *delta, *correction, *guess, *last, *older;
   int size() const { return m_.nv; }
   void mark() {
@@ -110,7 +111,7 @@ class ImplicitStage {
     return place_here();
   }
   Mask<S> finish(const S* along) { return place(1.0, along); }
-  // Without forces, the residual alone is found by a recursion that is faster than that of derivatives.
+  // Without forces, the residual alone comes from a faster recursion than that of derivatives.
   Mask<S> evaluate() {
     linearisable_ = at_.scene.forces != nullptr;
     if (linearisable_) {
@@ -128,13 +129,13 @@ class ImplicitStage {
     H_.solver().solve(out);
   }
   S measure(const S* x) const { return S(stage_.c) * largest(m_.nv, x); }
-  // The tolerance, and what rounding of q makes of v anyway.
+  // The tolerance, plus the error of v due to rounding of q.
   S allowance(double tolerance) const {
     const S reach = larger(S(1.0), largest(m_.nq, q()));
     return S(tolerance) * (S(1.0) + largest(m_.nv, v())) + S(4e-16 * stage_.c) * reach;
   }
   S rounding(const S& allowed);
-  // H is about c^2 M and what forces add to it, which make it stiffer.
+  // H is c^2 M plus the stiffness and damping of forces, so that c^-2 M^-1 r bounds H^-1 r.
   Mask<S> bounded(const S& allowed, const S& moved) {
     const Mask<S> near = !less(S(0.1) * (S(1.0) + largest(m_.nv, v())), moved);
     if (!any(near)) return near;
@@ -148,7 +149,7 @@ class ImplicitStage {
   }
   bool extrapolates() const { return at_.scene.forces == nullptr; }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
-  // Products may have overflowed on the way.
+  // Products may have overflowed.
   Mask<S> accept() {
     const Mask<S> good = is_finite(largest(m_.nv, a())) & !turns_too_far<S>(m_, at_.nodes.q(stage_.from), q());
     if (any(good) && at_.scene.balanced) at_.nodes.energies[stage_.to] = energies_of(at_, evaluation_);
@@ -158,8 +159,8 @@ class ImplicitStage {
   void begin_path() {
     if (!any(accelerate_node(at_, stage_.from, t_, last))) std::fill_n(last, m_.nv, S(0.0));
   }
-  // To where accelerations lead or, if these are null, where the step begins. A part of the step has c / part in place
-  // of c.
+  // Starts from what accelerations predict or, if these are null, from the beginning of the stage. A part of the step
+  // has c / part in place of c.
   S begin(double part, const S* accelerations) {
     stage_.c = c_ / part;
     for (int k = 0; k < m_.nv; ++k) xi_[k] = accelerations == nullptr ? S(0.0) : led_to(accelerations, k);
@@ -174,7 +175,7 @@ class ImplicitStage {
   S* q() const { return at_.nodes.q(stage_.to); }
   S* v() const { return at_.nodes.v(stage_.to); }
   S* a() const { return at_.nodes.a(stage_.to); }
-  // Takes up a stage, with the coordinates of its other nodes.
+  // Sets the stage, and the coordinates of its other nodes.
   void set(const Stage& stage, double t) {
     stage_ = stage;
     c_ = stage.c;
@@ -197,7 +198,7 @@ class ImplicitStage {
     add_rates(m_, evaluation_);
     return H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular, derivatives);
   }
-  // xi of a velocity where accelerations lead.
+  // Entry k of the xi that accelerations predict.
   S led_to(const S* accelerations, int k) const {
     const S c(stage_.c);
     S v = S(stage_.w) * at_.nodes.v(stage_.from)[k] + accelerations[k] / c, x(0.0);
@@ -207,14 +208,14 @@ class ImplicitStage {
     }
     return stage_.others.empty() ? v / c : v / c + x;
   }
-  // M^-1 r (in work_): the accelerations that are missing. False if the mass matrix is singular.
+  // M^-1 r (in work_): the residual as accelerations. False if the mass matrix is singular.
   Mask<S> missing_accelerations(const S* q, const S* r) {
     std::copy_n(r, m_.nv, work_);
     const Mask<S> good = solve_mass_at(at_, q, work_);
     at_.arena.singular_joint = -1;
     return good;
   }
-  // r . M^-1 r: the square of the missing accelerations, in the measure of kinetic energy.
+  // r . M^-1 r: the squared acceleration residual in the kinetic-energy metric.
   S merit(const S* q, const S* r) {
     if (!any(missing_accelerations(q, r))) return S(kInfinity);
     S sum(0.0);
@@ -232,12 +233,12 @@ class ImplicitStage {
   std::vector<S*> x_;  // coordinates of the other nodes
   std::vector<const S*> others_v_;
   Evaluation<S> evaluation_{};
-  bool linearisable_ = false;  // whether the evaluation is that of the point, and has what factors need
+  bool linearisable_ = false;                   // whether evaluation_ is at the current point and not overwritten
   S merit_ = S(-1.0), marked_merit_ = S(-1.0);  // where known
 };
 
-// H^-1 times the last digits of what r is the sum of, with signs that alternate along chains, which is what these resist
-// least; a few times what is allowed at most.
+// H^-1 times the rounding errors of the terms of r, with signs that alternate along chains, the direction in which H is
+// weakest; at most a few times what is allowed.
 template <class S>
 S ImplicitStage<S>::rounding(const S& allowed) {
   constexpr double eps = std::numeric_limits<double>::epsilon();

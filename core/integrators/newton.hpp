@@ -1,13 +1,13 @@
-// Newton's method, and continuation where it fails, for every kind of step. What they return as solved is so: the
-// correction of velocities that is missing at the returned point, found from the residual there, is within the
-// tolerance, or where no correction helps within what rounding of the residual alone may have.
+// Newton's method, and continuation where it fails, for every kind of step. What they return solves the equations: the
+// remaining correction of velocities, computed from the residual at the returned point, is within the tolerance or,
+// where no correction helps, within the effect of rounding of the residual.
 //
 // A System is a set of equations r(x) = 0 over a scalar S, one or several lanes of them, with a current point x and
 //   using Scalar = S;
 //   S *delta, *correction;                             memory for corrections
 //   S *guess, *last, *older;                           and, for `follow`, for accelerations
 //   int size();
-//   void mark();                                       remembers x, where moves start from
+//   void mark();                                       remembers x, from which moves start
 //   Mask place(double length, const S* along);         x = marked x + length along; false if there is no such point
 //   Mask finish(const S* along);                       the same with length 1, for the last time
 //   Mask evaluate();                                   r at x; false if there is none
@@ -15,27 +15,27 @@
 //   void solve(S* out);                                out = -H^-1 r
 //   S measure(const S* correction);                    its size as a change of velocities; infinite if it is not finite
 //   S allowance(double tolerance);                     the size that is allowed at x
-//   Mask bounded(S allowed, S moved);                  whether r is small enough, by a test that is sufficient if the
-//                                                      point has not moved far since H was found
+//   Mask bounded(S allowed, S moved);                  whether r is small enough, by a test that is sufficient if x
+//                                                      has not moved far since H was factored
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
-//   S curvature(S correction);                         then: at least by how much its relative error is to be taken
-//   Mask accept();                                     what is left to do at a solution; false if it is refused
-// and for where corrections do not shrink
-//   S rounding(S allowed);                             the size that rounding of r alone may have, where more than is
-//                                                      allowed
+//   S curvature(S correction);                         then: a lower bound to assume for its relative error
+//   Mask accept();                                     final work at a solution; false if it is rejected
+// and where corrections do not shrink
+//   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
+//                                                      exceeds what is allowed
 //   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
 //                                                      norm without H
 // and for `follow`
 //   void begin_path();                                 last = accelerations at the beginning of the step
-//   S begin(double part, const S* guess);              goes to the start for a part of the step, returns the size of
+//   S begin(double part, const S* guess);              moves to the guess for a part of the step, returns the size of
 //                                                      the correction there
 //   void accelerations(double part, S* out);           those of the point
 // Mask is Mask<S>, which is bool for one state.
 //
-// What the method does at a point (correct, go) and the tests by which it decides are for any scalar, lane by lane. What
-// follows from the tests (iterate, follow, find) is for one state: halved corrections, confirmed ones and continuation are the
-// reference for every state whose whole corrections do not simply shrink.
+// The operations at a point (correct, go) and the tests are for any scalar, lane by lane. The control flow (iterate,
+// follow, find) is for a single state: halved corrections, confirmation by new factors and continuation are the scalar
+// reference for lanes whose whole corrections do not simply shrink.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@
 
 namespace torsor {
 
-// Whether T has all of that, each with its type.
+// Whether T has this interface, each member with its type.
 template <class T, class = void>
 struct IsNewtonSystem : std::false_type {};
 template <class T>
@@ -72,8 +72,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a failed attempt had reached, and should have: corrections of velocities. Infinite where it did not fail for want
-// of a small one.
+// The correction of velocities at which an attempt failed, and the one allowed. Infinite if it failed for another
+// reason.
 struct Shortfall {
   double error = kInfinity, allowed = 0.0;
 };
@@ -101,8 +101,8 @@ S correct(System& s) {
   return select(good, s.measure(s.delta), S(kInfinity));
 }
 
-// Goes from the marked x by `length` of s.delta. `size` becomes that of the simplified correction there, found with the
-// factors that there are, in s.correction. False if there is no such point.
+// Moves from the marked x by `length` times s.delta, and computes the simplified correction there, with the present
+// factors, in s.correction; `size` is its size. False if there is no such point.
 template <class System, class S = typename System::Scalar>
 Mask<S> go(System& s, double length, S& size) {
   Mask<S> good = s.place(length, s.delta);
@@ -113,35 +113,35 @@ Mask<S> go(System& s, double length, S& size) {
   return good;
 }
 
-// The tests, `norm` being the size of a correction and `after` that of the simplified one where a part of it leads:
-// whether the correction changes nothing of what is asked for;
+// The tests, `norm` being the size of a correction and `after` that of the simplified correction after it. Whether a
+// correction is so small that it need not be improved:
 template <class S>
 Mask<S> is_negligible(const S& norm, const S& allowed) {
   return less_equal(norm, S(1e-3) * allowed);
 }
-// whether it was good: Deuflhard's natural monotonicity test, which no scaling of equations changes;
+// Whether it was good: Deuflhard's natural monotonicity test, which is invariant under scaling of the equations.
 template <class S>
 Mask<S> shrinks(const S& norm, const S& after, double factor) {
   return less_equal(after, S(factor) * norm);
 }
-// whether the correction after a whole one is the last: what remains after it too is its share of itself, or several
-// times that where nothing is evaluated any more, as a share can be small by chance;
+// Whether the simplified correction after a whole one is the last: the error that remains after it is estimated by its
+// product with the rate, or ten times that if r is not evaluated again, as a rate can be small by chance.
 template <class System, class S = typename System::Scalar>
 Mask<S> is_last(const System& s, const S& norm, const S& after, const S& allowed) {
   const S rate = after / norm;
   if (s.extrapolates()) return less_equal(S(10.0) * larger(rate, s.curvature(norm)) * after, allowed);
   return less_equal(rate * after, allowed);
 }
-// and whether corrections shrink so slowly that new factors pay.
+// Whether corrections shrink so slowly that new factors pay off.
 template <class S>
 Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
 }
 
-// One state -------------------------------------------------------------------------------------------------------------
+// A single state ------------------------------------------------------------------------------------------------------
 
-// Whether x is a solution, `norm` being the size of the correction found there with factors from which x has `moved`
-// since. These may be far too stiff and hide what is missing, so that kept ones are confirmed, by new ones if need be.
+// Whether x is a solution, `norm` being the size of the correction there with factors since which x has `moved`. Old
+// factors may be far too stiff and make it too small, so that it is confirmed, with new factors if necessary.
 template <class System>
 bool confirm(System& s, double allowed, double& norm, double& moved) {
   if (norm > allowed) return false;
@@ -151,9 +151,9 @@ bool confirm(System& s, double allowed, double& norm, double& moved) {
   return norm <= allowed;
 }
 
-// Newton's method from x, where s.delta is the correction and `norm` its size; with at most `left` evaluations, of which
-// it takes its own off. A correction is good if the simplified correction after it is smaller or if the residual is;
-// others are halved. The factors are kept while corrections shrink fast.
+// Newton's method from x, where s.delta is the correction and `norm` its size; with at most `left` evaluations, from
+// which it subtracts those used. A correction is good if the simplified correction after it is smaller or if the
+// residual is; others are halved. The factors are kept while corrections shrink fast.
 template <class System>
 bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& shortfall) {
   constexpr double shortest = 0.5;
@@ -181,7 +181,7 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
       good = s.improves(factor);
       if (good) break;
     }
-    if (!good) {  // no better point: the marked one may do, if what is missing there is a matter of rounding
+    if (!good) {  // no better point: the marked one is accepted if its correction is rounding
       if (!s.place(0.0, s.delta) || !s.evaluate()) return false;
       if (norm > allowed && norm > s.rounding(allowed)) return false;
       if (confirm(s, std::max(norm, allowed), norm, moved)) return true;
@@ -219,8 +219,8 @@ bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& sho
   }
 }
 
-// Follows the solution from short steps to the whole one: for parts of the step from 0, where the accelerations are
-// those of forward dynamics, to 1; each time from the line through the two before.
+// Continuation: follows the solution from short steps to the whole one, for parts of the step from 0, where the
+// accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
 bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   s.begin_path();
@@ -248,8 +248,8 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   return false;
 }
 
-// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or by continuation. A
-// solution may be refused, and numbers may overflow; a correction that is small enough is no reason then.
+// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or by continuation. If
+// a solution is rejected or numbers overflow, there is no correction to report.
 template <class System>
 bool find(System& s, double tolerance, double norm, int iterations, Shortfall& shortfall) {
   int left = iterations;

@@ -5,7 +5,7 @@
 
 namespace torsor {
 
-// Motions at a state: of bodies, their own I and the sums of f over subtrees are known.
+// The motions at a state. Of the bodies, I is their own and f is summed over subtrees.
 template <class S>
 struct Evaluation {
   Motions<S> all;
@@ -60,13 +60,13 @@ Energies<S> energies_of(StepContext<S>& at, const Evaluation<S>& e) {
   return {e.kinetic, e.gravity, stored_energy(at.scene.m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p)};
 }
 
-// What derivatives need besides: rates of the columns and 2 B of the bodies.
+// Adds what derivatives need: rates of the columns, and 2 B of the bodies.
 template <class S>
 void add_rates(const Model& m, const Evaluation<S>& e) {
   add_rates(m, e.all);
   for (int i = 0; i < m.n(); ++i) e.all.bodies[i].B = coriolis_inertia(e.all.bodies[i].I, e.all.bodies[i].v);
 }
-// And sums of I, 2 B and wrenches over subtrees; those of f are there already.
+// Sums I, 2 B and wrenches over subtrees; f is summed already.
 template <class S>
 void sum_inertias(const Model& m, const Evaluation<S>& e) {
   for (int i = m.n() - 1; i >= 0; --i) {

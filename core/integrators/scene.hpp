@@ -1,4 +1,5 @@
-// What moves in a step and what acts on it, with what is known about both beforehand; and the states within a step.
+// The model and the forces of a step, with properties that do not change during a simulation; and the states within a
+// step.
 #pragma once
 #include <optional>
 
@@ -16,10 +17,10 @@ struct Scene {
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether derivatives are zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
   bool local = forces == nullptr || on_single_bodies(*forces);    // whether derivatives are a system over the tree
-  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be told
+  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be detected
 
-  // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each velocity. Measured:
-  // chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
+  // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each
+  // velocity. Measured: chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
   bool is_tall(bool columns) const { return local && m.depth >= (columns ? 64 : 24); }
 };
 
@@ -39,7 +40,7 @@ class Nodes {
   S* q(int node) { return data_ + node * size(); }
   S* v(int node) { return q(node) + nq_; }
   S* a(int node) { return v(node) + nv_; }
-  std::vector<std::optional<Energies<S>>> energies;  // where they are known
+  std::vector<std::optional<Energies<S>>> energies;  // if known
 
  private:
   std::size_t size() const { return nq_ + 2 * nv_; }
@@ -49,7 +50,8 @@ class Nodes {
   S* data_ = nullptr;
 };
 
-// What all stages of a step share, one for each thread: the nodes, and what acts at the moment. Lanes share the scene.
+// Data shared by all stages of a step, one per thread: the nodes, and the current controls and parameters. Lanes share
+// the scene.
 template <class S>
 struct StepContext {
   explicit StepContext(const Scene& scene) : scene(scene), nodes(scene.m, fresh(*lease)) {
@@ -57,9 +59,9 @@ struct StepContext {
   }
   const Scene& scene;
   Lease lease, scratch;
-  Arena &memory = *lease, &arena = *scratch;  // memory lasts as long as this, arena until the next evaluation
+  Arena &memory = *lease, &arena = *scratch;  // arena: until the next evaluation
   Nodes<S> nodes;
-  // A matrix (nv x nv) of zeros, made when it is first asked for.
+  // A matrix (nv x nv) of zeros, allocated at first use.
   S* zeros(S*& matrix) {
     const std::size_t size = std::size_t(scene.m.nv) * scene.m.nv;
     if (matrix == nullptr) matrix = memory.get<S>(size);
@@ -69,7 +71,7 @@ struct StepContext {
   const S* p = nullptr;  // parameters of the forces
   S* u;                  // controls of the stage
   S* zero;
-  bool singular = false;  // whether the mass matrix is, where the step begins
+  bool singular = false;  // whether the mass matrix is, at the beginning of the step
   // Whether a recursion has met a singular mass matrix: false in all lanes if it did in one.
   Mask<S> is_regular() const { return arena.singular_joint < 0 ? every_lane<S>() : !every_lane<S>(); }
 

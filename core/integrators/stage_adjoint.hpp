@@ -1,6 +1,6 @@
 // Gradients of losses over trajectories of tables of stages: the adjoint method (docs/derivations/implicit_steps.md;
-// Sueda 2021, 3.5). Each stage takes one solution with the transposed matrix of its Newton's method, in the form in which
-// that was solved.
+// Sueda 2021, 3.5). Each stage needs one solve with the transposed Newton matrix, in the form in which that was
+// factored.
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "forces/force_placements.hpp"
@@ -8,34 +8,34 @@
 
 namespace torsor {
 
-// Gradients by parameters, added up; null where they are not asked for.
+// Gradients by parameters, accumulated; null if not wanted.
 template <class S>
 struct ParameterGradients {
   S *inertia, *placement, *gravity, *forces;
 };
 
-// Gradients of a loss by the nodes of a step, taken back over its stages.
+// Cotangents of the nodes of a step, propagated backwards over its stages.
 template <class S>
 class StageCotangents {
  public:
   explicit StageCotangents(Stepper<S>& stepper)
       : stepper_(stepper), m_(stepper.at.scene.m), nv_(m_.nv), lambda_(nv_), mu_(nv_), force_(nv_) {}
 
-  // Zero, for the step that the stepper has chosen.
+  // Sets all to zero, for the step that the stepper has chosen.
   void reset() { nodes_.assign(std::size_t(2) * nv_ * (stepper_.last_node() + 1), S(0.0)); }
   S* q(int node) { return nodes_.data() + 2 * nv_ * node; }
   S* v(int node) { return q(node) + nv_; }
-  // From the node that a stage found, at time t, to those that it was found from. False if its matrix is singular.
+  // Over one stage at time t: from the node that it finds to those in its formulas. False if its matrix is singular.
   Mask<S> over(const Stage& stage, double t, const ParameterGradients<S>& out) {
     const Mask<S> good = stepper_.table.is_implicit() ? over_implicit(stage, t) : over_explicit(stage, t);
     if (any(good) && out.inertia != nullptr) add_parameters(stage, t, out);
     return good;
   }
-  const S* lambda() const { return lambda_.data(); }  // by the controls of that stage
+  const S* lambda() const { return lambda_.data(); }  // cotangent of the controls of that stage
 
  private:
-  // H^T lambda = gq1 + V1^T gv1;  mu = gv1 - G^T lambda;  gq0 += V0^T mu;  gv0 += w c M lambda; and of the others
-  // likewise.
+  // H^T lambda = gq1 + V1^T gv1;  mu = gv1 - G^T lambda;  gq0 += V0^T mu;  gv0 += w c M lambda; likewise for the
+  // others.
   Mask<S> over_implicit(const Stage& stage, double t) {
     ImplicitStage<S>& found = stepper_.implicit();
     const Mask<S> good = found.linearise(stage, t, false);
@@ -77,7 +77,7 @@ class StageCotangents {
     return good;
   }
 
-  // Adds -lambda . dr/dp of a stage, t being the time there.
+  // Adds -lambda . dr/dp of a stage at time t.
   void add_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const int bodies = m_.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
@@ -98,7 +98,7 @@ class StageCotangents {
     force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
     force_placement_gradient<S>(m_, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
   }
-  // Those of the forces in a step of linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step.
+  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step.
   void add_force_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;
@@ -122,7 +122,7 @@ class StageCotangents {
   std::vector<S> nodes_, lambda_, mu_, force_;
 };
 
-// Goes back over the rows of a trajectory, one state at a time.
+// The adjoint over the rows of one trajectory.
 class StageAdjoint {
  public:
   StageAdjoint(StageRollout& rollout, const Track& track, const Sensitivities& out, int64_t first)
@@ -134,7 +134,7 @@ class StageAdjoint {
         first_(first),
         at_(stepper_) {}
 
-  void take_up(int64_t) {}  // gradients stand in the rows
+  void take_up(int64_t) {}  // gradients are in the rows
   bool step_back(int64_t row, double t) {
     const bool later = track_.start + row > 0;
     const bool replaced = later && row == first_ && track_.previous_q != nullptr;
@@ -167,7 +167,7 @@ class StageAdjoint {
   void end(int64_t) {}
 
  private:
-  // Puts the nodes of the step from a row in place: a step of several stages is taken once more.
+  // Restores the nodes of the step from a row: a step of several stages is repeated.
   bool repeat(int64_t row, double t, bool later) {
     rollout_.load(track_, row, row == first_);
     const int parts = track_.divisions[row];

@@ -1,8 +1,8 @@
-// The matrix of Newton's method of a stage, H = A_q + G V1, G = A_v + c M (docs/derivations/implicit_steps.md), its factors, and
-// products with G and M. A change of one coordinate changes velocities by V1 and accelerations by c V1, so that H is dID/dq of
-// derivatives/inverse_dynamics_derivatives.hpp with
+// The matrix of Newton's method of a stage, H = A_q + G V1, G = A_v + c M (docs/derivations/implicit_steps.md), its
+// factors, and products with G and M. A change of one coordinate changes velocities by V1 and accelerations by c V1, so
+// that H is dID/dq of derivatives/inverse_dynamics_derivatives.hpp with
 //   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
-// in place of Psidot and Psiddot, at the price of one matrix.
+// in place of Psidot and Psiddot, at the cost of one matrix.
 #pragma once
 #include "integrators/residual.hpp"
 #include "linear/tree_solver.hpp"
@@ -15,7 +15,7 @@ struct StageColumn {
   Vec3<S> X;  // its angular part
 };
 
-// X (whole) of all velocities, and their columns.
+// X of all velocities (with its linear part), and their columns.
 template <class S>
 struct StageColumns {
   Motion<S>* X;
@@ -58,7 +58,8 @@ void add_own_changes(const Model& m, const Motions<S>& all, int i, F&& add) {
     for (int k = 0; k < body.nv; ++k) add(j, k, dot(g.ds[body.nv * j + k], f));
 }
 
-// H of inverse dynamics, with wrenches that lag behind, if any; the bodies having their subtrees' sums.
+// H of inverse dynamics and of wrenches that do not rotate with their bodies, if any. The bodies have sums over their
+// subtrees.
 template <class S>
 void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c,
                   BranchMatrix<S>& H) {
@@ -99,8 +100,8 @@ void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, cons
   }
 }
 
-// What the forces themselves add to H, if they keep branches. K = -dtau/dq, beyond what the recursion knows, and D = -dtau/dv
-// (nv x nv); of K, D V1 is added to it.
+// Adds the derivatives of the forces to H, if they keep branches: K = -dtau/dq, without the terms in stage_matrix, and
+// D = -dtau/dv (nv x nv). K is overwritten by K + D V1.
 template <class S>
 void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D, BranchMatrix<S>& H) {
   const int n = scene.m.nv;
@@ -111,9 +112,10 @@ void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D
   });
 }
 
-// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is how it is displaced (eta), how its velocity
-// and its acceleration change beside what they are carried along; the sum is the change of its subtree's force beside that. Of
-// the bodies, I and 2 B are their own, f that of the subtree. The states have no eta where forces do not depend on places.
+// H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is its displacement eta and the
+// changes of its velocity and acceleration in excess of those of a rigid displacement; the sum is the change of its
+// subtree's force, likewise. Of the bodies, I and 2 B are their own, f is summed over the subtree. States have no eta
+// if no force depends on places.
 inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<double>& e, const BlockDiagonal<double>& V1,
                          double c, TreeSystem& H) {
   const Model& m = scene.m;
@@ -161,7 +163,7 @@ inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<doub
   }
 }
 
-// What forces that are local add to it.
+// Adds local forces to it.
 inline void add_forces(const Scene& scene, Arena& arena, const Evaluation<double>& e, const double* p,
                        const BlockDiagonal<double>& V1, TreeSystem& H) {
   const ForceSet& set = *scene.forces;
@@ -196,14 +198,14 @@ BodyInertia<S>* copy_inertias(const Model& m, Arena& arena, const Motions<S>& al
   for (int i = 0; i < m.n(); ++i) out[i] = {all.bodies[i].I, all.bodies[i].B};
   return out;
 }
-// G^T x and M x of inverse dynamics alone, in one sweep out and one back: with the twists W that x gives the bodies and sums over
-// subtrees, M x = S . sum I W and G^T x = (Vdot + c S) . sum I W + S . sum 2 B^T W.
+// G^T x and M x of inverse dynamics alone, in one sweep out and one back: with the twists W that x gives the bodies and
+// sums over subtrees, M x = S . sum I W and G^T x = (Vdot + c S) . sum I W + S . sum 2 B^T W.
 template <class S>
 void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, const BodyInertia<S>* bodies, double c,
                        const S* x, S* Gx, S* Mx) {
   auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
   auto* F = arena.get<Force<S>>(m.n());
-  auto* N = arena.get<Vec3<S>>(m.n());  // B^T W is a moment alone
+  auto* N = arena.get<Vec3<S>>(m.n());  // B^T W is a pure moment
   W[-1] = zero_motion<S>();
   for (int i = 0; i < m.n(); ++i) {
     const Model::Link& link = m.links[i];
@@ -232,9 +234,9 @@ class StageMatrix {
  public:
   StageMatrix(const Scene& scene, Arena& memory) : scene_(scene), solver_(scene.m, memory) {}
 
-  // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be taken; `products`:
-  // whether products with G and M will be asked for, before the next evaluation. False in lanes where H is singular or, there being
-  // several, has no factors along branches.
+  // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be used;
+  // `products`: whether products with G and M will be needed before the next evaluation. False in lanes where H is
+  // singular or, with several lanes, cannot be factored along branches.
   Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
                  bool products) {
     const Model& m = scene_.m;
@@ -272,7 +274,7 @@ class StageMatrix {
     else
       for (int i = 0; i < n; ++i) add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
   }
-  // G and M themselves (nv x nv), once.
+  // G and M themselves (nv x nv). To be called once.
   void matrices(StepContext<S>& at, S* G, S* M) const {
     if (solver_.form() == Form::tree) sum_inertias(scene_.m, e_);
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;

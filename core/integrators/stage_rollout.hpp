@@ -1,4 +1,5 @@
-// Trajectories of integrators that are tables of stages; integrators/trajectory.hpp has the loop.
+// Trajectories of integrators that are tables of stages; the loop is in integrators/trajectory.hpp. Rows are those of a
+// single state.
 #pragma once
 #include "integrators/stepper.hpp"
 #include "integrators/trajectory.hpp"

@@ -5,8 +5,8 @@
 
 namespace torsor {
 
-// s = c (xi - sum_j z_j x_j), then v = J(xi) s and q, and a = c (v - w v_0 - sum_j z_j v_j), xi and x_j being coordinates in the chart
-// at q0. False in lanes where the node turns too far.
+// s = c (xi - sum_j z_j x_j), then v = J(xi) s and q, and a = c (v - w v_0 - sum_j z_j v_j), xi and x_j being
+// coordinates in the chart at q0. False in lanes where the node turns too far.
 template <class S>
 Mask<S> place_node(const Model& m, const std::vector<int>& quaternions, const Stage& stage, const S* q0, const S* v0,
                    const S* const* x, const S* const* others_v, const S* xi, S* s, S* q, S* v, S* a) {

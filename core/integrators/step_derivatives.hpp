@@ -1,5 +1,5 @@
-// Exact derivatives of one step of a table of stages, forward, as matrices (docs/derivations/implicit_steps.md; Sueda 2021, 3.5, with
-// the stage alpha of (3.98), (3.103) included).
+// Exact derivatives of one step of a table of stages, forward, as matrices (docs/derivations/implicit_steps.md; Sueda
+// 2021, 3.5, with the stage alpha of (3.98), (3.103) included).
 #pragma once
 #include "integrators/stepper.hpp"
 
@@ -19,8 +19,8 @@ void for_each_entry(const Model& m, const std::vector<int>& quaternions, const B
   }
 }
 
-// Tangents of all nodes of a step: of q and v by (q0, v0, the rows of controls; then the row before, if it counts), nv x columns
-// each, rows `columns` apart, a multiple of the lanes.
+// Tangents of all nodes of a step: of q and v by (q0, v0, the rows of controls; then the previous row, if it is used),
+// nv x columns each, rows `columns` apart, a multiple of the lanes.
 template <class S>
 class StepTangents {
  public:
@@ -38,7 +38,7 @@ class StepTangents {
     const bool from_units = stepper.stages().size() == 1 && stepper.table.is_implicit();
     for (int node = 0; node <= stepper.last_node(); ++node) {
       nodes_[node] = {memory.get<S>(size_), memory.get<S>(size_)};
-      if (node <= 1 && from_units) continue;  // nobody asks
+      if (node <= 1 && from_units) continue;  // not needed
       std::fill_n(nodes_[node].q, size_, S(0.0));
       std::fill_n(nodes_[node].v, size_, S(0.0));
       for (int k = 0; node <= 1 && k < nv_ && (node == 1 || previous); ++k) {
@@ -109,7 +109,7 @@ class StepTangents {
     add_product(terms.V1, to.q, to.v);
     return good;
   }
-  // From rows alone, whose tangents are units.
+  // If all other nodes are rows, whose tangents are unit matrices.
   void right_hand_side_of_units(const Stage& stage, const StageTerms<S>& terms, const Node& to) {
     put_product(terms.V0, to.q);
     put_scaled(S(stage.c * stage.w), M_, to.q + nv_);
@@ -119,7 +119,7 @@ class StepTangents {
       put_scaled(S(stage.c * stage.others[j].z), M_, to.q + before_ + nv_);
     }
   }
-  // b goes to to.v.
+  // b is put into to.v.
   void right_hand_side(const Stage& stage, const StageTerms<S>& terms, const Node& to) {
     add_product(terms.V0, nodes_[stage.from].q, to.v);
     for (std::size_t k = 0; k < size_; ++k) sum_[k] = S(stage.c * stage.w) * nodes_[stage.from].v[k];
@@ -172,7 +172,7 @@ class StepTangents {
   const Model& m_;
   const std::vector<int>& quaternions_;
   const StageControls<S> controls_;
-  const int nv_, before_, columns_;  // before_: where the columns of the row before begin
+  const int nv_, before_, columns_;  // before_: first column of the previous row
   const std::size_t size_;
   std::vector<Node> nodes_;
   S *G_, *M_, *work_, *sum_;

@@ -1,5 +1,5 @@
-// Steps of an integrator that is a table of stages. A step of which Newton's method fails is divided. That, and what the
-// step begins with, is decided for one state; what a stage needs is there for any scalar.
+// Steps of an integrator that is a table of stages. If Newton's method fails, the step is divided. The functions that
+// decide this (take, take_divided, undetermined_joint) are for a single state; the others are for any scalar.
 #pragma once
 #include "integrators/energy_guard.hpp"
 #include "integrators/explicit_stage.hpp"
@@ -34,9 +34,10 @@ class Stepper {
     at.nodes.resize(last_node() + 1);
   }
 
-  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as need be. `settled`: whether node 1 has
-  // accelerations that the integrator made. Returns the number of parts, 0 if all failed. Solutions that gain energy are not the ones
-  // that are meant: a hundredth of it may be the error of a step, a tenth is taken where no division helps.
+  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as necessary. `settled`:
+  // whether the accelerations of node 1 come from the integrator. Returns the number of parts, 0 if all failed.
+  // Solutions that gain energy are spurious: a gain of a hundredth may be the error of a step, and a tenth is accepted
+  // if no division helps.
   int take(bool previous, bool settled, double t, const StageControls<S>& controls) {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
@@ -50,7 +51,7 @@ class Stepper {
     }
     return 0;
   }
-  // The same divided into so many; `gain`: as EnergyGuard has it.
+  // The same divided into `parts`; `gain`: of EnergyGuard.
   bool take_divided(int parts, bool previous, bool settled, double t, const StageControls<S>& controls, double gain) {
     choose(parts, previous);
     EnergyGuard<S> guard(at, table.h, gain);
@@ -86,8 +87,9 @@ class Stepper {
       at.u[k] = controls.count == 1 ? row[k] : mul_add(S(place.s), next[k], S(1.0 - place.s) * row[k]);
   }
 
-  // Looks whether the mass matrix at node 1 is singular. That decides whether a motion is undetermined, which is looked for at the
-  // first step of a call alone, and how systems of deep trees are solved, which has to be the same whenever a step is repeated.
+  // Checks whether the mass matrix at node 1 is singular. This matters for undetermined motions, which are checked at
+  // the first step of a call only, and for how systems of deep trees are solved, which must be the same whenever a step
+  // is repeated.
   void look_for_singularity(bool first) {
     if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
     at.arena.reset();
@@ -96,8 +98,8 @@ class Stepper {
     at.singular = at.arena.singular_joint >= 0;
     at.arena.singular_joint = -1;
   }
-  // The user's joint whose motion from node 1 neither masses nor forces determine; -1 if there is none, or if the integrator solves
-  // for accelerations alone.
+  // The user's joint whose motion from node 1 is determined by neither masses nor forces; -1 if there is none, or if
+  // the integrator solves for accelerations only.
   int undetermined_joint(double t) {
     if (!at.singular || table.kind == StageKind::explicit_) return -1;
     return torsor::undetermined_joint(at.scene.m, at.scene.forces, at.arena, at.nodes.q(1), at.nodes.v(1), t, at.p,

@@ -1,7 +1,8 @@
-// Integrators as tables of numbers (docs/derivations/implicit_steps.md). In the chart at the state where a step begins, x being a
-// node's coordinates there, a node is found from earlier ones by
-//   xdot = c (x - sum_j z_j x_j),   v = J(x) xdot,   a = c (v - (1 - sum_j z_j) v_0 - sum_j z_j v_j),   c = alpha / (beta h):
-// a row of a diagonally implicit Runge-Kutta method, or a multistep method with the row before.
+// Integrators as tables of numbers (docs/derivations/implicit_steps.md). In the chart at the state where a step begins,
+// x being a node's coordinates there, a node is found from earlier ones by
+//   xdot = c (x - sum_j z_j x_j),   v = J(x) xdot,   a = c (v - (1 - sum_j z_j) v_0 - sum_j z_j v_j),
+// with c = alpha / (beta h):
+// a row of a diagonally implicit Runge-Kutta method, or a two-step method with the previous row.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -9,8 +10,8 @@
 
 namespace torsor {
 
-// How a stage finds its accelerations: from the equations of motion at its end; from those at its beginning; from these, with the
-// forces linearised about it.
+// How a stage finds its accelerations: from the equations of motion at its end; from those at its beginning; or from
+// these with the forces linearised.
 enum class StageKind : int { implicit, explicit_, linearised };
 
 struct TableRow {
@@ -44,7 +45,8 @@ struct IntegratorTable {
   bool is_implicit() const { return kind == StageKind::implicit; }
 };
 
-// The stages of one step divided into `parts`; `previous`: whether node 0 is there. The last node is that of the last stage.
+// The stages of one step divided into `parts`; `previous`: whether node 0 is there. The last node is that of the last
+// stage.
 inline std::vector<Stage> list_stages(const IntegratorTable& table, int parts, bool previous) {
   std::vector<Stage> stages;
   const double h = table.h / parts;
@@ -69,7 +71,7 @@ inline std::vector<Stage> list_stages(const IntegratorTable& table, int parts, b
 }
 
 // Controls of one step: one row for all of it, or one for each of table.fractions and lines through them, the first and
-// the last of which go on to the ends of the step.
+// the last of which extend to the ends of the step.
 template <class S>
 struct StageControls {
   const S* rows;  // null: none

@@ -2,16 +2,16 @@
 //
 // A Step has
 //   double h();
-//   const ForceSet* forces();                        what acts
+//   const ForceSet* forces();                        null if there are none
 //   const double* parameters;                        of the forces, for all steps
 //   void set_parameters(p);                          of the forces, for this step
-//   void load(track, row, first);                    takes up a row; `first`: of this call
+//   void load(track, row, first);                    starts from a row; `first`: of this call
 //   Outcome advance(track, row, t, last);            takes the step from it, writes the next row; `last`: of this call
-//   Shortfall shortfall;                             of a step that failed; of a singular one, `error` is the user's joint
-// and what goes back over the steps
-//   void take_up(row);                               adds the gradients of the loss at a row to what goes back
-//   bool step_back(row, t);                          from row + 1 to row; false if the step cannot be repeated or is singular
-//   void end(row);                                   gives those of the first row away
+//   Shortfall shortfall;                             of a failed step; if it is singular, `error` is the user's joint
+// and its adjoint
+//   void take_up(row);                               adds the gradients of the loss at a row
+//   bool step_back(row, t);                          from row + 1 to row; false if the step fails or is singular
+//   void end(row);                                   writes the gradients of the first row
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace torsor {
 
-// A joint whose coordinates must be changed in time. Sueda 2021, 2.5.5, 2.5.8.
+// A joint whose chart must be changed before its coordinates become singular. Sueda 2021, 2.5.5, 2.5.8.
 struct ChartLimit {
   enum Kind : int { euler_cosine, euler_sine, exponential };
   int iq;
@@ -34,7 +34,8 @@ struct ChartLimit {
   }
 };
 
-// Parameters of the forces that have a value of their own for each step: `count` columns of all, and a row of values for each step.
+// Parameters of the forces that change with every step: `count` columns of all parameters, and a row of values per
+// step.
 struct Signals {
   const double* rows = nullptr;
   const int64_t* columns = nullptr;
@@ -64,10 +65,10 @@ struct Track {
   const double* u;
   int u_rows;
   int* divisions;
-  const double *previous_q, *previous_v;  // instead of the row before the first step, if not null
+  const double *previous_q, *previous_v;  // in place of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
   Signals signals{};
-  // Of controls that a policy gave, du/dq and du/dv at the beginning of each step (nv x nv); null for those that were given.
+  // Of controls from a policy, du/dq and du/dv at the beginning of each step (nv x nv); otherwise null.
   const double *feedback_q = nullptr, *feedback_v = nullptr;
   const double* controls(int64_t row, int nv) const { return u == nullptr ? nullptr : u + row * u_rows * nv; }
 };
@@ -79,7 +80,8 @@ struct Progress {
   int64_t row;
 };
 
-// Steps from row `first` to row `last`, or to the first at which a chart is to be changed, or to the last good one.
+// Steps from row `first` to row `last`, or to the first one at which a chart must be changed, or to the last one before
+// a failure.
 template <class Step>
 Progress run(Step& step, int nq, double t0, int64_t first, int64_t last, const Track& track,
              const std::vector<ChartLimit>& limits) {
@@ -96,17 +98,17 @@ Progress run(Step& step, int nq, double t0, int64_t first, int64_t last, const T
   return {Outcome::finished, last};
 }
 
-// Where gradients go; those of parameters are added up and may be null.
+// Arrays for gradients; those of parameters are accumulated and may be null.
 struct Sensitivities {
-  double *q, *v;  // steps + 1 rows of nv: of the loss on each row; then of all that follows
+  double *q, *v;  // steps + 1 rows of nv: on input of the loss at each row, on output the total
   double* u;      // as the controls; may be null
   double *inertia, *placement, *gravity, *forces;
   double* signals;                  // a row for each step, as Signals has them; their columns of `forces` stay zero
-  double *previous_q, *previous_v;  // of what stood for the row before the first step, if anything did
+  double *previous_q, *previous_v;  // of Track::previous_q and previous_v
 };
 
-// What a step leaves to do when its gradients are known: parameters that have a value of their own for each step get theirs, and the
-// row that a policy saw gets what went through the controls.
+// Final work for a step: moves the gradients of signals to their row, and adds the cotangent of controls, times the
+// feedback, to the row that the policy was given.
 inline void finish_step(int nv, const Track& track, int64_t row, const Sensitivities& out) {
   for (int64_t k = 0; k < track.signals.count && out.signals != nullptr; ++k) {
     double& sum = out.forces[track.signals.columns[k]];
@@ -121,7 +123,8 @@ inline void finish_step(int nv, const Track& track, int64_t row, const Sensitivi
   }
 }
 
-// From row `last` back to row `first` of a track as it was run with `step`. False if a step fails; `row` then says which.
+// Backwards from row `last` to row `first` of a track that was run with `step`. False if a step fails; `row` is then
+// its number.
 template <class Reverse, class Step>
 bool run_back(Reverse& reverse, Step& step, int nv, double t0, int64_t first, int64_t last, const Track& track,
               const Sensitivities& out, int64_t& row) {

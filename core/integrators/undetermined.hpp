@@ -1,8 +1,9 @@
-// Motions that move no mass, and whether forces determine them. With n in the null space of the mass matrix, the equations of
-// motion along n are n.(tau_f + u) = 0 and nothing else: an implicit step finds its part along n if
+// Motions that move no mass, and whether forces determine them (for a single state). With n in the null space of the
+// mass matrix, the equations of motion along n are n.(tau_f + u) = 0 and nothing else: an implicit step finds its part
+// along n if
 //   d(n.tau_f) along n' = n.(K n' + c D n') + tau_f.(dn along n')
-// is regular between all n and n'. The last term takes off what forces on bodies that n does not move seem to do as n turns.
-// docs/derivations/singular.md.
+// is regular between all n and n'. The last term cancels the apparent contribution of forces on bodies that n does not
+// move, as n changes. docs/derivations/singular.md.
 #pragma once
 #include <vector>
 
@@ -13,7 +14,7 @@
 
 namespace torsor {
 
-// Velocities that have to be held for the mass matrix to be regular between the others, tips first; `held` (nv) is set there.
+// Velocities that must be held for the mass matrix of the others to be regular, tips first; `held` (nv) is set there.
 inline std::vector<int> redundant_velocities(const Model& m, Arena& arena, const double* q,
                                              std::vector<unsigned char>& held) {
   std::vector<int> found;
@@ -29,7 +30,8 @@ inline std::vector<int> redundant_velocities(const Model& m, Arena& arena, const
   }
 }
 
-// For each of them, the motion that moves no mass: one itself, zero the others, and the answer of all that is not held.
+// For each of them, the motion that moves no mass: 1 for itself, 0 for the others, and the response of all velocities
+// that are not held.
 template <class S>
 std::vector<std::vector<S>> motions_without_mass(const Model& m, Arena& arena, const S* q,
                                                  const std::vector<unsigned char>& held,
@@ -44,7 +46,7 @@ std::vector<std::vector<S>> motions_without_mass(const Model& m, Arena& arena, c
   return all;
 }
 
-// The user's joint that some motion without mass moves which nothing determines in a step with 1 / h = c; -1 if there is none.
+// The user's joint that is moved by an undetermined motion without mass, in a step with 1 / h = c; -1 if there is none.
 inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& arena, const double* q, const double* v,
                               double t, const double* p, double c) {
   if (!m.has_weak) return -1;
@@ -71,7 +73,7 @@ inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& are
   arena.reset();
   generalized_forces_derivatives<double>(m, *forces, arena, q, v, t, p, K.data(), D.data());
 
-  // G, and the size of what it is made of: of the inertias too, whose rounding hides forces that are smaller still. dn by complex step.
+  // G, and the size of its terms: including inertias, whose rounding hides smaller forces. dn by complex step.
   std::vector<double> G(std::size_t(count) * count), size(count, 1e-300);
   const std::vector<Complex> from(q, q + m.nq);
   std::vector<Complex> along(nv), turned(m.nq);
@@ -105,7 +107,7 @@ inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& are
   for (int k = 0; k < count; ++k)
     for (int l = 0; l < count; ++l) G[k * count + l] /= size[k] * size[l];
 
-  // Elimination, the largest entry first: what is below 1 is nothing.
+  // Elimination, largest entry first: entries below 1 are rounding.
   std::vector<int> left(redundant);
   for (int k = 0; k < count; ++k) {
     int row = k, column = k;

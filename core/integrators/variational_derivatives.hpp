@@ -10,16 +10,16 @@ namespace torsor {
 
 // Reverse -----------------------------------------------------------------------------------------------------------
 
-// Weights on what a step makes: on its equations r (s x nv), on q1 and on p1.
+// Weights on the results of a step: on its equations r (s x nv), on q1 and on p1.
 struct StepWeights {
   const double *r, *q1, *p1;
 };
-// Gradients of weight.r + weight.q1 + weight.p1 at fixed p0, added to what is there.
+// Gradients of weight.r + weight.q1 + weight.p1 at fixed p0, accumulated.
 template <class S>
 struct StepGradients {
   S *q0, *xi, *u;  // nv, s x nv, rows of controls x nv
 };
-// What the weights displace at a point of the quadrature: configuration and velocity.
+// The displacement of a quadrature point that corresponds to the weights: of configuration and velocity.
 template <class S>
 struct Displacement {
   S *q, *v;
@@ -27,8 +27,8 @@ struct Displacement {
 
 // The parts of step_vjp are inlined: measured, complex steps through it are 4 % slower otherwise.
 
-// Weights nu of D (s + 1 rows of nv) from those of r_0 = p0 + D_0 - Ad^T p1, r_k = D_k and p1 = J^-T D_s. What they and
-// weights.q1 give by q0 and xi^s otherwise is added to `out`: q1 itself, and how J and Ad at the end change.
+// Weights nu of D (s + 1 rows of nv) from those of r_0 = p0 + D_0 - Ad^T p1, r_k = D_k and p1 = J^-T D_s. Their direct
+// gradients by q0 and xi^s are added to `out`: those of q1, and of J and Ad at the end.
 template <class S>
 TORSOR_INLINE S* weights_of_action(const VariationalScene& scene, Arena& arena, const StepEnd<S>& end,
                                    const StepWeights& weights, const StepGradients<S>& out) {
@@ -124,7 +124,7 @@ struct PointGradients {
   S *q, *v;
 };
 
-// Those of the own terms of joint i, which has S(q): section 3 of the derivation.
+// Gradients of the terms of a joint i with S(q): section 3 of the derivation.
 template <class S>
 TORSOR_INLINE void add_own_terms(const Model::Body& body, const ActionPoint<S>& at, int i, const Motion<S>& v_parent,
                                  const Displacement<S>& d, const PointGradients<S>& out) {
@@ -146,7 +146,7 @@ TORSOR_INLINE void add_own_terms(const Model::Body& body, const ActionPoint<S>& 
 
 // Gradients of h w (dq.(dL/dq + tau) + dv.dL/dv) at fixed (dq, dv) = d, tau being that of weights and of local forces
 // on bodies: the transpose of section 3 of the derivation. From root to tips Y, the weights on dmu and dGamma of each
-// body; from tips to root X, what they give by its x = (eta, dv).
+// body; from tips to root X, their gradients by its x = (eta, dv).
 template <class S>
 TORSOR_INLINE PointGradients<S> sweep_tree(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at,
                                            const S* p, const Displacement<S>& d) {
@@ -204,7 +204,8 @@ TORSOR_INLINE PointGradients<S> sweep_tree(const VariationalScene& scene, Arena&
   return out;
 }
 
-// Adds those of h w dq.tau, tau being the torques of local forces on joints, or of all forces if they couple bodies.
+// Adds the gradients of h w dq.tau, tau being the torques of local forces on joints, or of all forces if they couple
+// bodies.
 template <class S>
 TORSOR_INLINE void add_force_terms(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at, const S* p,
                                    const S* dq, const PointGradients<S>& out) {
@@ -231,7 +232,7 @@ TORSOR_INLINE void add_force_terms(const VariationalScene& scene, Arena& arena, 
   }
 }
 
-// Adds Phi^T (grad.q, grad.v) of point a, and how Phi changes under f and g.
+// Adds Phi^T (grad.q, grad.v) of point a, and the derivatives of Phi at fixed f and g.
 template <class S>
 TORSOR_INLINE void pull_back(const VariationalScene& scene, const ActionPoint<S>& at, int a, const PointWeights<S>& w,
                              const PointGradients<S>& grad, const StepGradients<S>& out) {
@@ -269,7 +270,7 @@ TORSOR_INLINE void pull_back(const VariationalScene& scene, const ActionPoint<S>
   }
 }
 
-// Calls each(a, displacement) for each point, before what it adds to the gradients.
+// Calls each(a, displacement) for each point, before its gradients are added.
 template <class S, class Each>
 void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
               int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
@@ -290,10 +291,10 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 
 // Matrices ----------------------------------------------------------------------------------------------------------
 
-// The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if asked for, the parameters of the
-// forces, with `stride` from row to row.
+// The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if wanted, the parameters of
+// the forces, with `stride` from row to row.
 struct StepMatrices {
-  bool parameters = false;  // whether they are asked for
+  bool parameters = false;  // whether they are wanted
   const double *mass = nullptr,
                *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
   int columns, stride;
@@ -422,7 +423,7 @@ class StepLinearisation {
       }
     }
   }
-  // Adds to `last`, the rows of D_s, what the control coordinates change.
+  // Adds the change of the control coordinates to `last`, the rows of D_s.
   void by_coordinates(const std::vector<double>& xi, double* last, int stride) {
     const int whole = (s_ + 1) * nv_, size = s_ * nv_;
     if (step_.solved_densely()) {
@@ -475,8 +476,8 @@ class StepLinearisation {
   std::vector<double> H_;
 };
 
-// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and the
-// multiplier of r. A pivot that is small within a subtree costs digits, which are won back by going round again.
+// Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and
+// the multiplier of r. A small pivot within a subtree loses digits; iterative refinement recovers them.
 inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
                          double* by_u, std::vector<double>& multiplier) {
   const VariationalScene& scene = step.scene;
@@ -504,8 +505,9 @@ inline bool reverse_step(VariationalStep& step, const double* on_q1, const doubl
   return true;
 }
 
-// Second derivatives of weights.(q1, p1) by (q0, p0, controls), columns x columns of `step`'s matrices: row j, column k is the
-// derivative along k of the first one along j. Both directions by complex step of what is linear in them.
+// Second derivatives of weights.(q1, p1) by (q0, p0, controls), columns x columns of `step`'s matrices: row j, column k
+// is the derivative along k of the first one along j. Both directions by complex step of functions that are linear in
+// them.
 inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, const double* on_q1, const double* on_p1,
                          double* H) {
   const VariationalScene& scene = step.scene;

@@ -1,5 +1,5 @@
-// Trajectories of variational steps, and gradients of losses on them. A step goes from (q, p) to (q, p); rows of a trajectory have
-// v = M(q)^-1 p, so that states are the same for all integrators.
+// Trajectories of variational steps, and gradients of losses on them. A step maps (q, p) to (q, p); rows of a
+// trajectory have v = M(q)^-1 p, so that all integrators have the same state.
 #pragma once
 #include "dynamics/momentum.hpp"
 #include "forces/force_placements.hpp"
@@ -21,7 +21,7 @@ inline void momentum_derivatives(const Model& m, Arena& arena, const double* q, 
   pair_columns<double>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
 }
 
-// integrators/trajectory.hpp has the loop. Accelerations are those of forward dynamics.
+// The loop is in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
 class VariationalRollout {
  public:
   VariationalRollout(const Scene& scene, const VariationalScheme& scheme) : step(scene, scheme), m_(scene.m) {}
@@ -32,7 +32,7 @@ class VariationalRollout {
   void set_parameters(const double* p) { step.p = p; }
   const ForceSet* forces() const { return step.scene.forces; }
 
-  // Puts a row at the beginning of a step.
+  // Sets a row as the beginning of a step.
   void load(const Track& track, int64_t row, bool) {
     std::copy_n(track.q + row * m_.nq, m_.nq, step.q0.begin());
     std::copy_n(track.v + row * m_.nv, m_.nv, step.v0.begin());
@@ -70,7 +70,7 @@ class VariationalRollout {
   const Model& m_;
 };
 
-// Back over the steps: the state that goes back is the gradient by (q, p).
+// The adjoint: its state is the gradient by (q, p).
 class VariationalAdjoint {
  public:
   VariationalAdjoint(VariationalRollout& rollout, const Track& track, const Sensitivities& out, int64_t first)
@@ -88,7 +88,7 @@ class VariationalAdjoint {
     weightless_.gravity = zero3<double>();
   }
 
-  // Adds the gradients of the loss at a row; one by v = M^-1 p as one by q and p.
+  // Adds the gradients of the loss at a row; that by v = M^-1 p becomes one by q and p.
   void take_up(int64_t row) {
     const int nv = m_.nv;
     const double *q = track_.q + row * m_.nq, *v = track_.v + row * nv, *by_v = out_.v + row * nv;
@@ -112,7 +112,7 @@ class VariationalAdjoint {
     std::swap(gp_, p0_);
     return true;
   }
-  // p = M v of the first row, whose own losses are there already
+  // p = M v of the first row, whose own losses are added already
   void end(int64_t row) {
     const int nv = m_.nv;
     add_scaled(nv, 1.0, gq_.data(), out_.q + row * nv);
@@ -120,7 +120,7 @@ class VariationalAdjoint {
   }
 
  private:
-  // Adds s times the gradients of x.M(q) v by q, v and parameters, where asked for.
+  // Adds s times the gradients of x.M(q) v by q, v and parameters, where wanted.
   void add_kinetic(double s, const double* q, const double* v, const double* x, double* by_q, double* by_v) {
     Arena& arena = step_.arena;
     arena.reset();
@@ -138,8 +138,8 @@ class VariationalAdjoint {
     add_scaled(10 * bodies, s, inertia, out_.inertia);
     add_scaled(6 * bodies, s, placement, out_.placement);
   }
-  // Gradients by parameters of what the step is made of: with the displacements (dq, dv) that the multipliers give to each point,
-  // those of h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
+  // Gradients by parameters: with the displacements (dq, dv) of each point that correspond to the multipliers, those of
+  // h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
   void add_parameters() {
     const VariationalScene& scene = step_.scene;
     const int nv = m_.nv, bodies = m_.nframes(), s = scene.rule.s;

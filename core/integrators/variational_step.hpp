@@ -1,5 +1,6 @@
-// Steps of variational integrators by Newton's method, in a time that is linear in the number of bodies where forces allow it. Fan
-// 2018; docs/derivations/variational.md.
+// Steps of variational integrators by Newton's method, in a time that is linear in the number of bodies where forces
+// allow it. Fan 2018; docs/derivations/variational.md. For a single state, as systems over trees are
+// (linear/tree_system.hpp).
 #pragma once
 #include "dynamics/inverse_dynamics.hpp"
 #include "dynamics/mass_solve.hpp"
@@ -9,8 +10,8 @@
 
 namespace torsor {
 
-// Memory of one thread, and the step that it is at. Its equations are a system for Newton's method (integrators/newton.hpp), the unknowns being
-// the control coordinates.
+// Working memory of one thread, and its current step. The equations are a system for Newton's method
+// (integrators/newton.hpp), the unknowns being the control coordinates.
 class VariationalStep {
  public:
   VariationalStep(const Scene& what, const VariationalScheme& scheme)
@@ -39,10 +40,11 @@ class VariationalStep {
   std::vector<double> xi;  // control coordinates
   Shortfall shortfall;     // of the last attempt that failed
 
-  // Whether systems are solved densely: always where forces couple joints, and where that is faster.
+  // Whether systems are solved densely: always if forces couple joints, and where it is faster.
   bool dense() const { return !scene.local || scene.m.nv < (scene.rule.s == 1 ? kTree : kTreeOfSeveral); }
 
-  // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is singular.
+  // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is
+  // singular.
   bool velocities(const double* q, const double* momentum, double t, const double* u, double* v, double* a) {
     const Model& m = scene.m;
     arena.reset();
@@ -60,8 +62,8 @@ class VariationalStep {
     return true;
   }
 
-  // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, if that fails,
-  // following the solution from short steps to the whole one.
+  // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, if that
+  // fails, by continuation from short steps to the whole one.
   bool take(double t, const StepControls<double>& controls) {
     t_ = t;
     controls_ = controls;
@@ -88,14 +90,14 @@ class VariationalStep {
     for (int k = 0; k < nv; ++k) r[k] += p0[k] - pulled[k];
     return action_.good;
   }
-  // Factors the derivative of r, for one right-hand side or, in `columns`, for one from each velocity.
+  // Factors the derivative of r, for one right-hand side or, if `columns`, for one per velocity.
   bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
   // The direction of Newton's method, found densely or over the tree, if there is one.
   const double* direction(bool dense) { return factor_system(dense) ? (solve(delta), delta) : nullptr; }
   bool solved_densely() const { return solver_.form() == TreeSolver<double>::Form::dense; }
   const TreeSolver<double>& solver() const { return solver_; }
 
-  // What integrators/newton.hpp asks for besides.
+  // The rest of the interface that integrators/newton.hpp requires.
   double *delta, *correction, *guess, *last, *older;
   int size() const { return blocks.size(); }
   void mark() { marked_ = xi; }
@@ -108,14 +110,14 @@ class VariationalStep {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
     solver_.solve(out);
   }
-  // Of a correction, as an error of velocities.
+  // The size of a correction, as an error of velocities.
   double measure(const double* x) const { return largest(size(), x) / scene.h; }
   double allowance(double tolerance) const {
     const double reach = std::max(1.0, largest(scene.m.nq, q0.data()));
     return (tolerance + 4e-16 * reach) * (1.0 + largest(scene.m.nv, xi.data()) / scene.h);
   }
-  // The correction that rounding of the momenta alone may ask for: J^-1 times their last digits, with signs that alternate along
-  // chains, which is what these resist least.
+  // The correction due to rounding of the momenta: J^-1 times their rounding errors, with signs that alternate along
+  // chains, the direction in which J is weakest.
   double rounding(double) {
     const int nv = scene.m.nv, s = scene.rule.s;
     for (int c = 0; c < s; ++c)
@@ -149,7 +151,7 @@ class VariationalStep {
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
   }
-  // To the control coordinates that accelerations (s x nv) lead to.
+  // Starts from the control coordinates that accelerations (s x nv) predict.
   double begin(double part, const double* accelerations) {
     scene.h = part * scheme.h;
     for_each_control([&](int k, int at, double time) { xi[at] = time * (v0[k] + 0.5 * time * accelerations[at]); });
@@ -173,7 +175,8 @@ class VariationalStep {
     return solver_.factor_dense();
   }
 
-  // Velocities from which on systems over the tree are faster: with one unknown each, with several, and with many right-hand sides.
+  // Numbers of velocities from which systems over the tree are faster: with one unknown each, with several, and with
+  // many right-hand sides.
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
   TreeSolver<double> solver_;
   ActionBlocks blocks;

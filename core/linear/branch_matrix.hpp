@@ -1,6 +1,6 @@
-// Matrices over the velocities of a tree whose entries between branches are zero. Elimination from the tips to the root keeps
-// these zeros (Featherstone 2005, for symmetric ones), and takes the time of n paths squared. Without pivots: what they would
-// be needed for is noticed and reported.
+// Matrices over the velocities of a tree whose entries between branches are zero. Elimination from the tips to the root
+// keeps these zeros (Featherstone 2005, for symmetric ones), in O(n d^2) for depth d. There is no pivoting: matrices
+// that would need it are detected and reported.
 #pragma once
 #include <algorithm>
 
@@ -16,7 +16,7 @@ class BranchMatrix {
   static constexpr int width = sizeof(V) / sizeof(S);
 
  public:
-  // Lies in `memory`, which has to last as long.
+  // Allocated in `memory`, which must live as long.
   BranchMatrix(const Model& m, Arena& memory)
       : m_(m),
         up_(memory.get<int>(m.nv)),
@@ -37,13 +37,13 @@ class BranchMatrix {
     std::fill_n(rows_, size, S(0.0));
     std::fill_n(columns_, size, S(0.0));
   }
-  // Entry t of row r belongs to velocity t on the way from the root to r, which is the last; that of its column likewise. There is
-  // room for all velocities of r's joint and up to whole vectors, and what is there beyond r is not read.
+  // Entry t of row r, and of column r, belongs to velocity t on the path from the root to r, which is the last. Rows
+  // are padded to all velocities of r's joint and to whole vectors; the padding is not read.
   S* row(int r) { return rows_ + first_[r]; }
   S* column(int r) { return columns_ + first_[r]; }
   int depth(int r) const { return depth_[r]; }  // velocities before r
 
-  // Calls f(r, t, a) for all r and for the velocities a on the way to it, t-th, r last.
+  // Calls f(r, t, a) for all r and for the t-th velocity a of the path to r.
   template <class F>
   void for_each_entry(F&& f) const {
     for (int r = 0; r < m_.nv; ++r)
@@ -58,8 +58,8 @@ class BranchMatrix {
     });
   }
 
-  // Factors it in place. False in lanes where a pivot is zero, or so small that digits would be lost: beside what it was before
-  // elimination, whose errors grow by as much as another pivot has shrunk.
+  // Factors it in place. False in lanes where a pivot is zero, or so small that digits are lost: compared with its
+  // value before elimination, whose errors grow by as much as other pivots have shrunk.
   Mask<S> factor() {
     Mask<S> good = every_lane<S>();
     S least(1.0);
@@ -109,7 +109,7 @@ class BranchMatrix {
       for (int t = depth_[r] - 1, a = up_[r]; t >= 0; --t, a = up_[a]) x[r] = mul_add(-C[t], x[a], x[r]);
     });
   }
-  // X <- A^-1 X, rows `stride` apart, a multiple of the lanes: all of it is taken as columns.
+  // X <- A^-1 X, rows `stride` apart, a multiple of the vector width; the padding is solved too.
   void solve_columns(S* X, int stride) const {
     int j = 0;
     for (; j + 4 * width <= stride; j += 4 * width) solve_some<4>(X + j, stride);

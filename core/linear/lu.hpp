@@ -8,8 +8,8 @@
 
 namespace torsor {
 
-// Whether column k has no entry from row k on that is more than the rounding of what was subtracted from it, |L| |U| (Higham 2002,
-// theorem 9.3): the measure changes with neither the units of rows nor those of columns.
+// Whether column k has no entry from row k on that is more than the rounding of what was subtracted from it, |L| |U|
+// (Higham 2002, theorem 9.3): the criterion is invariant under scaling of rows and of columns.
 inline bool is_rounding(int n, const double* LU, int k) {
   for (int i = k; i < n; ++i) {
     double size = 0.0;
@@ -19,7 +19,7 @@ inline bool is_rounding(int n, const double* LU, int k) {
   return true;
 }
 
-// Factors A (n x n) in place; row k was swapped with row pivots[k]. False if a pivot is zero, not a number or mere rounding.
+// Factors A (n x n) in place; row k was swapped with row pivots[k]. False if a pivot is zero, NaN or mere rounding.
 inline bool factor(int n, double* A, int* pivots) {
   for (int k = 0; k < n; ++k) {
     if (n > 256) poll();

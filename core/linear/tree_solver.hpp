@@ -1,8 +1,9 @@
-// The factors of a matrix over the unknowns of a tree, in the form that fits it: over the tree, along its branches, or dense with
-// pivots. Whoever assembles a matrix fills one of the forms and factors it; what is solved with it does not ask which. Rows of
-// constraints border it by solve_columns (a Schur complement) and need nothing else.
+// The factors of a matrix over the unknowns of a tree, in the form that fits it: over the tree, along its branches, or
+// dense with pivots. Callers that assemble a matrix fill one of the forms and factor it; solving does not depend on the
+// form. Constraint rows can border it by solve_columns (a Schur complement) and need nothing else.
 //
-// Lanes have the form along branches alone: in the other two, pivots depend on the numbers, and each lane would have its own.
+// Packs have the form along branches only: in the other two, pivots depend on the numbers, and would differ from lane
+// to lane.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,14 +19,14 @@ class TreeSolver {
   enum class Form { tree, branches, dense };
   static constexpr bool has_all_forms = std::is_same_v<S, double>;
 
-  // With one unknown for each velocity; `memory` has to last as long as this.
+  // With one unknown per velocity; `memory` must live as long as this.
   TreeSolver(const Model& m, Arena& memory) : m_(m), copies_(1), memory_(&memory) {}
   // With several, for which there are no branches.
   TreeSolver(const Model& m, int copies) : m_(m), copies_(copies) {}
   int size() const { return copies_ * m_.nv; }
   Form form() const { return form_; }
 
-  // The forms, made when they are first used, to be filled.
+  // The forms, allocated at first use, to be filled.
   TreeSystem& tree(int states, int sums) {
     if (!tree_) tree_ = std::make_unique<TreeSystem>(m_, states, sums, copies_);
     return *tree_;
@@ -40,7 +41,7 @@ class TreeSolver {
     return LU_.data();
   }
 
-  // False if it is singular, or cannot be factored in this form. `once`: what was filled into P is lost, TreeSystem::factor_once.
+  // False if it is singular, or cannot be factored in this form. `once`: P is destroyed, see TreeSystem::factor_once.
   bool factor_tree(bool once) {
     form_ = Form::tree;
     return once ? tree_->factor_once() : tree_->factor();
@@ -54,7 +55,8 @@ class TreeSolver {
     return torsor::factor(size(), LU_.data(), pivots_.data());
   }
 
-  // Factors A (nv x nv), along branches if `branched`, its entries between them being zero, and if that can be.
+  // Factors A (nv x nv): along branches if `branched` (entries between branches are zero) and if possible, otherwise
+  // densely.
   Mask<S> factor_matrix(const S* A, bool branched) {
     if constexpr (has_all_forms) {
       if (branched) {
@@ -83,7 +85,7 @@ class TreeSolver {
     }
     branches_->solve_transposed(x);
   }
-  // X <- A^-1 X, rows `columns` apart, a multiple of what BranchMatrix<S>::rounded gives.
+  // X <- A^-1 X, rows `columns` apart, a multiple of the vector width, as BranchMatrix<S>::rounded gives.
   void solve_columns(S* X, int columns) const {
     if constexpr (has_all_forms) {
       if (form_ == Form::tree) return tree_->solve_columns(X, columns);

@@ -1,9 +1,12 @@
-// A linear system over a tree, solved from the tips to the root and back in a time that is linear in the number of bodies.
-// Fan 2018, Algs. B.1 and B.2, corrected and for joints with any number of unknowns; docs/derivations/tree_systems.md.
+// A linear system over a tree, solved from the tips to the root and back in a time that is linear in the number of
+// bodies. Fan 2018, Algs. B.1 and B.2, corrected and for joints with any number of unknowns;
+// docs/derivations/tree_systems.md.
 //
 // Body i has unknowns u_i, a state x_i and a sum y_i over its subtree:
 //   x_i = x_p + A_i u_i,   y_i = P_i x_i + sum over children c of (y_c - C_c u_c),   L_i y_i + E_i x_p + N_i u_i = b_i,
-// p being its parent, and x_p = 0 at a root. Eliminating the unknowns of the children keeps this form, with another P_i.
+// p being its parent, and x_p = 0 at a root. Eliminating the unknowns of the children keeps this form, with a different
+// P_i. Blocks are factored with pivots, so that systems are of a single state; vectors run over entries of rows or over
+// right-hand sides.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -20,8 +23,8 @@ class TreeSystem {
   using V = Pack<kLanes>;
 
  public:
-  // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy c beginning
-  // at c nv in all vectors of unknowns.
+  // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy
+  // c beginning at c nv in all vectors of unknowns.
   TreeSystem(const Model& m, int states, int sums, int copies)
       : m_(m), nx_(states), ny_(sums), copies_(copies), xs_(rounded(states)), ys_(rounded(sums)) {
     int k = 0, square = 0;
@@ -55,18 +58,19 @@ class TreeSystem {
   double* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
   double* N(int i) { return N_.data() + square_[i]; }
   double* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
-  // Says that row y of all P is zero but from `begin` to `end`.
+  // Declares that row y of all P is zero except from `begin` to `end`.
   void set_range(int y, int begin, int end) { ranges_[y] = {begin, end}; }
   void clear() {
     for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), 0.0);
   }
 
-  // Eliminates all unknowns. False if an unknown cannot be found from its own rows alone: the system may have a solution still.
+  // Eliminates all unknowns. False if an unknown cannot be found from its own rows: the system may still have a
+  // solution.
   bool factor() {
     S_ = P_;
     return eliminate();
   }
-  // The same, but P is lost, and all of it has to be filled anew.
+  // The same, but P is destroyed and must be filled again.
   bool factor_once() {
     std::swap(S_, P_);
     return eliminate();
@@ -123,8 +127,8 @@ class TreeSystem {
     if (nx_ == 12 && ny_ == 12) return solve_columns<12, 12>(U, columns);
     solve_columns<0, 0>(U, columns);
   }
-  // B = the matrix of the system times U; both as in solve_columns, but that U has only the copies of unknowns from `from` on, the
-  // others being zero, and B only the rows of copies from `to` on. Needs the blocks alone.
+  // B = the matrix of the system times U; both as in solve_columns, except that U has only the copies of unknowns from
+  // `from` on, the others being zero, and B only the rows of copies from `to` on. Needs the blocks only.
   void multiply_columns(const double* U, double* B, int columns, int from = 0, int to = 0) {
     if (nx_ == 12 && ny_ == 12)
       multiply_columns<12, 12>(U, B, columns, from, to);
@@ -159,8 +163,8 @@ class TreeSystem {
     }
   }
 
-  // The matrix of the system, dense, `rows` apart. With P summed over subtrees: L_i (P_j A_j - C_j) for a body j beyond i,
-  // (L_i P_i + E_i) A_j for one before it, L_i P_i A_i + N_i for itself.
+  // The matrix of the system, dense, `rows` apart. With P summed over subtrees: L_i (P_j A_j - C_j) for a body j beyond
+  // i, (L_i P_i + E_i) A_j for one before it, L_i P_i A_i + N_i for itself.
   void assemble(double* H, int rows) {
     S_ = P_;
     for (int i = m_.n() - 1; i >= 0; --i) {
@@ -221,9 +225,9 @@ class TreeSystem {
     }
   }
 
-  // Below, NX and NY are the lengths of x and y, or 0 for what is known at run time alone.
+  // Below, NX and NY are the lengths of x and y, or 0 if known only at run time.
 
-  // sum of row_k x_k over `count` numbers, added to `sum`; and the other way round, x += row s.
+  // sum of row_k x_k over `count` numbers, added to `sum`; and x += row s.
   template <int N>
   static TORSOR_INLINE V dot_add(int count, const double* row, const V* x, V sum) {
     V other(0.0);
@@ -406,7 +410,7 @@ class TreeSystem {
     return true;
   }
 
-  // The rest of that for a body with one unknown.
+  // The same, after project, for a body with one unknown.
   template <int NX, int NY>
   TORSOR_INLINE bool eliminate_one(int i, int p, const double* S, double* U, double* X) {
     constexpr int count = vectors(NX);
@@ -441,7 +445,7 @@ class TreeSystem {
     return true;
   }
 
-  // The two ways of solve for a body with one unknown.
+  // The two sweeps of solve for a body with one unknown.
   template <int NY>
   TORSOR_INLINE void fold_one(int i, int p, const double* c, double& u) {
     constexpr int count = vectors(NY);
@@ -476,7 +480,7 @@ class TreeSystem {
     for (int k = 0; k < count; ++k) store(mul_add(factor, load<V>(A(i, 0) + k * kLanes), state[k]), x + k * kLanes);
   }
 
-  static constexpr double kSmall = 1e-10;  // of Lambda beside its terms: fewer digits than these are not worth having
+  static constexpr double kSmall = 1e-10;  // of Lambda relative to its terms: 6 digits must remain
   static constexpr int kMost = 6 * 17;     // unknowns of a joint
   const Model& m_;
   int nx_, ny_, copies_, xs_, ys_;  // xs_, ys_: rounded up to whole vectors

@@ -1,5 +1,6 @@
-// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint the
-// product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body twists),
+// The chart in which a step is taken: q1 = q0 + xi for a vector joint, q0 exp(xi) for a rotation, and for a free joint
+// the product of both, R1 = R0 exp(w), p1 = p0 + R0 y with xi = (w, y). With tangents delta of configurations (body
+// twists),
 //   delta1 = J(xi) dxi at fixed q0,   dxi = J^-1(xi) delta1 - B(xi) delta0,   T(xi, s) = d(J(xi) s)/dxi.
 // J, B and T are block-diagonal: 1, 1 and 0 for a vector joint. docs/derivations/implicit_steps.md.
 #pragma once
@@ -47,7 +48,7 @@ Mask<S> retract(const Model& m, const S* q0, const S* xi, S* q1) {
   return good;
 }
 
-// Whether an angle has lost its digits from q0 to q1: beyond a million radians a step says nothing about where it leads.
+// Whether an angle has lost its digits from q0 to q1: beyond a million radians the result of a step is meaningless.
 template <class S>
 Mask<S> turns_too_far(const Model& m, const S* q0, const S* q1) {
   Mask<S> near = every_lane<S>();
