@@ -60,6 +60,7 @@ class Plan:
     rollouts: int = 1024
     rollout_steps: int = 10
     simulated: tuple[int, ...] = (10, 20, 50, 100)  # links of chains
+    reversed: tuple[int, ...] = (64, 128, 256)  # and of those whose steps are taken back
     motions: int = 256  # of a variational integrator
     imports: int = 10
     copied: int = 256 << 20  # bytes
@@ -338,6 +339,25 @@ def simulation(plan: Plan) -> Iterator[Line]:
             names |= {"matrix": n * np.eye(n) + rng.standard_normal((n, n)), "vector": rng.standard_normal(n), "np": np}
             dense = measure({"dense": Call("np.linalg.solve(matrix, vector)", names.copy())}, plan.effort)["dense"]
             yield within(f"chain {n}", f"step, h = {step:g} : one dense LU of its size (NumPy)", t[str(n)], dense)
+    yield from adjoints(plan)
+
+
+def adjoints(plan: Plan) -> Iterator[Line]:
+    """Gradients by controls and states of the steps of long chains, beside the steps themselves."""
+    for n in plan.reversed:
+        progress(f"simulation: adjoints, {n} links")
+        model, q, u = ts.models.chain(n), s_shape(n), np.zeros((plan.steps, n))
+        for kind, target in ((ts.BDF1, 2.5), (ts.BDF2, 2.5), (ts.SDIRK2, 2.5), (ts.SDIRK3, None)):
+            given = {"steps": plan.steps, "integrator": kind(plan.h), "controls": u}
+            motion = ts.simulate(model, q, **given)
+            names = {"ts": ts, "model": model, "q": q, "given": given, "motion": motion, "w": np.ones(motion.v.shape)}
+            calls = {
+                "adjoint": Call("ts.adjoint(motion, dloss_dq=w, dloss_dv=w, parameters=False)", names),
+                "rollout": Call("ts.simulate(model, q, **given)", names),
+            }
+            t = measure(calls, plan.effort, plan.steps)
+            what = f"{kind.__name__}, adjoint of a step : step"
+            yield within(f"chain {n}", what, t["adjoint"], t["rollout"], target)
 
 
 def overheads(plan: Plan) -> Iterator[Line]:

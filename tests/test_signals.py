@@ -1,5 +1,7 @@
 """Parameters of forces over time: against constant parameters, forces with tables of their own, and differences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_adjoint import INTEGRATORS, JOINTS, Wind, close, differences, scene, weighted
@@ -7,7 +9,7 @@ from test_controls import same
 from test_steps import NAMES
 
 import torsor as ts
-from torsor.testing import example_forces
+from torsor.testing import example_forces, example_integrators, random_inertia
 
 H = 0.01
 
@@ -221,6 +223,67 @@ def test_signals_with_chart_switches():
     close(g.signals[0]["rest_length"], differences(lambda x: loss(run(x)), lengths))
     both = run(lengths, np.stack([q, q + 0.05]))
     np.testing.assert_array_equal(both.energies.total[0], base.energies.total)
+
+
+ONE_OF_EACH = [replace(i, tolerance=1e-13) if hasattr(i, "tolerance") else i for i in example_integrators(H)]
+DIVIDED = [replace(i, h=0.03, tolerance=1e-12, iterations=3) for i in ONE_OF_EACH if isinstance(i, ts.Implicit)]
+
+
+@pytest.mark.parametrize("integrator", [*ONE_OF_EACH, *DIVIDED], ids=lambda i: f"{type(i).__name__}-{i.order}-{i.h}")
+@pytest.mark.parametrize("every", [1, 3])
+def test_everything_at_once(integrator, every):
+    """A batch with signals, parameters, a policy and actuation, through changes of charts and divided steps."""
+    rng = np.random.default_rng(0)
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    builder.add_body("a", "world", ts.SphericalEuler("XYZ"), inertia=random_inertia(rng))
+    exponential = ts.Composite(ts.Prismatic((1, 0, 0)), ts.SphericalExp())
+    builder.add_body("b", "a", exponential, ts.SE3.translation(0.3, 0.1, -0.4), random_inertia(rng))
+    model = builder.build()
+    forces = [ts.SpringDamper("world", (0, 1, 0), "b", (0.1, 0, 0), 5.0, 0.3, 0.5), ts.BodyDamping("b", 0.1)]
+    B, K = rng.standard_normal((model.nv, 2)), rng.standard_normal((2, model.nv))
+    policy = ts.Policy(
+        lambda t, q, v: np.sin((K * v[..., None, :]).sum(-1) + t),
+        lambda t, q, v: (np.zeros((2, model.nv)), np.cos((K * v[..., None, :]).sum(-1) + t)[..., None] * K),
+    )
+    steps, divided = 12, integrator.h > H
+    point = {
+        "q": np.array([[0.1, 1.0, 0.3, 0.1, 2.95, 0.8, 0.2], [0.1, 0.3, 0.3, 0.1, 0.9, 0.8, 0.2]]),
+        "v": (3.0 if divided else 1.0) * np.array([0.5, 3.0, 0.3, 0.2, 3.0, 2.0, 0.5]) * np.ones((2, 1)),
+        "length": rng.uniform(0.5, 1.0, (2, steps)),
+        "damping": rng.uniform(0.1, 0.2, (steps, 6)),
+        "stiffness": np.array([4.0, 6.0]),
+    }
+
+    def run(q, v, length, damping, stiffness):
+        return ts.simulate(
+            model, q, v, steps=steps, integrator=integrator, forces=forces, controls=policy, actuation=B, every=every,
+            parameters=[{"stiffness": stiffness}, None], signals=[{"rest_length": length}, {"coefficients": damping}],
+        )  # fmt: skip
+
+    base = run(**point)
+    assert any(s.track == 0 for s in base.switches)
+    assert not divided or (base.substeps > 1).any()
+    wq, wv = rng.standard_normal((2, *base.v.shape))
+
+    def loss(other):
+        assert [(s.track, s.row) for s in other.switches] == [(s.track, s.row) for s in base.switches]
+        np.testing.assert_array_equal(other.substeps, base.substeps)
+        return (wq * (other.q - base.q)).sum() + (wv * (other.v - base.v)).sum()
+
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    gradient = {
+        "q": g.q0,
+        "v": g.v0,
+        "length": g.signals[0]["rest_length"],
+        "damping": g.signals[1]["coefficients"].sum(axis=0),  # one for both trajectories
+        "stiffness": g.forces[0]["stiffness"],
+    }
+    # What Newton's method leaves, 1e-13 or 1e-12, over steps of differences that change no division.
+    eps, tolerance = (1e-6, 1e-5) if divided else (1e-4, 1e-8)
+    for name, x in point.items():
+        d = rng.standard_normal(x.shape)
+        along = differences(lambda s, name=name, d=d: loss(run(**{**point, name: point[name] + s * d})), 0.0, eps)
+        assert abs((gradient[name] * d).sum() - along) <= tolerance * max(1.0, abs(along)), name
 
 
 def test_files_and_failures(tmp_path):

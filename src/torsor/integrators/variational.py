@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -76,8 +76,12 @@ class Variational(Integrator):
 
 def quadrature(integrator: Variational) -> tuple[FloatArray, FloatArray]:
     """Points and weights on [-1, 1]."""
-    s = integrator.order // 2
-    return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else lobatto(s + 1)
+    return _quadrature(integrator.order // 2, integrator.rule in ("gauss", "midpoint"))
+
+
+@lru_cache
+def _quadrature(s: int, gauss: bool) -> tuple[Any, Any]:
+    return np.polynomial.legendre.leggauss(s) if gauss else lobatto(s + 1)
 
 
 def _scheme(integrator: Variational) -> _core.VariationalScheme:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class Actuation:
     @cached_property
     def velocities(self) -> NDArray[np.int64] | None:
         """The velocities on which controls act, if each is the torque of one velocity and no two are the same."""
+        if np.count_nonzero(self.matrix) != self.matrix.shape[1]:
+            return None
         rows, columns = np.nonzero(self.matrix)
         single = len(rows) == self.matrix.shape[1] == len(set(rows.tolist())) == len(set(columns.tolist()))
         if not single or (self.matrix[rows, columns] != 1.0).any():
@@ -205,15 +208,26 @@ def as_policy(controls: Any) -> Policy | None:
         return controls
     if not callable(controls):
         return None
-    try:
+    counts = _positional(controls)
+    if counts is None or 1 in counts:
+        return None
+    if 3 not in counts:
         signature = inspect.signature(controls)
-    except (TypeError, ValueError):  # of some functions written in C
-        return None
-    if _takes(signature, 1):
-        return None
-    if not _takes(signature, 3):
         raise TypeError(f"controls is a function of {signature}, expected one of time, u(t), or a policy, u(t, q, v)")
     return Policy(controls)
+
+
+def _positional(function: Any) -> Collection[int] | None:
+    """The numbers of positional arguments that a function takes, at least 1 and 3 if it does; None if not known."""
+    if type(function) is FunctionType and not function.__dict__:  # inspect.signature takes longer than many steps
+        code = function.__code__
+        if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) and code.co_kwonlyargcount == 0:
+            return range(code.co_argcount - len(function.__defaults__ or ()), code.co_argcount + 1)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    return [count for count in (1, 3) if _takes(signature, count)]
 
 
 def _takes(signature: inspect.Signature, count: int) -> bool:
@@ -298,7 +312,7 @@ def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, 
             samples.append(u)
     if not samples:
         return None
-    array = np.moveaxis(np.stack(np.broadcast_arrays(*samples)), 0, -2)
+    array = np.array(samples) if all(u.ndim == 1 for u in samples) else np.stack(np.broadcast_arrays(*samples), axis=-2)
     return array.reshape(*array.shape[:-2], len(t) - 1, len(shifts), size)
 
 
