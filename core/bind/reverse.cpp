@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "derivatives/inverse_dynamics_vjp.hpp"
 
 namespace torsor {
@@ -92,11 +92,11 @@ struct InertialRegressor {
 
 }  // namespace
 
-void bind_reverse(nb::module_& module) {
-  def_kernel<InverseDynamicsVjp>(module, "inverse_dynamics_vjp");
-  def_kernel<ForwardDynamicsVjp>(module, "forward_dynamics_vjp");
-  def_kernel<HybridDynamicsVjp>(module, "hybrid_dynamics_vjp");
-  def_kernel<InertialRegressor>(module, "inertial_regressor");
+void bind_reverse(Kernels& kernels) {
+  kernels.add<InverseDynamicsVjp>("inverse_dynamics_vjp");
+  kernels.add<ForwardDynamicsVjp>("forward_dynamics_vjp");
+  kernels.add<HybridDynamicsVjp>("hybrid_dynamics_vjp");
+  kernels.add<InertialRegressor>("inertial_regressor");
 }
 
 }  // namespace torsor
