@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "base/blocks.hpp"
+
 namespace torsor {
 namespace {
 
@@ -60,6 +62,32 @@ bool overlap(const Row& a, const Row& b, const Call& call) {
   const auto lo = [](const Row& r) { return reinterpret_cast<uintptr_t>(r.data); };
   const auto hi = [&](const Row& r) { return lo(r) + call.item() * r.size * (r.stride == 0 ? 1 : call.states); };
   return lo(a) < hi(b) && lo(b) < hi(a);
+}
+
+// A new array. The data of a large one are in a block, which goes back when the array, and every view of it, is gone.
+PyObject* new_array(int ndim, npy_intp* shape, int type) {
+  std::size_t bytes = type == NPY_DOUBLE ? 8 : 16;
+  bool large = true;
+  for (int d = 0; d < ndim; ++d) large = !__builtin_mul_overflow(bytes, std::size_t(shape[d]), &bytes) && large;
+  void* block = large && bytes >= kLeastBlock ? take_block(bytes) : nullptr;
+  if (block == nullptr)  // NumPy's memory, or its word that there is none
+    return PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type), ndim, shape, nullptr, nullptr, 0, nullptr);
+  PyObject* owner = PyCapsule_New(block, "torsor.block", [](PyObject* capsule) {
+    give_back_block(PyCapsule_GetPointer(capsule, "torsor.block"),
+                    reinterpret_cast<std::size_t>(PyCapsule_GetContext(capsule)));
+  });
+  if (owner == nullptr) {
+    give_back_block(block, bytes);
+    return nullptr;
+  }
+  PyCapsule_SetContext(owner, reinterpret_cast<void*>(bytes));
+  PyObject* array = PyArray_SimpleNewFromData(ndim, shape, type, block);
+  if (array == nullptr) {
+    Py_DECREF(owner);
+    return nullptr;
+  }
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) != 0) Py_CLEAR(array);
+  return array;
 }
 
 // A record of a kernel's results, still empty.
@@ -148,7 +176,7 @@ class Arguments {
     npy_intp dims[Call::kMaxBatch + kMaxTrailing];
     std::copy_n(call.batch_shape, call.batch_ndim, dims);
     std::copy_n(slot.shape, slot.ndim, dims + call.batch_ndim);
-    results_[i] = PyArray_SimpleNew(call.batch_ndim + slot.ndim, dims, call.type());
+    results_[i] = new_array(call.batch_ndim + slot.ndim, dims, call.type());
     if (results_[i] == nullptr) throw nb::python_error();
     out[i] = {PyArray_DATA(reinterpret_cast<PyArrayObject*>(results_[i])), slot.size(), slot.size(), 0};
   }
@@ -210,7 +238,7 @@ nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* con
                        PyObject* threads_arg, const Options& options, bool prepared, bool complex) {
   const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
   const Model& m = *nb::inst_ptr<Model>(core);
-  const int threads = thread_count(threads_arg);
+  const int threads = threads_arg == nullptr ? 1 : thread_count(threads_arg);
   Arguments a(kernel, m, options, complex);
   if (!a.take_inputs(inputs) || (out != Py_None && !a.take_outputs(out))) {
     if (prepared) throw std::logic_error("torsor: arguments do not fit after they were prepared");
@@ -329,6 +357,7 @@ void bind_kernels(nb::module_& module) {
     module.attr(name.c_str()) = function;
   }
   module.def("set_record_type", set_record_type);
+  module.def("release_memory", release_blocks);
 }
 
 }  // namespace torsor
