@@ -11,6 +11,7 @@ namespace torsor {
 
 PyTypeObject* bind_model(nb::module_& module);  // and the type of models
 void bind_force_set(nb::module_& module);
+void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_configuration(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
@@ -135,4 +136,5 @@ NB_MODULE(_core, module) {
   RareKernels rare;
   bind_rare(rare);
   bind_kernels(module);
+  bind_function(module);
 }

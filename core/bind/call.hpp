@@ -12,7 +12,8 @@ struct BoundKernel : Kernel {
 BoundKernel& bound_kernel(const char* name);  // throws std::invalid_argument if there is none
 
 // Calls a kernel: `inputs` are arrays, or None where they are optional; `out` is None, an array, or for several outputs
-// a sequence of arrays. Returns an array, or a record of them with None for those that were not asked for.
+// a sequence of arrays; `threads` is null for one. Returns an array, or a record of arrays with None for those that
+// were not asked for.
 nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                        PyObject* threads, const Options& options);
 
