@@ -108,8 +108,8 @@ def our_derivatives(model: ts.Model, states: States, threads: int = 1) -> dict[s
         "model": model,
         "inverse": inverse,
         "forward": forward,
-        "inverse_tangent": ts.inverse_dynamics_tangent(model, q, v, a),
-        "forward_tangent": ts.forward_dynamics_tangent(model, q, v, tau),
+        "inverse_jvp": ts.inverse_dynamics_jvp(model, q, v, a),
+        "forward_jvp": ts.forward_dynamics_jvp(model, q, v, tau),
         "inverse_vjp": ts.inverse_dynamics_vjp(model, q, v, a, tau),
         "forward_vjp": ts.forward_dynamics_vjp(model, q, v, tau, a),
         **vars(states),
@@ -122,8 +122,8 @@ def our_derivatives(model: ts.Model, states: States, threads: int = 1) -> dict[s
     return {
         "inverse": call("inverse_dynamics_derivatives", "a", "inverse"),
         "forward": call("forward_dynamics_derivatives", "tau", "forward"),
-        "inverse tangent": call("inverse_dynamics_tangent", "a, dq=tau, dv=v, da=a", "inverse_tangent"),
-        "forward tangent": call("forward_dynamics_tangent", "tau, dq=tau, dv=v, dtau=a", "forward_tangent"),
+        "inverse jvp": call("inverse_dynamics_jvp", "a, dq=tau, dv=v, da=a", "inverse_jvp"),
+        "forward jvp": call("forward_dynamics_jvp", "tau, dq=tau, dv=v, dtau=a", "forward_jvp"),
         "inverse vjp": call("inverse_dynamics_vjp", "a, tau", "inverse_vjp"),
         "forward vjp": call("forward_dynamics_vjp", "tau, a", "forward_vjp"),
     }

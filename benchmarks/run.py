@@ -245,9 +245,9 @@ def directions(plan: Plan) -> Iterator[Line]:
         states = random_states(pair.model, plan.batch)
         functions, calls = our_calls(pair.model, states), our_derivatives(pair.model, states)
         for key in ("inverse", "forward"):
-            group = {"function": functions[key], "tangent": calls[f"{key} tangent"], "vjp": calls[f"{key} vjp"]}
+            group = {"function": functions[key], "jvp": calls[f"{key} jvp"], "vjp": calls[f"{key} vjp"]}
             t = measure(group, plan.effort, plan.batch)
-            yield within(pair.name, f"{key} dynamics, along a direction", t["tangent"], t["function"], 3.0)
+            yield within(pair.name, f"{key} dynamics, along a direction", t["jvp"], t["function"], 3.0)
             yield within(pair.name, f"{key} dynamics, in reverse", t["vjp"], t["function"], 5.0)
 
 
@@ -398,11 +398,10 @@ def variational(plan: Plan) -> Iterator[Line]:
 
     progress("variational: derivatives")
     one = bent(20) | {"p": np.zeros(20), "w": np.ones(20)}
-    state = "(model, order2, q, p"
     calls = {
         "step": Call("ts.step(model, order2, q, p)", one),  # p is zero, and so is v
-        "first": Call(f"ts.momentum_step_derivatives{state})", one),
-        "second": Call(f"ts.step_hessian{state}, contract=(w, w))", one),
+        "first": Call("ts.step_derivatives(model, order2, q, p=p)", one),
+        "second": Call("ts.variational.step_hessian(model, order2, q, p, contract=(w, w))", one),
     }
     t = measure(calls, plan.effort)
     yield limit("chain 20", "step with derivatives, beside step", t["first"], t["step"], 0.15)

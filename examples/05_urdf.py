@@ -28,7 +28,7 @@ URDF = """
 model = ts.load_urdf(URDF, root=ts.Free())
 print(model)
 slide = model.joint("slide")
-print("the slide runs from", slide.lower[0], "to", slide.upper[0])
+print("the slide runs from", slide.position_limits[0][0], "to", slide.position_limits[1][0])
 
 # The finger welded where it is: one joint less, and the same mass.
 welded = model.lock({"slide": 0.02})

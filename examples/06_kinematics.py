@@ -23,4 +23,4 @@ assert np.linalg.norm(error) < 1e-10
 # What holding a kilogram there costs each joint: gravity, and J^T times the weight.
 effort = ts.gravity_forces(model, q) + ts.point_jacobian(model, q, "hand", grip).T @ [0, 0, 9.81]
 for joint, e in zip([j for j in model.joints if j.nv], effort, strict=True):
-    print(f"{joint.name:15} {e:7.2f} N m of {joint.effort_limit[0]:.0f}")
+    print(f"{joint.name:15} {e:7.2f} N m of {joint.effort_limits[0]:.0f}")

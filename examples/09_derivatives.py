@@ -27,7 +27,7 @@ assert np.allclose(d.da_dq, -np.linalg.solve(i.dtau_da, i.dtau_dq))
 
 # Along one direction, without the matrices; here in the state, and in the length of a leg.
 leg = ts.ModelDirection(placement={"front_left_calf": [0, 0, 0, 0, 0, -1]})
-t = ts.forward_dynamics_tangent(model, q, v, tau, dq=e, model_direction=leg)
+t = ts.forward_dynamics_jvp(model, q, v, tau, dq=e, model_direction=leg)
 print(f"turning, with one leg growing, changes the trunk's acceleration by {np.round(t.da[:6], 2)}")
 
 # In reverse: what every parameter of the model does to one number, at once.

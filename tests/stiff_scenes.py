@@ -154,8 +154,8 @@ class _Draw:
             return p[0] * ((l - p[2]) ** 2 / 2 + (l - p[2]) ** 4 / 4)
 
         if len(bodies) == 2:
-            return ts.Spring(bodies[0], points[0], bodies[1], points[1], law, energy, p)
-        return ts.MultiPointSpring(bodies, points, law, energy, p)
+            return ts.CustomSpring(bodies[0], points[0], bodies[1], points[1], law, energy, p)
+        return ts.CustomCable(bodies, points, law, energy, p)
 
     def path(self) -> ts.Force:
         """A cable, taut or slack."""
@@ -213,7 +213,9 @@ class _Draw:
         size = self.mass(body) * _log_uniform(self.rng, 1, 1e4)
         if self.rng.uniform() < 0.5:
             return ts.PointForce(body, 0.3 * self.rng.standard_normal(3), *self.sudden(size, 3))
-        return ts.BodyWrench(body, *self.sudden(size, 6), _one(self.rng, ("body", "world", "local_world_aligned")))
+        return ts.BodyWrench(
+            body, *self.sudden(size, 6), frame=_one(self.rng, ("body", "world", "local_world_aligned"))
+        )
 
     def damping(self) -> ts.Force:
         if self.rng.uniform() < 0.5:

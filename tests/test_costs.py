@@ -64,7 +64,9 @@ class Height(ts.Cost):
         zero = np.zeros(x.model.nv)
         H = testing.complex_step(gradient, zero)
         dqdq = (H + np.swapaxes(H, -1, -2)) / 2
-        return ts.CostValue(ts.center_of_mass(x.model, x.q)[..., 2], gradient(zero), dqdq=dqdq if hessians else None)
+        return ts.costs.CostValue(
+            ts.center_of_mass(x.model, x.q)[..., 2], gradient(zero), dqdq=dqdq if hessians else None
+        )
 
     def _by_parameters(self, x):
         mass, poses = sum(b.inertia.mass for b in x.model.bodies), ts.body_poses(x.model, x.q)
@@ -252,7 +254,7 @@ def test_sums_of_costs():
                 assert getattr(got, name) is None
         assert cost == pickle.loads(pickle.dumps(cost))
         assert {type(term) for _, term in cost.terms} <= {ts.EnergyCost, ts.VelocityTarget, ts.ControlEffort}
-    assert ts.CostSum([(1, a), [2.0, b]]) == a + 2 * b
+    assert ts.costs.CostSum([(1, a), [2.0, b]]) == a + 2 * b
     for summands, error, message in (
         ((), ValueError, "there are no summands, expected pairs of a finite number and a Cost that is not a sum"),
         (a, TypeError, "summands are EnergyCost"),
@@ -263,7 +265,7 @@ def test_sums_of_costs():
         (((np.inf, a),), ValueError, "summands have the factor inf"),
     ):
         with pytest.raises(error, match=message):
-            ts.CostSum(summands)
+            ts.costs.CostSum(summands)
     with pytest.raises(ValueError, match="the factor inf"):
         1e200 * (1e200 * a)
     with pytest.raises(AttributeError, match="a sum of costs has no `at` of its own; its terms have"):
@@ -464,7 +466,7 @@ def test_custom_costs_are_called_with_all_rows_at_a_time():
     run = motion()
     ts.loss(run, ts.CustomCost(function, lambda q, v, u, t: (None, 2 * v * t[..., None], None), inputs="v", at="time"))
     assert shapes == [(None, (1, 5, BALL.nv), None, (1, 5))]
-    with pytest.raises(TypeError, match="come by complex steps of its gradient, which was not given"):
+    with pytest.raises(TypeError, match="are complex steps through its gradient, which was not given"):
         ts.CustomCost(function).evaluate(BALL, run.q, run.v, t=run.t, hessians=True)
 
 
@@ -518,7 +520,7 @@ def test_custom_costs_read_what_they_declare():
             TypeError, match=r"function of CustomCost failed: .*None for v and u, as inputs is 'q'; name"
         ):
             ts.CustomCost(function, inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"gave shape .* and with None for v and u, as inputs is 'q'; name there all"):
+    with pytest.raises(ValueError, match=r"gave shape .* and with None for v and u, as inputs is 'q'; name all inputs"):
         ts.CustomCost(lambda q, v, u, t: np.sum(v, -1), inputs="q").evaluate(model, [0.1, 0.2], [1.0, 2.0])
     with pytest.raises(TypeError, match=r"gradient of CustomCost failed: .* None for u, as inputs is 'qv'"):
         ts.CustomCost(lambda q, v, u, t: 0.0, lambda q, v, u, t: (None, u * v, None)).evaluate(
@@ -571,7 +573,7 @@ def test_bad_costs_are_told():
             (-4, ValueError, "at has -4"),
             ([0, 7], ValueError, "at has 7"),
             ([1, -2], ValueError, r"at is \(1, -2\), which has a row twice"),
-            ([], ValueError, r"at is \[\], which is no row"),
+            ([], ValueError, r"at is \[\], which selects no row"),
             (slice(5, 9), ValueError, "which is none of the trajectory's 3 rows"),
             (1.5, TypeError, "at is 1.5, expected 'time', an index, a slice or a list of indices"),
             ("end", ValueError, "at is 'end', expected 'time'"),
@@ -593,12 +595,12 @@ def test_bad_costs_are_told():
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, np.nan)), ValueError, "target is not finite"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), [1, 2]), ValueError, r"weight has shape \(2,\)"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), "much"), TypeError, "weight has dtype"),
-        (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), -1.0), ValueError, "weight is -1.0, expected 0 at least"),
+        (lambda: ts.PointTarget("ball", (0, 0, 0), (1, 0, 0), -1.0), ValueError, "weight is -1.0, expected at least 0"),
         (lambda: ts.PointTarget(3, (0, 0, 0), (1, 0, 0)), TypeError, "a body is named by a string, got 3"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 1)), ValueError, r"\(4, 3\) and times \(2,\)"),
         (lambda: ts.PointTarget("ball", (0, 0, 0), rows, times=(0, 2, 1, 3)), ValueError, "times must increase, but"),
         (lambda: ts.VelocityTarget(0.0, np.inf), ValueError, "weight is not finite"),
-        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "for a cost to be made large, negate it"),
+        (lambda: ts.VelocityTarget(0.0, [1.0, -2.0]), ValueError, "to maximise a cost, negate it"),
         (lambda: ts.VelocityTarget(joints=3), TypeError, "joints is 3, expected a name, a list of names, or None"),
         (lambda: ts.VelocityTarget(joints=["arm", "arm"]), ValueError, "expected each joint once"),
         (lambda: ts.PositionTarget(np.zeros((2, 2, 2))), ValueError, r"target has shape \(2, 2, 2\)"),
@@ -650,7 +652,7 @@ def test_bad_costs_are_told():
     def law(l, ldot, p):
         return p[0] * l, p[0], 0.0, np.array([l])
 
-    spring = ts.Spring("ball", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
+    spring = ts.CustomSpring("ball", (0, 0, 0), "world", (0, 0, 1), law, lambda l, p: p[0] * math.pow(l, 2) / 2, [2.0])
     run = motion(steps=1, forces=[spring])
     with pytest.raises(TypeError, match="EnergyCost takes complex steps of the energies of forces, one of which"):
         ts.loss(run, ts.EnergyCost(["forces"]))

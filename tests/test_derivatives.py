@@ -135,9 +135,10 @@ def test_joints_of_the_users_own_are_as_good_as_built_in_ones():
     )
     q, v, a, _, f = state(built_in)
     for x, y in zip(
-        ts.inverse_dynamics_derivatives(own, q, v, a, f), ts.inverse_dynamics_derivatives(built_in, q, v, a, f),
+        ts.inverse_dynamics_derivatives(own, q, v, a, f_ext=f),
+        ts.inverse_dynamics_derivatives(built_in, q, v, a, f_ext=f),
         strict=True,
-    ):  # fmt: skip
+    ):
         close(x, y)
 
 
@@ -275,14 +276,14 @@ def test_free_body_obeys_euler():
 @over_models
 def test_identities(model):
     q, v, a, tau, f = state(model)
-    d = ts.inverse_dynamics_derivatives(model, q, v, a, f)
+    d = ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=f)
     close(d.dtau_da, ts.mass_matrix(model, q))
     # Coriolis and centrifugal forces are of second degree in v
     close(d.dtau_dv @ v, 2 * (ts.bias_forces(model, q, v) - ts.gravity_forces(model, q)))
     # implicit differentiation of tau = ID(q, v, FD(q, v, tau))
-    acc = ts.forward_dynamics(model, q, v, tau, f)
-    i = ts.inverse_dynamics_derivatives(model, q, v, acc, f)
-    d = ts.forward_dynamics_derivatives(model, q, v, tau, f)
+    acc = ts.forward_dynamics(model, q, v, tau, f_ext=f)
+    i = ts.inverse_dynamics_derivatives(model, q, v, acc, f_ext=f)
+    d = ts.forward_dynamics_derivatives(model, q, v, tau, f_ext=f)
     tol = conditioned(model, q)
     close(d.da_dq, -np.linalg.solve(i.dtau_da, i.dtau_dq), tol)
     close(d.da_dv, -np.linalg.solve(i.dtau_da, i.dtau_dv), tol)
@@ -308,14 +309,16 @@ def test_wrenches_fixed_in_the_world_do_not_follow(model):
     turned = np.concatenate([(R @ f[:, :3, None])[..., 0], (R @ f[:, 3:, None])[..., 0]], -1)
     moved = np.concatenate([turned[:, :3] + np.cross(T[:, :3, 3], turned[:, 3:]), turned[:, 3:]], -1)
     held = {"body": f, "world": moved, "local_world_aligned": turned}
-    d = {frame: ts.inverse_dynamics_derivatives(model, q, v, a, x, f_ext_frame=frame) for frame, x in held.items()}
+    d = {
+        frame: ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=x, f_ext_frame=frame) for frame, x in held.items()
+    }
     for frame in FRAMES[1:]:
         close(d[frame].dtau_dv, d["body"].dtau_dv)
         assert np.abs(d[frame].dtau_dq - d["body"].dtau_dq).max() > 1e-3
     # -J^T f with f held in the body's frame: J is the body Jacobian, in the world's frame the spatial one
     none = ts.inverse_dynamics_derivatives(model, q, v, a)
     for frame, x in held.items():
-        J = along_q(lambda q, frame=frame: [ts.jacobian(model, q, b.name, frame) for b in model.bodies], model, q)
+        J = along_q(lambda q, frame=frame: [ts.jacobian(model, q, b.name, frame=frame) for b in model.bodies], model, q)
         close(d[frame].dtau_dq - none.dtau_dq, -np.einsum("bijk,bi->jk", J, x), 1e-11)  # a difference of larger ones
 
 
@@ -370,12 +373,14 @@ def test_hybrid_dynamics_with_all_or_nothing_prescribed(model):
     nv = model.nv
     names = [j.name for j in model.joints]
     d = ts.hybrid_dynamics_derivatives(model, q, v, a=a, prescribed=names, f_ext=f)
-    i = ts.inverse_dynamics_derivatives(model, q, v, a, f)
+    i = ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=f)
     for x, y in ((d.dtau_dq, i.dtau_dq), (d.dtau_dv, i.dtau_dv), (d.dtau_da, i.dtau_da), (d.da_da, np.eye(nv))):
         assert np.array_equal(x, y)
     assert not any(x.any() for x in (d.da_dq, d.da_dv, d.da_dtau, d.dtau_dtau))
     d = ts.hybrid_dynamics_derivatives(model, q, v, tau=tau, prescribed=[], f_ext=f)
-    for x, y in zip((d.da_dq, d.da_dv, d.da_dtau), ts.forward_dynamics_derivatives(model, q, v, tau, f), strict=True):
+    for x, y in zip(
+        (d.da_dq, d.da_dv, d.da_dtau), ts.forward_dynamics_derivatives(model, q, v, tau, f_ext=f), strict=True
+    ):
         assert np.array_equal(x, y)
     assert np.array_equal(d.dtau_dtau, np.eye(nv))
     assert not any(x.any() for x in (d.da_da, d.dtau_dq, d.dtau_dv, d.dtau_da))
@@ -392,11 +397,11 @@ def test_branches_do_not_see_each_other():
     root = np.array([moves[i].argmax() for i in carried])  # the first velocity of its tree
     assert not related.all() and len(set(root)) > 1
     for frame in FRAMES:
-        for x in ts.inverse_dynamics_derivatives(model, q, v, a, f, f_ext_frame=frame):
+        for x in ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=f, f_ext_frame=frame):
             assert not x[~related].any()
             assert (x[related] != 0).mean() > 0.7
         for x in ts.forward_dynamics_derivatives(
-            model, q, v, tau, f, f_ext_frame=frame
+            model, q, v, tau, f_ext=f, f_ext_frame=frame
         ):  # through a common base they do
             assert not x[root[:, None] != root].any()
 
@@ -409,8 +414,8 @@ def test_deep_trees():
     for n in (47, 48, 49, 60):
         model = ts.models.chain(n)
         q, v, tau, _, f = state(model)
-        d = ts.forward_dynamics_derivatives(model, q, v, tau, f)
-        i = ts.inverse_dynamics_derivatives(model, q, v, ts.forward_dynamics(model, q, v, tau, f), f)
+        d = ts.forward_dynamics_derivatives(model, q, v, tau, f_ext=f)
+        i = ts.inverse_dynamics_derivatives(model, q, v, ts.forward_dynamics(model, q, v, tau, f_ext=f), f_ext=f)
         tol = conditioned(model, q)
         close(d.da_dq, -np.linalg.solve(i.dtau_da, i.dtau_dq), tol)
         close(d.da_dv, -np.linalg.solve(i.dtau_da, i.dtau_dv), tol)
@@ -442,8 +447,8 @@ def test_deep_and_shallow_trees_are_one(deep):
     mask[: deep.nv - 40] = True
     shallow = ts.hybrid_dynamics_derivatives(deep, q, v, a=a, tau=tau, prescribed=mask, f_ext=f)
     x, _ = ts.hybrid_dynamics(deep, q, v, a=a, tau=tau, prescribed=mask, f_ext=f)
-    i = ts.inverse_dynamics_derivatives(deep, q, v, x, f)
-    d = ts.forward_dynamics_derivatives(deep, q, v, ts.inverse_dynamics(deep, q, v, x, f), f)
+    i = ts.inverse_dynamics_derivatives(deep, q, v, x, f_ext=f)
+    d = ts.forward_dynamics_derivatives(deep, q, v, ts.inverse_dynamics(deep, q, v, x, f_ext=f), f_ext=f)
     # the same accelerations: da_f = -M_ff^-1 (M_fp da_p + ID_q dq) in one, and with the torques' change in the other
     tol = conditioned(deep, q)
     close(-i.dtau_da @ d.da_dq, i.dtau_dq, tol)
@@ -597,13 +602,13 @@ def test_the_length_of_quaternions_does_not_matter():
 
 
 FUNCTIONS = {
-    "inverse": (ts.inverse_dynamics_derivatives, ts.InverseDynamicsDerivatives),
-    "forward": (ts.forward_dynamics_derivatives, ts.ForwardDynamicsDerivatives),
+    "inverse": (ts.inverse_dynamics_derivatives, ts.derivatives.InverseDynamicsDerivatives),
+    "forward": (ts.forward_dynamics_derivatives, ts.derivatives.ForwardDynamicsDerivatives),
     "hybrid": (
         lambda m, q, v, x, mask=None, **o: ts.hybrid_dynamics_derivatives(
             m, q, v, a=x, tau=x, prescribed=np.arange(16) % 3 == 1 if mask is None else mask, **o
         ),
-        ts.HybridDynamicsDerivatives,
+        ts.derivatives.HybridDynamicsDerivatives,
     ),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)

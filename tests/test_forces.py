@@ -117,14 +117,14 @@ def test_all_forces_together_are_their_sum():
     rng = np.random.default_rng(1)
     forces = (*testing.example_forces(MODEL, 1), Swirl(MODEL))
     q, v, w, t = MODEL.random(rng), rng.standard_normal(MODEL.nv), rng.standard_normal(MODEL.nv), 0.6
-    each = [ts.generalized_forces(MODEL, [f], q, v, t) for f in forces]
-    close(ts.generalized_forces(MODEL, forces, q, v, t), sum(each))
-    d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t)
-    parts = [ts.generalized_forces_derivatives(MODEL, [f], q, v, t) for f in forces]
+    each = [ts.generalized_forces(MODEL, [f], q, v, t=t) for f in forces]
+    close(ts.generalized_forces(MODEL, forces, q, v, t=t), sum(each))
+    d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t=t)
+    parts = [ts.generalized_forces_derivatives(MODEL, [f], q, v, t=t) for f in forces]
     close(d.dtau_dq, sum(x.dtau_dq for x in parts))
     close(d.dtau_dv, sum(x.dtau_dv for x in parts))
-    close(ts.force_energies(MODEL, forces, q, t), [ts.force_energies(MODEL, [f], q, t)[0] for f in forces])
-    g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t)
+    close(ts.force_energies(MODEL, forces, q, t=t), [ts.force_energies(MODEL, [f], q, t=t)[0] for f in forces])
+    g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t=t)
     close(g.q, w @ d.dtau_dq)
     close(g.v, w @ d.dtau_dv)
     by_v, placement = gradients(forces, q, v, w, t)
@@ -132,7 +132,7 @@ def test_all_forces_together_are_their_sum():
     close(placement, sum(gradients([f], q, v, w, t)[1] for f in forces))
     for f, mine in zip(forces, g.parameters, strict=True):
         assert {k: x.shape for k, x in mine.items()} == {k: x.shape for k, x in f._for_model(MODEL).parameters.items()}
-        alone = ts.generalized_forces_vjp(MODEL, [f], q, v, w, t).parameters[0]
+        alone = ts.generalized_forces_vjp(MODEL, [f], q, v, w, t=t).parameters[0]
         for name, gradient in mine.items():
             close(gradient, alone[name])
 
@@ -144,11 +144,11 @@ def test_parameter_gradients_against_differences():
     q, v, w, t, h = MODEL.random(rng), rng.standard_normal(MODEL.nv), rng.standard_normal(MODEL.nv), 0.6, 1e-5
     for force in testing.example_forces(MODEL, 2):
         ready = force._for_model(MODEL)
-        g = ts.generalized_forces_vjp(MODEL, [force], q, v, w, t).parameters[0]
+        g = ts.generalized_forces_vjp(MODEL, [force], q, v, w, t=t).parameters[0]
         for name, value in ready.parameters.items():
             d = rng.standard_normal(value.shape) * np.isfinite(value)
             plus, minus = (
-                w @ ts.generalized_forces(MODEL, [ready.with_parameters({name: value + s * d})], q, v, t)
+                w @ ts.generalized_forces(MODEL, [ready.with_parameters({name: value + s * d})], q, v, t=t)
                 for s in (h, -h)
             )
             np.testing.assert_allclose((g[name] * d).sum(), (plus - minus) / (2 * h), rtol=1e-7, atol=1e-7)
@@ -218,9 +218,9 @@ def test_springs_by_places_and_jacobians_of_points():
     def law(l, ldot):
         return 2 * (l - 1) ** 3 + ldot, 6 * (l - 1) ** 2, 1.0
 
-    close(tau(ts.Spring("camera", a, "hand", b, law)), law(l, u @ dv)[0] * (Ja - Jb).T @ u)
-    path = ts.MultiPointSpring(["camera", "hand"], [a, b], law)
-    close(tau(path), tau(ts.Spring("camera", a, "hand", b, law)))
+    close(tau(ts.CustomSpring("camera", a, "hand", b, law)), law(l, u @ dv)[0] * (Ja - Jb).T @ u)
+    path = ts.CustomCable(["camera", "hand"], [a, b], law)
+    close(tau(path), tau(ts.CustomSpring("camera", a, "hand", b, law)))
 
 
 def test_segments_without_length_pull_at_nothing():
@@ -312,12 +312,12 @@ def test_tables():
     J = ts.point_jacobian(MODEL, q, "arm", (0, 0, 0))
     t = np.array([-5, 1.0, 1.25, 2.0, 9.0])
     expected = np.array([X, X, 0.75 * X + 0.75 * Y, 3 * Y, 3 * Y])
-    close(ts.generalized_forces(MODEL, [force], q, v, t), expected @ J)
-    g = ts.generalized_forces_vjp(MODEL, [force], q, v, np.ones(MODEL.nv), t).parameters[0]["force"]
+    close(ts.generalized_forces(MODEL, [force], q, v, t=t), expected @ J)
+    g = ts.generalized_forces_vjp(MODEL, [force], q, v, np.ones(MODEL.nv), t=t).parameters[0]["force"]
     close(g, np.array([[1, 0], [1, 0], [0.75, 0.25], [0, 1], [0, 1]])[..., None] * (J.sum(1)))
     once = ts.JointTorque("arm", [[4.0]], times=[1.0])
-    assert ts.generalized_forces(MODEL, [once], q, v, 7.0)[6] == 4.0
-    assert np.isnan(ts.generalized_forces(MODEL, [force], q, v, np.nan)).any()
+    assert ts.generalized_forces(MODEL, [once], q, v, t=7.0)[6] == 4.0
+    assert np.isnan(ts.generalized_forces(MODEL, [force], q, v, t=np.nan)).any()
 
 
 # ---- contact
@@ -384,8 +384,8 @@ def test_dampers_take_energy():
         if not force.has_energy:
             continue
         q, v = MODEL.random(rng), rng.standard_normal(MODEL.nv)
-        ahead, behind = (ts.force_energies(MODEL, [force], MODEL.plus(q, s * v), 0.3)[0] for s in (h, -h))
-        power = v @ ts.generalized_forces(MODEL, [force], q, v, 0.3)
+        ahead, behind = (ts.force_energies(MODEL, [force], MODEL.plus(q, s * v), t=0.3)[0] for s in (h, -h))
+        power = v @ ts.generalized_forces(MODEL, [force], q, v, t=0.3)
         assert power + (ahead - behind) / (2 * h) <= 1e-6 * max(1.0, abs(power)), force
 
 
@@ -439,19 +439,19 @@ def test_batches_are_their_states():
     q, v, w = MODEL.random(rng, (150, 2)), rng.standard_normal((150, 2, MODEL.nv)), rng.standard_normal(MODEL.nv)
     t = rng.uniform(0, 2, (150, 1))
     for threads in (1, 2):
-        tau = ts.generalized_forces(MODEL, forces, q, v, t, threads=threads)
-        d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t, threads=threads)
-        e = ts.force_energies(MODEL, forces, q, t, threads=threads)
-        g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t, threads=threads)
+        tau = ts.generalized_forces(MODEL, forces, q, v, t=t, threads=threads)
+        d = ts.generalized_forces_derivatives(MODEL, forces, q, v, t=t, threads=threads)
+        e = ts.force_energies(MODEL, forces, q, t=t, threads=threads)
+        g = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t=t, threads=threads)
         for s in ((0, 0), (149, 1), (77, 0)):
             here = (q[s], v[s])
             at = t[s[0], 0]
-            np.testing.assert_array_equal(tau[s], ts.generalized_forces(MODEL, forces, *here, at))
-            one = ts.generalized_forces_derivatives(MODEL, forces, *here, at)
+            np.testing.assert_array_equal(tau[s], ts.generalized_forces(MODEL, forces, *here, t=at))
+            one = ts.generalized_forces_derivatives(MODEL, forces, *here, t=at)
             np.testing.assert_array_equal(d.dtau_dq[s], one.dtau_dq)
             np.testing.assert_array_equal(d.dtau_dv[s], one.dtau_dv)
-            np.testing.assert_array_equal(e[s], ts.force_energies(MODEL, forces, q[s], at))
-            alone = ts.generalized_forces_vjp(MODEL, forces, *here, w, at)
+            np.testing.assert_array_equal(e[s], ts.force_energies(MODEL, forces, q[s], t=at))
+            alone = ts.generalized_forces_vjp(MODEL, forces, *here, w, t=at)
             for mine, its in zip(g.parameters, alone.parameters, strict=True):
                 for name, value in its.items():
                     np.testing.assert_array_equal(mine[name][s], value)
@@ -464,7 +464,7 @@ def test_out_and_no_forces():
     assert not out.any()
     assert ts.force_energies(MODEL, [], q).shape == (0,)
     assert ts.generalized_forces_vjp(MODEL, [], q, v, v).parameters == ()
-    d = ts.GeneralizedForcesDerivatives(np.empty((MODEL.nv, MODEL.nv)), np.empty((MODEL.nv, MODEL.nv)))
+    d = ts.forces.GeneralizedForcesDerivatives(np.empty((MODEL.nv, MODEL.nv)), np.empty((MODEL.nv, MODEL.nv)))
     given = ts.generalized_forces_derivatives(MODEL, [ts.JointDamping(None, 2.0)], q, v, out=d)
     assert given.dtau_dv is d.dtau_dv
     close(d.dtau_dv, -2 * np.eye(MODEL.nv))
@@ -523,11 +523,11 @@ def test_errors_of_python_forces_come_out():
         ts.force_energies(MODEL, [force], q[0])
     silent = Swirl(MODEL)
     silent.gradient = super(Swirl, silent).gradient
-    with pytest.raises(NotImplementedError, match="Swirl has parameters p, and so needs a method gradient"):
+    with pytest.raises(NotImplementedError, match="Swirl has parameters p and needs a method gradient"):
         ts.generalized_forces_vjp(MODEL, [silent], q[0], v[0], v[0])
 
     def spring(law, **options):
-        return ts.Spring("arm", X, "hand", Y, law, **options)
+        return ts.CustomSpring("arm", X, "hand", Y, law, **options)
 
     for law, message in (
         (lambda l, ldot: 1.0, r"gave 1.0, expected \(f, df_dl, df_dldot\)"),
@@ -581,7 +581,7 @@ WRONG = [
     (lambda: ts.Cable("arm", [P, P], 1.0), TypeError, "bodies is 'arm', expected a sequence of names"),
     (lambda: ts.Cable(["arm"], [P], 1.0), ValueError, "a path needs 2 points at least, got 1"),
     (lambda: ts.Cable(["arm", "hand"], [P], 1.0), ValueError, r"points has shape \(1, 3\), expected \(2, 3\)"),
-    (lambda: ts.Spring("arm", P, "hand", P, 3.0), TypeError, "law must be a function, got 3.0"),
+    (lambda: ts.CustomSpring("arm", P, "hand", P, 3.0), TypeError, "law must be a function, got 3.0"),
     (lambda: ts.GroundContact("arm", np.zeros((0, 3)), 1.0), ValueError, r"points has shape \(0, 3\), expected \(3,\)"),
     (lambda: ts.GroundContact("arm", P, 1.0, friction=-1), ValueError, "friction is -1, expected 0 at least"),
     (lambda: ts.GroundContact("arm", P, 1.0, normal=(0, 0, 0)), ValueError, "normal is zero"),
@@ -592,7 +592,7 @@ WRONG = [
     (lambda: ts.JointSpring(None, 1.0, rest=np.eye(2)), ValueError, r"rest has shape \(2, 2\), expected \(n,\)"),
     (lambda: ts.JointLimits(None, 1.0, lower=np.eye(2)), ValueError, r"lower has shape \(2, 2\), expected \(n,\)"),
     (
-        lambda: ts.Spring("arm", P, "hand", P, abs, law_parameters=np.eye(2)),
+        lambda: ts.CustomSpring("arm", P, "hand", P, abs, law_parameters=np.eye(2)),
         ValueError,
         r"law_parameters has shape \(2, 2\), expected \(n,\)",
     ),
@@ -623,7 +623,7 @@ REFUSED = [
     (ts.JointLimits("arm", 1.0, lower=(1, 2)), ValueError, r"lower of JointLimits has shape \(2,\), expected \(1,\)"),
     (ts.JointTorque("ball", 1.0), ValueError, r"expected 3 columns: joint 'ball' has 3 velocities"),
     (ts.BodyDamping("head", 1.0), KeyError, "no body named 'head' for a force to act on; bodies are 'base'"),
-    (ts.BodyWrench("world", np.zeros(6)), ValueError, "a force on 'world' moves nothing; name one of the bodies"),
+    (ts.BodyWrench("world", np.zeros(6)), ValueError, "a force on 'world' has no effect; name one of the bodies"),
     (ts.PointSpring("arm", P, "head", P, 1.0), KeyError, "no body named 'head'.* bodies are 'world', 'base'"),
     (
         ts.SpringDamper("arm", P, "hand", P, 1.0),
@@ -658,7 +658,7 @@ def test_wrong_calls_are_refused():
         (lambda: ts.generalized_forces(MODEL, damping, q, v), TypeError, r"got JointDamping; did you mean \[JointDam"),
         (lambda: ts.generalized_forces(MODEL, None, q, v), TypeError, "forces must be a sequence of forces, got None"),
         (lambda: ts.generalized_forces(MODEL, [damping], q[1:], v), ValueError, r"q has shape \(25,\), expected"),
-        (lambda: ts.generalized_forces(MODEL, [damping], q, v, [[0.0], "x"]), ValueError, "t is not an array"),
+        (lambda: ts.generalized_forces(MODEL, [damping], q, v, t=[[0.0], "x"]), ValueError, "t is not an array"),
         (lambda: ts.generalized_forces(MODEL, [damping], q + 0j, v), TypeError, "q is complex, expected real"),
         (lambda: ts.generalized_forces(MODEL, [damping], q, v, threads=-1), ValueError, "threads is -1"),
         (lambda: ts.generalized_forces_vjp(MODEL, [damping], q, v, v[1:]), ValueError, r"w has shape \(22,\)"),

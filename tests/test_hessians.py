@@ -52,7 +52,7 @@ def expected_inverse(model, q, v, a, **more):
         return np.stack(ts.inverse_dynamics_derivatives(model, q, v, a, **more))
 
     by_q, by_v = along_q(lambda q: d(q, v), model, q), complex_step(lambda v: d(q, v), v)
-    return ts.InverseDynamicsHessians(by_q[0], by_v[0], by_v[1], by_q[2])
+    return ts.derivatives.InverseDynamicsHessians(by_q[0], by_v[0], by_v[1], by_q[2])
 
 
 def expected_forward(model, q, v, tau, **more):
@@ -60,7 +60,7 @@ def expected_forward(model, q, v, tau, **more):
         return np.stack(ts.forward_dynamics_derivatives(model, q, v, tau, **more))
 
     by_q, by_v = along_q(lambda q: d(q, v), model, q), complex_step(lambda v: d(q, v), v)
-    return ts.ForwardDynamicsHessians(by_q[0], by_v[0], by_v[1], by_q[2])
+    return ts.derivatives.ForwardDynamicsHessians(by_q[0], by_v[0], by_v[1], by_q[2])
 
 
 def check(hessians, derivatives, expected, model, q, v, x, w, tol, **more):
@@ -134,8 +134,8 @@ def test_joints_of_the_users_own_are_as_good_as_built_in_ones(inner):
     q, v, a, w, f = state(built_in)
     for more in ({}, {"contract": w}):
         for x, y in zip(
-            ts.inverse_dynamics_hessians(own, q, v, a, f, **more),
-            ts.inverse_dynamics_hessians(built_in, q, v, a, f, **more),
+            ts.inverse_dynamics_hessians(own, q, v, a, f_ext=f, **more),
+            ts.inverse_dynamics_hessians(built_in, q, v, a, f_ext=f, **more),
             strict=True,
         ):
             close(x, y)
@@ -276,7 +276,7 @@ def test_a_free_body_shows_the_order_of_directions():
     model = ts.ModelBuilder(gravity=(0, 0, 0)).add_body("ball", "world", ts.Free()).build()
     f = np.array([[0, 0, 0, 0, 0, 1.0]])
     rest = np.zeros(6)
-    H = ts.inverse_dynamics_hessians(model, model.neutral, rest, rest, f, f_ext_frame="local_world_aligned")
+    H = ts.inverse_dynamics_hessians(model, model.neutral, rest, rest, f_ext=f, f_ext_frame="local_world_aligned")
     # tau_force = -R^T z; d/dq_k is taken of d/dq_j at a body turned already: R = exp(s e_k) exp(t e_j)
     z = np.array([0, 0, 1.0])
     for j, k in np.ndindex(3, 3):
@@ -287,10 +287,10 @@ def test_a_free_body_shows_the_order_of_directions():
 @over_models
 def test_identities(model):
     q, v, a, w, f = state(model)
-    H = ts.inverse_dynamics_hessians(model, q, v, a, f)
+    H = ts.inverse_dynamics_hessians(model, q, v, a, f_ext=f)
     close(H.d2tau_dadq, along_q(lambda q: ts.mass_matrix(model, q), model, q))
     close(
-        ts.forward_dynamics_hessians(model, q, v, a, f, outputs=["d2a_dtaudq"]).d2a_dtaudq,
+        ts.forward_dynamics_hessians(model, q, v, a, f_ext=f, outputs=["d2a_dtaudq"]).d2a_dtaudq,
         along_q(lambda q: ts.mass_matrix_inverse(model, q), model, q),
         conditioned(model, q),
     )
@@ -300,15 +300,15 @@ def test_identities(model):
     C = ts.coriolis_matrix(model, q, v)
     close(H.d2tau_dadq @ v, C + C.T)
     # contracted with unit vectors: the slabs
-    slabs = ts.inverse_dynamics_hessians(model, q, v, a, f, contract=np.eye(model.nv))
+    slabs = ts.inverse_dynamics_hessians(model, q, v, a, f_ext=f, contract=np.eye(model.nv))
     for x, y in zip(slabs[:4], H, strict=True):
         close(x, y)
-    gradient = ts.inverse_dynamics_vjp(model, q, v, a, w, f)
-    c = ts.inverse_dynamics_hessians(model, q, v, a, f, contract=w)
+    gradient = ts.inverse_dynamics_vjp(model, q, v, a, w, f_ext=f)
+    c = ts.inverse_dynamics_hessians(model, q, v, a, f_ext=f, contract=w)
     for x, y in ((c.dtau_dq, gradient.q), (c.dtau_dv, gradient.v), (c.dtau_da, gradient.a)):
         close(x, y)
-    gradient = ts.forward_dynamics_vjp(model, q, v, a, w, f)
-    c = ts.forward_dynamics_hessians(model, q, v, a, f, contract=w)
+    gradient = ts.forward_dynamics_vjp(model, q, v, a, w, f_ext=f)
+    c = ts.forward_dynamics_hessians(model, q, v, a, f_ext=f, contract=w)
     for x, y in ((c.da_dq, gradient.q), (c.da_dv, gradient.v), (c.da_dtau, gradient.tau)):
         close(x, y, conditioned(model, q))
 
@@ -351,8 +351,8 @@ def test_directions(model, frame):
     more = wrenches(f, frame)
     dq, dv, dx = np.random.default_rng(1).standard_normal((3, model.nv))
     H = ts.inverse_dynamics_hessians(model, q, v, x, **more)
-    t = ts.inverse_dynamics_derivatives_tangent(model, q, v, x, dq=dq, dv=dv, da=dx, **more)
-    assert type(t) is ts.InverseDynamicsDerivativesTangent
+    t = ts.inverse_dynamics_derivatives_jvp(model, q, v, x, dq=dq, dv=dv, da=dx, **more)
+    assert type(t) is ts.derivatives.InverseDynamicsDerivativesJVP
     for left, right in zip(t[:3], ts.inverse_dynamics_derivatives(model, q, v, x, **more), strict=True):
         close(left, right)
     close(t.ddtau_dq, H.d2tau_dqdq @ dq + H.d2tau_dqdv @ dv + np.einsum("ijk,j->ik", H.d2tau_dadq, dx))
@@ -360,8 +360,8 @@ def test_directions(model, frame):
     close(t.ddtau_da, H.d2tau_dadq @ dq)
     tol = conditioned(model, q)
     H = ts.forward_dynamics_hessians(model, q, v, x, **more)
-    t = ts.forward_dynamics_derivatives_tangent(model, q, v, x, dq=dq, dv=dv, dtau=dx, **more)
-    assert type(t) is ts.ForwardDynamicsDerivativesTangent
+    t = ts.forward_dynamics_derivatives_jvp(model, q, v, x, dq=dq, dv=dv, dtau=dx, **more)
+    assert type(t) is ts.derivatives.ForwardDynamicsDerivativesJVP
     for left, right in zip(t[:3], ts.forward_dynamics_derivatives(model, q, v, x, **more), strict=True):
         close(left, right, tol)
     close(t.dda_dq, H.d2a_dqdq @ dq + H.d2a_dqdv @ dv + np.einsum("ijk,j->ik", H.d2a_dtaudq, dx), tol)
@@ -374,15 +374,15 @@ def test_directions_of_wrenches(model):
     q, v, x, _, f = state(model)
     df = np.random.default_rng(1).standard_normal(f.shape)
     for frame in FRAMES:  # torques are linear in them
-        one = ts.inverse_dynamics_derivatives(model, q, v, x, f, f_ext_frame=frame)
-        other = ts.inverse_dynamics_derivatives(model, q, v, x, f + df, f_ext_frame=frame)
+        one = ts.inverse_dynamics_derivatives(model, q, v, x, f_ext=f, f_ext_frame=frame)
+        other = ts.inverse_dynamics_derivatives(model, q, v, x, f_ext=f + df, f_ext_frame=frame)
         for more in ({"f_ext": f}, {}):
-            t = ts.inverse_dynamics_derivatives_tangent(model, q, v, x, df_ext=df, f_ext_frame=frame, **more)
+            t = ts.inverse_dynamics_derivatives_jvp(model, q, v, x, df_ext=df, f_ext_frame=frame, **more)
             close(t.ddtau_dq, other.dtau_dq - one.dtau_dq)
             assert not t.ddtau_dv.any() and not t.ddtau_da.any()
-        t = ts.forward_dynamics_derivatives_tangent(model, q, v, x, f_ext=f, df_ext=df, f_ext_frame=frame)
+        t = ts.forward_dynamics_derivatives_jvp(model, q, v, x, f_ext=f, df_ext=df, f_ext_frame=frame)
         with testing.complex_inputs():
-            z = ts.forward_dynamics_derivatives(model, q, v, x, f + 1j * testing.STEP * df, f_ext_frame=frame)
+            z = ts.forward_dynamics_derivatives(model, q, v, x, f_ext=f + 1j * testing.STEP * df, f_ext_frame=frame)
         for left, right in zip(t[3:], z, strict=True):
             close(left, right.imag / testing.STEP, conditioned(model, q))
 
@@ -405,13 +405,15 @@ def test_directions_in_which_the_model_is_linear(model):
         grown.add_body(b.name, b.parent, b.joint, b.placement, inertia)
     grown = grown.build()
     down = rebuilt(model, gravity=(1, -2, 3))
-    one = ts.inverse_dynamics_derivatives(model, q, v, x, f)
+    one = ts.inverse_dynamics_derivatives(model, q, v, x, f_ext=f)
     for other, direction in (
         (rebuilt(grown, gravity=(-1, 2, -3)), ts.ModelDirection(inertia=rates)),
         (down, ts.ModelDirection(gravity=(1, -2, 3))),
     ):
-        t = ts.inverse_dynamics_derivatives_tangent(model, q, v, x, f_ext=f, model_direction=direction)
-        for left, right, start in zip(t[3:], ts.inverse_dynamics_derivatives(other, q, v, x, f), one, strict=True):
+        t = ts.inverse_dynamics_derivatives_jvp(model, q, v, x, f_ext=f, model_direction=direction)
+        for left, right, start in zip(
+            t[3:], ts.inverse_dynamics_derivatives(other, q, v, x, f_ext=f), one, strict=True
+        ):
             close(left, right - start, 1e-11)  # a difference of larger ones
 
 
@@ -443,10 +445,8 @@ def test_placements_move_as_free_joints_before_the_joints_do():
     lf = np.insert(f, 2, 0.0, axis=0)
     direction = ts.ModelDirection(placement={at.name: twist})
     for frame in FRAMES:
-        H = ts.inverse_dynamics_hessians(loose, lq, lv, lx, lf, f_ext_frame=frame)
-        t = ts.inverse_dynamics_derivatives_tangent(
-            model, q, v, x, f_ext=f, model_direction=direction, f_ext_frame=frame
-        )
+        H = ts.inverse_dynamics_hessians(loose, lq, lv, lx, f_ext=lf, f_ext_frame=frame)
+        t = ts.inverse_dynamics_derivatives_jvp(model, q, v, x, f_ext=f, model_direction=direction, f_ext_frame=frame)
         close(t.ddtau_dq, (H.d2tau_dqdq[..., base.v_slice] @ twist)[np.ix_(rows, rows)])
         close(t.ddtau_dv, np.einsum("ijk,j->ik", H.d2tau_dqdv[:, base.v_slice], twist)[np.ix_(rows, rows)])
         close(t.ddtau_da, (H.d2tau_dadq[..., base.v_slice] @ twist)[np.ix_(rows, rows)])
@@ -492,8 +492,8 @@ def calls(model, q, v, x, w, f, **more):
         yield "inverse " + frame, ts.inverse_dynamics_hessians(model, q, v, x, **k)
         yield "inverse contracted " + frame, ts.inverse_dynamics_hessians(model, q, v, x, contract=w, **k)
         yield "forward contracted " + frame, ts.forward_dynamics_hessians(model, q, v, x, contract=w, **k)
-        yield "inverse tangent " + frame, ts.inverse_dynamics_derivatives_tangent(model, q, v, x, dq=w, **k)
-        yield "forward tangent " + frame, ts.forward_dynamics_derivatives_tangent(model, q, v, x, dq=w, dtau=v, **k)
+        yield "inverse tangent " + frame, ts.inverse_dynamics_derivatives_jvp(model, q, v, x, dq=w, **k)
+        yield "forward tangent " + frame, ts.forward_dynamics_derivatives_jvp(model, q, v, x, dq=w, dtau=v, **k)
     yield "forward", ts.forward_dynamics_hessians(model, q, v, x, **more)
     yield "inverse", ts.inverse_dynamics_hessians(model, q, v, x, **more)
 
@@ -569,9 +569,9 @@ def test_branches_do_not_see_each_other():
     apart = ~(M[:, :, None] & M[:, None] & M[None])
     assert 0.3 < apart.mean() < 1
     for frame in FRAMES:
-        for y in ts.inverse_dynamics_hessians(model, q, v, x, f, f_ext_frame=frame):
+        for y in ts.inverse_dynamics_hessians(model, q, v, x, f_ext=f, f_ext_frame=frame):
             assert not y[apart].any()
-        for y in ts.inverse_dynamics_hessians(model, q, v, x, f, f_ext_frame=frame, contract=w)[:4]:
+        for y in ts.inverse_dynamics_hessians(model, q, v, x, f_ext=f, f_ext_frame=frame, contract=w)[:4]:
             assert not y[~M].any()
 
 
@@ -611,17 +611,23 @@ def with_weights(call):
 
 
 FUNCTIONS = {
-    "inverse": (ts.inverse_dynamics_hessians, ts.InverseDynamicsHessians),
-    "inverse contracted": (with_weights(ts.inverse_dynamics_hessians), ts.ContractedInverseDynamicsHessians),
-    "forward": (ts.forward_dynamics_hessians, ts.ForwardDynamicsHessians),
-    "forward contracted": (with_weights(ts.forward_dynamics_hessians), ts.ContractedForwardDynamicsHessians),
-    "inverse tangent": (
-        lambda m, q, v, x, **o: ts.inverse_dynamics_derivatives_tangent(m, q, v, x, dq=weights(m), **o),
-        ts.InverseDynamicsDerivativesTangent,
+    "inverse": (ts.inverse_dynamics_hessians, ts.derivatives.InverseDynamicsHessians),
+    "inverse contracted": (
+        with_weights(ts.inverse_dynamics_hessians),
+        ts.derivatives.ContractedInverseDynamicsHessians,
     ),
-    "forward tangent": (
-        lambda m, q, v, x, **o: ts.forward_dynamics_derivatives_tangent(m, q, v, x, dq=weights(m), **o),
-        ts.ForwardDynamicsDerivativesTangent,
+    "forward": (ts.forward_dynamics_hessians, ts.derivatives.ForwardDynamicsHessians),
+    "forward contracted": (
+        with_weights(ts.forward_dynamics_hessians),
+        ts.derivatives.ContractedForwardDynamicsHessians,
+    ),
+    "inverse jvp": (
+        lambda m, q, v, x, **o: ts.inverse_dynamics_derivatives_jvp(m, q, v, x, dq=weights(m), **o),
+        ts.derivatives.InverseDynamicsDerivativesJVP,
+    ),
+    "forward jvp": (
+        lambda m, q, v, x, **o: ts.forward_dynamics_derivatives_jvp(m, q, v, x, dq=weights(m), **o),
+        ts.derivatives.ForwardDynamicsDerivativesJVP,
     ),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)

@@ -306,7 +306,7 @@ def test_centre_of_mass_and_momentum(model, rng):
             linear = I.mass * (twist[3:] + np.cross(twist[:3], R @ I.com))
             total += [*(R @ I.I_com @ R.T @ twist[:3] + np.cross(point - centre, linear)), *linear]
         close(h, total)
-        close(ts.centroidal_momentum_matrix(model, q, about=about) @ v, h)
+        close(ts.momentum_matrix(model, q, about=about) @ v, h)
     close(ts.momentum(model, q, v)[3:], masses.sum() * J @ v)
     assert np.array_equal(ts.momentum(model, q, v), ts.momentum(model, q, v, about="com"))
 
@@ -437,7 +437,7 @@ def functions(model, rng, n):
         ("kinetic_energy", ts.kinetic_energy, (q, v)),
         ("potential_energy", ts.potential_energy, (q,)),
         ("momentum", ts.momentum, (q, v)),
-        ("momentum_matrix", ts.centroidal_momentum_matrix, (q,)),
+        ("momentum_matrix", ts.momentum_matrix, (q,)),
         ("center_of_mass", ts.center_of_mass, (q,)),
         ("center_of_mass_jacobian", ts.center_of_mass_jacobian, (q,)),
         ("body_poses", ts.body_poses, (q,)),
@@ -569,7 +569,7 @@ def check_order(model, rng):
         "U": (ts.potential_energy(other, q2), ts.potential_energy(model, q)),
         "com": (ts.center_of_mass(other, q2), ts.center_of_mass(model, q)),
         "h": (ts.momentum(other, q2, v2), ts.momentum(model, q, v)),
-        "A_h": (ts.centroidal_momentum_matrix(other, q2), ts.centroidal_momentum_matrix(model, q)[:, to_v]),
+        "A_h": (ts.momentum_matrix(other, q2), ts.momentum_matrix(model, q)[:, to_v]),
     }
     assert [name for name, (x, y) in pairs.items() if not np.array_equal(x, y, equal_nan=True)] == []
 

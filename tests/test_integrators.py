@@ -2,20 +2,19 @@
 
 import copy
 import pickle
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import torsor as ts
 from torsor import testing
-from torsor.integrators.base import earlier_weights
+from torsor.integrators.base import Implicit, earlier_weights
 
 KINDS = {
     f"{type(i).__name__}{i.order if isinstance(i, ts.Variational) else ''}": i for i in testing.example_integrators(0.1)
 }
-IMPLICIT = {name: i for name, i in KINDS.items() if isinstance(i, ts.Implicit)}
+IMPLICIT = {name: i for name, i in KINDS.items() if isinstance(i, Implicit)}
 
 
 def with_step(integrator, h, **changes):
@@ -149,38 +148,43 @@ def test_copies_and_pickles_step_alike(name, tree, start):
         np.testing.assert_array_equal(ts.simulate(tree, *start, steps=2, integrator=other).q, expected.q)
 
 
-def test_an_integrator_of_ones_own(tree, start, tmp_path):
-    """A table in Python is all that the core needs: here that of SDIRK2 under another name."""
-
-    @dataclass(frozen=True)
-    class Mine(ts.Implicit):
-        order: ClassVar[int] = 2
-        A: ClassVar[tuple[tuple[float, ...], ...]] = ts.SDIRK2.A
-
+def test_a_custom_integrator_is_its_table(tree, start, tmp_path):
+    """The matrix is all that the core needs: with that of SDIRK2 the steps of SDIRK2."""
+    mine = ts.CustomIntegrator(0.01, ts.SDIRK2.A, tolerance=1e-11)
     controls = {"controls": lambda t: np.full(tree.nv, np.sin(t))}
-    expected = ts.simulate(tree, *start, steps=4, integrator=ts.SDIRK2(0.01), **controls)
-    motion = ts.simulate(tree, *start, steps=4, integrator=Mine(0.01), **controls)
+    expected = ts.simulate(tree, *start, steps=4, integrator=ts.SDIRK2(0.01, tolerance=1e-11), **controls)
+    motion = ts.simulate(tree, *start, steps=4, integrator=mine, **controls)
     np.testing.assert_array_equal(motion.q, expected.q)
     motion.save(tmp_path / "motion.npz")
-    assert ts.Trajectory.load(tmp_path / "motion.npz", tree).integrator == Mine(0.01)
-    type("Mine", (ts.Implicit,), {"A": ts.SDIRK3.A})
-    with pytest.raises(ValueError, match="is of another integrator 'Mine' than the one here: its matrix A differs"):
-        ts.Trajectory.load(tmp_path / "motion.npz", tree)
+    assert ts.Trajectory.load(tmp_path / "motion.npz", tree).integrator == mine
+    whole = np.array([[*row, *[0.0] * (2 - len(row))] for row in ts.SDIRK2.A])
+    assert ts.CustomIntegrator(0.01, whole, tolerance=1e-11) == mine
+    assert mine != ts.CustomIntegrator(0.01, ts.SDIRK3.A, tolerance=1e-11)
+    assert hash(mine) == hash(replace(mine))
+
+
+def test_the_order_of_a_custom_integrator_is_that_of_its_table():
+    for kind in (ts.BDF1, ts.SDIRK2, ts.SDIRK3):
+        assert ts.CustomIntegrator(0.1, kind.A).order == kind.order
+    assert ts.CustomIntegrator(0.1, [[0.5], [0.5, 0.5]]).order == 1
 
 
 @pytest.mark.parametrize(
-    ("A", "message"),
+    ("A", "error", "message"),
     [
-        ((), "Mine has no A, expected the rows"),
-        (((0.5,), (0.5, 0.5, 0.1)), "row 1 of A of Mine is .* expected 2 numbers, the last positive"),
-        (((0.5,), (0.5, 0.0)), "row 1 of A of Mine is .* expected 2 numbers, the last positive"),
-        (((0.5,), (0.2, 0.5)), "A of Mine ends with .* expected a row with the sum 1"),
-        (((1.2,), (0.5, 0.5)), "the stages of Mine are at .* expected increasing fractions"),
+        ((), ValueError, "A has no rows, expected the matrix"),
+        (3.0, TypeError, "A is 3.0, expected the rows of a matrix"),
+        (((0.5,), (0.5, 0.5, 0.1)), ValueError, "row 1 of A is .* expected 2 numbers, the last positive, and zeros"),
+        (((0.5,), (0.5, 0.0)), ValueError, "row 1 of A is .* expected 2 numbers, the last positive"),
+        (((0.5,), (1.0,)), ValueError, "row 1 of A is .* expected 2 numbers, the last positive"),
+        (((np.inf,),), ValueError, "row 0 of A is .* expected 1 numbers, the last positive"),
+        (((0.5,), (0.2, 0.5)), ValueError, "A ends with .* expected a row with the sum 1"),
+        (((1.2,), (0.5, 0.5)), ValueError, "the stages of A are at .* expected increasing fractions"),
     ],
 )
-def test_wrong_tables(A, message):
-    with pytest.raises(TypeError, match=message):
-        type("Mine", (ts.Implicit,), {"A": A})
+def test_wrong_tables(A, error, message):
+    with pytest.raises(error, match=message):
+        ts.CustomIntegrator(0.1, A)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -191,25 +195,9 @@ def test_the_integral_of_what_is_positive_is_positive(name):
     assert sum(weights) == pytest.approx(1.0, rel=1e-14)
 
 
-def test_the_base_class_alone_is_no_integrator():
-    with pytest.raises(TypeError, match="Implicit has no formula of its own; use BDF1"):
-        ts.Implicit(0.1)
-
-
 def test_weights_of_earlier_stages_invert_the_table():
     A = np.array([[*row, *[0.0] * (3 - len(row))] for row in ts.SDIRK3.A])
     inverse = np.linalg.inv(A)
     for k in range(3):
         # s_k = (x_k - z.x) / A_kk are the rows of A^-1.
         np.testing.assert_allclose(-np.array(earlier_weights(ts.SDIRK3.A, k)) / A[k, k], inverse[k, :k], rtol=1e-13)
-
-
-def test_a_field_is_not_a_table():
-    """Fractions and weights are the class's: a matrix of an instance would have those of another."""
-
-    @dataclass(frozen=True)
-    class Field(ts.Implicit):
-        A: tuple = ((0.5,), (0.25, 0.75))
-
-    with pytest.raises(TypeError, match="A is a field of Field, expected a constant of the class"):
-        Field(0.01)

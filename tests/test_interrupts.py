@@ -37,7 +37,7 @@ def test_interrupts_end_long_calls():
         lambda: ts.simulate(model, q, v, steps=100_000, integrator=order8),
         lambda: ts.simulate(model, batch, v, steps=2_000, integrator=ts.SDIRK2(1e-3), threads=0),
         lambda: [ts.adjoint(short, ts.VelocityTarget()) for _ in range(1000)],
-        lambda: ts.step_hessian(model, order8, np.broadcast_to(q, (200, model.nq)), p=v, contract=(v, v)),
+        lambda: ts.variational.step_hessian(model, order8, np.broadcast_to(q, (200, model.nq)), p=v, contract=(v, v)),
         lambda: ts.inverse_dynamics_hessians(model, np.broadcast_to(q, (100_000, model.nq)), many, many, contract=v),
         lambda: ts.mass_matrix_inverse(model, np.broadcast_to(q, (200_000, model.nq)), threads=2),
         lambda: ts.forward_dynamics_hessians(long, 0.1 * np.ones(400), np.zeros(400), np.zeros(400)),

@@ -60,21 +60,21 @@ def bits_equal(x, y):
 @pytest.mark.parametrize("frame", FRAMES)
 def test_velocities(model, frame):
     q, v, _ = state(model)
-    d = ts.body_velocities_derivatives(model, q, v, frame)
-    close(d.dV_dq, along_q(lambda q: ts.body_velocities(model, q, v, frame), model, q))
-    close(d.dV_dv, complex_step(lambda v: ts.body_velocities(model, q, v, frame), v))
+    d = ts.body_velocities_derivatives(model, q, v, frame=frame)
+    close(d.dV_dq, along_q(lambda q: ts.body_velocities(model, q, v, frame=frame), model, q))
+    close(d.dV_dv, complex_step(lambda v: ts.body_velocities(model, q, v, frame=frame), v))
     for i, body in enumerate(model.bodies):
-        close(d.dV_dv[i], ts.jacobian(model, q, body.name, frame))
+        close(d.dV_dv[i], ts.jacobian(model, q, body.name, frame=frame))
 
 
 @over_models
 @pytest.mark.parametrize("frame", FRAMES)
 def test_accelerations(model, frame):
     q, v, a = state(model)
-    d = ts.body_accelerations_derivatives(model, q, v, a, frame)
-    close(d.dA_dq, along_q(lambda q: ts.body_accelerations(model, q, v, a, frame), model, q))
-    close(d.dA_dv, complex_step(lambda v: ts.body_accelerations(model, q, v, a, frame), v))
-    close(d.dA_da, complex_step(lambda a: ts.body_accelerations(model, q, v, a, frame), a))
+    d = ts.body_accelerations_derivatives(model, q, v, a, frame=frame)
+    close(d.dA_dq, along_q(lambda q: ts.body_accelerations(model, q, v, a, frame=frame), model, q))
+    close(d.dA_dv, complex_step(lambda v: ts.body_accelerations(model, q, v, a, frame=frame), v))
+    close(d.dA_da, complex_step(lambda a: ts.body_accelerations(model, q, v, a, frame=frame), a))
 
 
 @over_models
@@ -120,14 +120,14 @@ def test_point_hessian(model):
 
 @over_models
 @pytest.mark.parametrize("about", ["com", "world"])
-def test_centroidal_momentum(model, about):
+def test_momentum(model, about):
     q, v, a = state(model)
-    d = ts.centroidal_momentum_derivatives(model, q, v, a, about)
-    close(d.dh_dq, along_q(lambda q: ts.momentum(model, q, v, about), model, q))
-    close(d.dh_dv, ts.centroidal_momentum_matrix(model, q, about))
+    d = ts.momentum_derivatives(model, q, v, a, about=about)
+    close(d.dh_dq, along_q(lambda q: ts.momentum(model, q, v, about=about), model, q))
+    close(d.dh_dv, ts.momentum_matrix(model, q, about=about))
 
     def rate(q, v):
-        d = ts.centroidal_momentum_derivatives(model, q, v, about=about)
+        d = ts.momentum_derivatives(model, q, v, about=about)
         return d.dh_dq @ v + d.dh_dv @ a
 
     close(d.dhdot_dq, along_q(lambda q: rate(q, v), model, q))
@@ -138,10 +138,10 @@ def test_rate_of_momentum_is_the_wrench_on_the_base():
     """About the world's origin hdot is the wrench of inertial forces, as a free base's torques are."""
     free = testing.random_tree(5, [ts.Free(), *(JOINTS[k] for k in (1, 12, 13, 19))], branching=0.0)
     q, v, a = state(free)
-    d = ts.centroidal_momentum_derivatives(free, q, v, a, about="world")
+    d = ts.momentum_derivatives(free, q, v, a, about="world")
     hdot = d.dh_dq @ v + d.dh_dv @ a
     held = ts.inverse_dynamics(free, q, v, a) - ts.gravity_forces(free, q)
-    J = ts.jacobian(free, q, "body0", "world")[:, :6]
+    J = ts.jacobian(free, q, "body0", frame="world")[:, :6]
     close(J.T @ hdot, held[:6])
 
 
@@ -168,7 +168,7 @@ def test_pendulum():
     c, s = np.cos(q[0]), np.sin(q[0])
     H = ts.point_hessian(model, q, "rod", (1.5, 0, 0))
     close(H[:, 0, 0], -1.5 * np.array([c, s, 0]))
-    d = ts.centroidal_momentum_derivatives(model, q, v, a)
+    d = ts.momentum_derivatives(model, q, v, a)
     close(d.dh_dq[:, 0], 2.0 * 1.5 * v[0] * np.array([0, 0, 0, -c, -s, 0]))
     close(d.dhdot_dv[:, 0], 2.0 * 1.5 * 2 * v[0] * np.array([0, 0, 0, -c, -s, 0]))
     assert not ts.maximal_jacobian_derivatives(model, q, v).dJ_dq.any()
@@ -209,8 +209,8 @@ def test_structural_zeros_are_exact(mixed):
     assert moves.any()
     arrays = [
         *ts.body_velocities_derivatives(mixed, q, v),
-        *ts.body_accelerations_derivatives(mixed, q, v, a, "world"),
-        *ts.body_accelerations_derivatives(mixed, q, v, a, "local_world_aligned"),
+        *ts.body_accelerations_derivatives(mixed, q, v, a, frame="world"),
+        *ts.body_accelerations_derivatives(mixed, q, v, a, frame="local_world_aligned"),
     ]
     for x in arrays:
         assert not x[np.broadcast_to(~moves[:, None, :], x.shape)].any()
@@ -234,10 +234,10 @@ def calls(model, q, v, a, **more):
     names = [b.name for b in model.bodies]
     points = np.random.default_rng(2).standard_normal((len(names), 3))
     for frame in FRAMES:
-        yield ts.body_velocities_derivatives(model, q, v, frame, **more)
-        yield ts.body_accelerations_derivatives(model, q, v, a, frame, **more)
+        yield ts.body_velocities_derivatives(model, q, v, frame=frame, **more)
+        yield ts.body_accelerations_derivatives(model, q, v, a, frame=frame, **more)
     for about in ("com", "world"):
-        yield ts.centroidal_momentum_derivatives(model, q, v, a, about, **more)
+        yield ts.momentum_derivatives(model, q, v, a, about=about, **more)
     yield ts.maximal_jacobian_derivatives(model, q, v, **more)
     yield (ts.point_hessian(model, q, names, points, **more),)
 
@@ -271,15 +271,15 @@ def test_digits_far_from_the_origin():
     for frame in ("body", "local_world_aligned"):
         for f in (ts.body_velocities_derivatives, ts.body_accelerations_derivatives):
             arguments = (q, v) if f is ts.body_velocities_derivatives else (q, v, a)
-            for x, y in zip(f(far, *arguments, frame), f(near, *arguments, frame), strict=True):
+            for x, y in zip(f(far, *arguments, frame=frame), f(near, *arguments, frame=frame), strict=True):
                 close(x, y)
     for x, y in zip(
         ts.maximal_jacobian_derivatives(far, q, v), ts.maximal_jacobian_derivatives(near, q, v), strict=True
     ):
         close(x, y)
     for x, y in zip(
-        ts.centroidal_momentum_derivatives(far, q, v, a),
-        ts.centroidal_momentum_derivatives(near, q, v, a),
+        ts.momentum_derivatives(far, q, v, a),
+        ts.momentum_derivatives(near, q, v, a),
         strict=True,
     ):
         close(x, y)
@@ -299,10 +299,10 @@ def test_what_is_not_asked_for_is_none(mixed):
     only = ts.maximal_jacobian_derivatives(mixed, q, v, outputs=["dJdot_dq"])
     assert only.dJ_dq is None
     bits_equal(only.dJdot_dq, full.dJdot_dq)
-    h = ts.centroidal_momentum_derivatives(mixed, q, v)
+    h = ts.momentum_derivatives(mixed, q, v)
     assert h.dhdot_dq is None
     assert h.dhdot_dv is None
-    bits_equal(h.dh_dq, ts.centroidal_momentum_derivatives(mixed, q, v, a).dh_dq)
+    bits_equal(h.dh_dq, ts.momentum_derivatives(mixed, q, v, a).dh_dq)
     d = ts.body_accelerations_derivatives(mixed, q, v, a, outputs=["dA_dv"])
     assert d.dA_dq is None
     assert d.dA_da is None
@@ -315,7 +315,7 @@ def test_out_receives_the_results(mixed):
         (ts.body_velocities_derivatives, (q, v)),
         (ts.body_accelerations_derivatives, (q, v, a)),
         (ts.maximal_jacobian_derivatives, (q, v)),
-        (ts.centroidal_momentum_derivatives, (q, v, a)),
+        (ts.momentum_derivatives, (q, v, a)),
     ):
         expected = f(mixed, *arguments)
         out = type(expected)(*(np.full_like(x, np.nan) for x in expected))
@@ -350,7 +350,7 @@ def test_a_model_without_velocities():
     assert ts.body_accelerations_derivatives(model, none, none, none).dA_dq.shape == (1, 6, 0)
     assert ts.maximal_jacobian_derivatives(model, none, none).dJ_dq.shape == (6, 0, 0)
     assert ts.point_hessian(model, none, "post").shape == (3, 0, 0)
-    assert ts.centroidal_momentum_derivatives(model, none, none).dh_dq.shape == (6, 0)
+    assert ts.momentum_derivatives(model, none, none).dh_dq.shape == (6, 0)
 
 
 def test_errors(mixed):
@@ -358,13 +358,13 @@ def test_errors(mixed):
     with pytest.raises(ValueError, match=r"v has shape \(2,\), expected \(\.\.\., \d+\): model.nv is"):
         ts.body_velocities_derivatives(mixed, q, v[:2])
     with pytest.raises(ValueError, match="frame is 'tool', expected 'body', 'world' or 'local_world_aligned'"):
-        ts.body_accelerations_derivatives(mixed, q, v, a, "tool")
+        ts.body_accelerations_derivatives(mixed, q, v, a, frame="tool")
     with pytest.raises(ValueError, match="about is 'hip', expected 'com' or 'world'"):
-        ts.centroidal_momentum_derivatives(mixed, q, v, about="hip")
+        ts.momentum_derivatives(mixed, q, v, about="hip")
     with pytest.raises(ValueError, match="no output 'dh_da'; outputs are 'dh_dq', 'dh_dv', 'dhdot_dq', 'dhdot_dv'"):
-        ts.centroidal_momentum_derivatives(mixed, q, v, outputs=["dh_da"])
+        ts.momentum_derivatives(mixed, q, v, outputs=["dh_da"])
     with pytest.raises(TypeError, match=r"a is missing, expected an array of shape"):
-        ts.centroidal_momentum_derivatives(mixed, q, v, outputs=["dhdot_dq"])
+        ts.momentum_derivatives(mixed, q, v, outputs=["dhdot_dq"])
     with pytest.raises(TypeError, match=r"v is missing, expected an array of shape"):
         ts.maximal_jacobian_derivatives(mixed, q, outputs=["Jdot"])
     with pytest.raises(TypeError, match="v is missing"):

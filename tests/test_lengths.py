@@ -25,11 +25,12 @@ INTEGRATORS = (
     ts.Variational(1e-2),
     ts.Variational(1e-2, 4),
 )
-FUNCTIONS = [
-    name
-    for name in ts.__all__
-    if inspect.isfunction(f := getattr(ts, name)) and {"q", "q0"} & inspect.signature(f).parameters.keys()
-]
+FUNCTIONS = {
+    name: f
+    for module in (ts, ts.variational)
+    for name in module.__all__
+    if inspect.isfunction(f := getattr(module, name)) and {"q", "q0"} & inspect.signature(f).parameters.keys()
+}
 # A result is a few hundred roundings from its arguments, and the mass matrix has a condition number of 1e3.
 TOLERANCE = 1e-11
 
@@ -84,8 +85,10 @@ OPTIONS = {"out", "threads", "outputs", "frame", "f_ext_frame", "about", "body_t
 
 def call(name, model, q, **more):
     """A public function with all that it takes; its results, configurations as poses."""
-    function = getattr(ts, name)
+    function = FUNCTIONS[name]
     parameters = inspect.signature(function).parameters.keys() - {"model", "q", *OPTIONS, *more}
+    if name == "step_derivatives":
+        parameters -= {"v"} if "p" in more else {"p"}
     result = function(model=model, q=q, **{key: GIVEN[key] for key in parameters}, **more)
     if hasattr(result, "q1"):
         result = result._replace(q1=ts.body_poses(model, result.q1))
@@ -118,11 +121,13 @@ def simulated(model, q, integrator):
 
 def cases(name, model, of):
     """Results of a function with all its options, at the configurations of(q)."""
-    q, parameters = of(Q), inspect.signature(getattr(ts, name)).parameters
+    q, parameters = of(Q), inspect.signature(FUNCTIONS[name]).parameters
     if name == "simulate":
         return [simulated(model, q, integrator) for integrator in INTEGRATORS]
     if name in ("step", "step_derivatives"):
         results = [call(name, model, q, integrator=integrator) for integrator in INTEGRATORS]
+        if name == "step_derivatives":
+            results.append(call(name, model, q, p=P))
         return [*results, call(name, model, q, integrator=ts.BDF2(1e-2), previous=(of(BEFORE), V))]
     if name == "step_hessian":
         return [call(name, model, q, contract=(W, P))]

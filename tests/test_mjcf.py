@@ -64,10 +64,10 @@ def test_several_joints_are_a_composite(playground: ts.Model) -> None:
 def test_ranges(playground: ts.Model) -> None:
     inf, degree = np.inf, np.pi / 180
     tail, drawer = playground.joint("tail_hinge"), playground.joint("drawer_slide")
-    np.testing.assert_allclose((*tail.lower, *tail.upper), (-60 * degree, 80 * degree))
-    assert (drawer.lower, drawer.upper) == ((-0.1,), (0.6,))
-    assert playground.joint("swing_ball").upper == (inf, inf, inf, inf)
-    np.testing.assert_allclose(playground.joint("body8/joint").lower, [-30 * degree, -inf, -inf])
+    np.testing.assert_allclose((*tail.position_limits[0], *tail.position_limits[1]), (-60 * degree, 80 * degree))
+    assert drawer.position_limits == ((-0.1,), (0.6,))
+    assert playground.joint("swing_ball").position_limits[1] == (inf, inf, inf, inf)
+    np.testing.assert_allclose(playground.joint("body8/joint").position_limits[0], [-30 * degree, -inf, -inf])
 
 
 def test_visuals(playground: ts.Model) -> None:

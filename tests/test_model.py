@@ -26,7 +26,7 @@ def arm():
     builder = ts.ModelBuilder("arm")
     builder.add_body("base", "world", ts.Free(), inertia=BALL)
     builder.add_body("upper", "base", ts.Revolute((0, 1, 0)), LIFT, ROD, joint_name="shoulder", position_limits=(-1, 2))
-    builder.add_body("lower", "upper", ts.SphericalEuler("XYZ"), LIFT, ROD, velocity_limit=3, effort_limit=(1, 2, 3))
+    builder.add_body("lower", "upper", ts.SphericalEuler("XYZ"), LIFT, ROD, velocity_limits=3, effort_limits=(1, 2, 3))
     builder.add_body("camera", "base", placement=LIFT, inertia=BALL)
     builder.add_body("tool", "lower", ts.Prismatic((1, 0, 0)), LIFT, BALL, position_limits=([0.1], [0.3]))
     return builder.build()
@@ -80,13 +80,13 @@ def test_a_joint_may_have_the_name_of_another_body():
 
 def test_limits():
     inf = np.inf
-    assert MODEL.q_lower.tolist() == [-inf] * 7 + [-1] + [-inf] * 3 + [0.1]
-    assert MODEL.q_upper.tolist() == [inf] * 7 + [2] + [inf] * 3 + [0.3]
-    assert MODEL.velocity_limit.tolist() == [inf] * 7 + [3, 3, 3, inf]
-    assert MODEL.effort_limit.tolist() == [inf] * 7 + [1, 2, 3, inf]
+    assert MODEL.position_limits[0].tolist() == [-inf] * 7 + [-1] + [-inf] * 3 + [0.1]
+    assert MODEL.position_limits[1].tolist() == [inf] * 7 + [2] + [inf] * 3 + [0.3]
+    assert MODEL.velocity_limits.tolist() == [inf] * 7 + [3, 3, 3, inf]
+    assert MODEL.effort_limits.tolist() == [inf] * 7 + [1, 2, 3, inf]
     spline = next(j for j in testing.example_joints() if isinstance(j, ts.SplineCurve))
     model = ts.ModelBuilder().add_body("car", "world", spline).build()
-    assert (model.q_lower.tolist(), model.q_upper.tolist()) == ([0], [3])
+    assert (model.position_limits[0].tolist(), model.position_limits[1].tolist()) == ([0], [3])
 
 
 def test_a_builder_goes_on_after_building():
@@ -104,7 +104,7 @@ def test_a_refused_body_leaves_nothing_behind():
         {"name": "b", "joint": "hinge"},
         {"name": "b", "parent": "x"},
         {"name": "b", "joint": ts.Revolute(), "position_limits": (1, 0)},
-        {"name": "b", "joint": ts.Revolute(), "velocity_limit": (1, 2)},
+        {"name": "b", "joint": ts.Revolute(), "velocity_limits": (1, 2)},
     ):
         with pytest.raises((TypeError, ts.ModelError)):
             builder.add_body(**arguments)
@@ -123,15 +123,15 @@ def add(**arguments):
         (add(name="a"), ts.ModelError, "already a body named 'a'"),
         (add(name="hinge"), ts.ModelError, "already a joint named 'hinge'; give joint_name= another"),
         (add(joint_name="hinge"), ts.ModelError, "already a joint named 'hinge'; give joint_name= another"),
-        (add(name="world"), ts.ModelError, "'world' is the world's own name"),
-        (add(joint_name="world"), ts.ModelError, "'world' is the world's own name"),
+        (add(name="world"), ts.ModelError, "'world' is the name of the world"),
+        (add(joint_name="world"), ts.ModelError, "'world' is the name of the world"),
         (add(name=""), ts.ModelError, "a body's name must be a non-empty string, got ''"),
         (add(name=3), ts.ModelError, "a body's name must be a non-empty string, got 3"),
         (add(joint_name=""), ts.ModelError, "a joint's name must be a non-empty string"),
         (
             add(parent="c"),
             ts.ModelError,
-            "parent of 'b' is 'c', which is no body added so far; bodies are 'world', 'a'",
+            "parent of 'b' is 'c', which has not been added; bodies are 'world', 'a'",
         ),
         (add(parent="b"), ts.ModelError, "parent of 'b' is 'b'"),
         (add(parent="hinge"), ts.ModelError, "parent of 'b' is 'hinge'"),
@@ -146,9 +146,9 @@ def add(**arguments):
         (add(position_limits=((1, 1), 2)), ts.ModelError, r"lower position limit of 'b' has shape \(2,\)"),
         (add(position_limits=(np.nan, 1)), ts.ModelError, "lower position limit of 'b' is not a number"),
         (
-            add(effort_limit=(1, 2)),
+            add(effort_limits=(1, 2)),
             ts.ModelError,
-            r"effort_limit of 'b' has shape \(2,\), expected one number or 1",
+            r"effort_limits of 'b' has shape \(2,\), expected one number or 1",
         ),
         (lambda: ts.ModelBuilder(gravity=(0, 1)), ValueError, r"gravity has shape \(2,\), expected \(3,\)"),
         (lambda: ts.ModelBuilder(gravity=(0, 0, np.nan)), ValueError, "gravity is not finite"),
@@ -220,7 +220,7 @@ def test_an_empty_model():
     model = ts.ModelBuilder("nothing").build()
     assert (model.nq, model.nv, model.nbodies, model.mass) == (0, 0, 0, 0)
     assert str(model).startswith("nothing: 0 bodies")
-    assert model.neutral.shape == model.random(0).shape == model.q_lower.shape == (0,)
+    assert model.neutral.shape == model.random(0).shape == model.position_limits[0].shape == (0,)
 
 
 def test_a_chain_of_a_thousand_bodies():
@@ -248,7 +248,7 @@ def test_neutral_and_random():
     assert MODEL.neutral.tolist() == [0] * 6 + [1] + [0] * 5
     q = MODEL.random(0, 200)
     assert q.shape == (200, 12)
-    assert ((MODEL.q_lower <= q) & (q <= MODEL.q_upper)).all()
+    assert ((MODEL.position_limits[0] <= q) & (q <= MODEL.position_limits[1])).all()
     close(np.linalg.norm(q[:, 3:7], axis=1), np.ones(200))
     assert np.ptp(q[:, 11]) > 0.1
     assert np.array_equal(MODEL.random(0), q[0])
@@ -381,7 +381,7 @@ def test_lock_keeps_what_is_not_locked():
     locked = MODEL.lock({"shoulder": 0.3})
     assert [b.name for b in locked.bodies] == ["base", "lower", "camera", "tool"]
     assert locked.body("lower").parent == "base"
-    assert locked.joint("tool").lower == (0.1,)
+    assert locked.joint("tool").position_limits[0] == (0.1,)
     with pytest.raises(KeyError, match="no joint named 'shoulder'"):
         locked.joint("shoulder")
     assert MODEL.lock({}) == MODEL
@@ -450,14 +450,14 @@ def test_models_made_by_hand_are_checked_as_built_ones():
     arm = ts.models.arm7()
     with pytest.raises(ValueError, match=r"gravity has shape \(0,\), expected \(3,\)"):
         replace(arm, gravity=())
-    with pytest.raises(ts.ModelError, match="no body added so far"):
+    with pytest.raises(ts.ModelError, match="which has not been added"):
         replace(arm, bodies=arm.bodies[::-1])
     with pytest.raises(ts.ModelError, match="already a body named"):
         replace(arm, bodies=(*arm.bodies, arm.bodies[-1]))
     with pytest.raises(TypeError, match="must be Body records"):
         replace(arm, bodies=(*arm.bodies, "hand"))
-    with pytest.raises(ts.ModelError, match="velocity_limit of 'a' is negative"):
-        ts.ModelBuilder().add_body("a", joint=ts.Revolute(), velocity_limit=-1)
+    with pytest.raises(ts.ModelError, match="velocity_limits of 'a' is negative"):
+        ts.ModelBuilder().add_body("a", joint=ts.Revolute(), velocity_limits=-1)
     with pytest.raises(TypeError, match="visuals of 'a' must be Visual records"):
         ts.ModelBuilder().add_body("a", visuals=[1])
 

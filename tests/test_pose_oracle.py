@@ -60,7 +60,7 @@ def errors_of_values(seed):
         "inverse_dynamics": off(ts.inverse_dynamics(model, q, v, a, **wrenches), tau),
         "bias_forces": off(ts.bias_forces(model, q, v), oracle.inverse_dynamics(q, v, zero)),
         "gravity_forces": off(ts.gravity_forces(model, q), oracle.inverse_dynamics(q, zero, zero)),
-        "joint_reactions": off(ts.joint_reactions(model, q, v, a, f_ext), oracle.joint_reactions(q, v, a, f_ext)),
+        "joint_reactions": off(ts.joint_reactions(model, q, v, a, f_ext=f_ext), oracle.joint_reactions(q, v, a, f_ext)),
         "kinetic_energy": off(ts.kinetic_energy(model, q, v), oracle.kinetic_energy(q, v)),
         "potential_energy": off(ts.potential_energy(model, q), oracle.potential_energy(q)),
         "center_of_mass": off(ts.center_of_mass(model, q), oracle.center_of_mass(q)),
@@ -74,16 +74,18 @@ def errors_of_values(seed):
     out["coriolis_matrix"] = off(C @ v, oracle.inverse_dynamics(q, v, zero) - oracle.inverse_dynamics(q, zero, zero))
     for frame in FRAMES:
         out |= {
-            f"body_velocities {frame}": off(ts.body_velocities(model, q, v, frame), oracle.velocities(q, v, frame)),
-            f"body_accelerations {frame}": off(
-                ts.body_accelerations(model, q, v, a, frame), oracle.accelerations(q, v, a, frame)
+            f"body_velocities {frame}": off(
+                ts.body_velocities(model, q, v, frame=frame), oracle.velocities(q, v, frame)
             ),
-            f"jacobian {frame}": off(ts.jacobian(model, q, name, frame), oracle.jacobian(q, body, frame)),
+            f"body_accelerations {frame}": off(
+                ts.body_accelerations(model, q, v, a, frame=frame), oracle.accelerations(q, v, a, frame)
+            ),
+            f"jacobian {frame}": off(ts.jacobian(model, q, name, frame=frame), oracle.jacobian(q, body, frame)),
         }
     for about in ("com", "world"):
-        A = ts.centroidal_momentum_matrix(model, q, about)
-        out[f"momentum {about}"] = off(ts.momentum(model, q, v, about), oracle.momentum(q, v, about))
-        out[f"centroidal_momentum_matrix {about}"] = off(A, oracle.momentum(q[None], each, about).T)
+        A = ts.momentum_matrix(model, q, about=about)
+        out[f"momentum {about}"] = off(ts.momentum(model, q, v, about=about), oracle.momentum(q, v, about))
+        out[f"momentum_matrix {about}"] = off(A, oracle.momentum(q[None], each, about).T)
     # hybrid dynamics: the other accelerations from the rows of M that are left
     given = rng.uniform(size=model.nv) < 0.5
     found, torques = ts.hybrid_dynamics(model, q, v, a=a, tau=tau, prescribed=given, **wrenches)
@@ -109,13 +111,13 @@ def errors_of_derivatives(seed):
     def of(rows):
         return np.imag(rows).T / STEP
 
-    d = ts.inverse_dynamics_derivatives(model, q, v, a, f_ext, f_ext_frame=frame)
+    d = ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=f_ext, f_ext_frame=frame)
     out = {
         "dtau_dq": off(d.dtau_dq, of(oracle.inverse_dynamics(moved, v, a, f_ext, frame))),
         "dtau_dv": off(d.dtau_dv, of(oracle.inverse_dynamics(q, v + each, a, f_ext, frame))),
         "dtau_da": off(d.dtau_da, oracle.mass_matrix(q)),
     }
-    d = ts.forward_dynamics_derivatives(model, q, v, tau, f_ext, f_ext_frame=frame)
+    d = ts.forward_dynamics_derivatives(model, q, v, tau, f_ext=f_ext, f_ext_frame=frame)
     return out | {
         "da_dq": off(d.da_dq, of(oracle.forward_dynamics(moved, v, tau, f_ext, frame)), condition),
         "da_dv": off(d.da_dv, of(oracle.forward_dynamics(q, v + each, tau, f_ext, frame)), condition),

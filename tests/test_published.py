@@ -209,7 +209,7 @@ def test_reference_derivatives(name):
     g = ts.forward_dynamics_vjp(model, q, v, data["tau"], w)
     close(g.q, w @ data["dqdd_dq"], tol)
     close(g.v, w @ data["dqdd_dqd"], tol)
-    t = ts.inverse_dynamics_tangent(model, q, v, a, dq=dq, dv=dv)
+    t = ts.inverse_dynamics_jvp(model, q, v, a, dq=dq, dv=dv)
     close(t.dtau, data["dtau_dq"] @ dq + data["dtau_dqd"] @ dv, tol)
 
 

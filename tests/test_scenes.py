@@ -151,7 +151,7 @@ def cables():
 
     bodies, points = ("a", "e", "c"), ((0, 0, 0), (0.3, 0, 0), (0, 0.2, 0))
     s.add(
-        ts.MultiPointSpring(bodies, points, law),
+        ts.CustomCable(bodies, points, law),
         by_hand.path_spring(bodies, points, lambda l, ldot: law(l, ldot)[0]),
     )
     return s
@@ -238,7 +238,7 @@ def test_accelerations_and_energies(name):
     first = by_hand.energy(s.tree, s.q, s.v)[1] - ts.potential_energy(m, s.q)  # of another zero
     for q, v in states:
         a = by_hand.acceleration(s.tree, s.hand, q, v, 0.03)
-        tau = ts.generalized_forces(m, s.forces, q, v, 0.03)
+        tau = ts.generalized_forces(m, s.forces, q, v, t=0.03)
         np.testing.assert_allclose(ts.forward_dynamics(m, q, v, tau), a, rtol=0, atol=1e-11 * np.abs(a).max())
         kinetic, potential = by_hand.energy(s.tree, q, v)
         assert ts.kinetic_energy(m, q, v) == pytest.approx(kinetic, rel=1e-12)

@@ -38,7 +38,7 @@ def test_a_step_is_the_first_of_a_simulation(integrator):
     model, q, v, u, forces = scene()
     run = ts.simulate(model, q, v, steps=1, integrator=integrator, forces=forces, controls=u, t0=0.5)
     one = ts.step(model, integrator, q, v, u, forces=forces, t=0.5)
-    assert isinstance(one, ts.Step)
+    assert isinstance(one, ts.simulation.Step)
     np.testing.assert_array_equal(one.q1, run.q[1])
     np.testing.assert_array_equal(one.v1, run.v[1])
     d = ts.step_derivatives(model, integrator, q, v, u, forces=forces, t=0.5)
@@ -78,7 +78,7 @@ def test_batches_have_the_bits_of_their_states(integrator):
     rng = np.random.default_rng(0)
     qs, us = model.plus(q, 0.1 * rng.standard_normal((3, 2, model.nv))), rng.standard_normal((3, 2, model.nv))
     ts_ = np.arange(6.0).reshape(3, 2)
-    out = ts.Step(np.empty((3, 2, model.nq)), np.empty((3, 2, model.nv)))
+    out = ts.simulation.Step(np.empty((3, 2, model.nq)), np.empty((3, 2, model.nv)))
     all_ = ts.step(model, integrator, qs, v, us, forces=forces, t=ts_, threads=2, out=out)
     assert all_.q1 is out.q1 and all_.v1 is out.v1
     for k in np.ndindex(3, 2):
@@ -139,9 +139,9 @@ def test_models_forget_forces():
 def test_bad_input_is_told():
     model, q, v, _, forces = scene(5)
     nv = model.nv
-    with pytest.raises(TypeError, match="integrator must be one with steps, such as"):
+    with pytest.raises(TypeError, match="integrator must have steps, such as"):
         ts.step(model, ts.Adaptive(H), q, v)
-    with pytest.raises(TypeError, match="integrator must be one with steps, such as"):
+    with pytest.raises(TypeError, match="integrator must have steps, such as"):
         ts.step(model, None, q, v)
     with pytest.raises(TypeError, match=r"forces must be a sequence of forces, got JointSpring; did you mean"):
         ts.step(model, ts.BDF1(H), q, v, forces=forces[0])

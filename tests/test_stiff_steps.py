@@ -13,8 +13,10 @@ from stiff_scenes import KINDS, StiffScene, stiff_scene
 
 import torsor as ts
 from torsor import testing
+from torsor.integrators.base import Implicit
 
-IMPLICIT = [type(i) for i in testing.example_integrators(1.0) if isinstance(i, ts.Implicit)]
+BUILT_IN = [i for i in testing.example_integrators(1.0) if not isinstance(i, ts.CustomIntegrator)]
+IMPLICIT = [type(i) for i in BUILT_IN if isinstance(i, Implicit)]
 
 
 def step_size(seed):

@@ -88,18 +88,18 @@ def test_placements(workcell: ts.Model) -> None:
 def test_limits(workcell: ts.Model) -> None:
     inf = np.inf
     shoulder, wrist, slide, slab = (workcell.joint(n) for n in ("shoulder", "wrist", "extension", "slab"))
-    assert (shoulder.lower, shoulder.upper) == ((-1.5,), (2.0,))
-    assert (shoulder.velocity_limit, shoulder.effort_limit) == ((2.5,), (50.0,))
-    assert (slide.lower, slide.upper) == ((0.0,), (0.25,))
-    assert (wrist.lower, wrist.upper) == ((-inf,), (inf,))
-    assert (wrist.velocity_limit, wrist.effort_limit) == ((6.0,), (3.0,))
-    assert slab.upper == (inf, inf, inf)
-    np.testing.assert_array_equal(workcell.q_upper, [2.0, 0.25, *[inf] * 11])
+    assert shoulder.position_limits == ((-1.5,), (2.0,))
+    assert (shoulder.velocity_limits, shoulder.effort_limits) == ((2.5,), (50.0,))
+    assert slide.position_limits == ((0.0,), (0.25,))
+    assert wrist.position_limits == ((-inf,), (inf,))
+    assert (wrist.velocity_limits, wrist.effort_limits) == ((6.0,), (3.0,))
+    assert slab.position_limits[1] == (inf, inf, inf)
+    np.testing.assert_array_equal(workcell.position_limits[1], [2.0, 0.25, *[inf] * 11])
 
 
 def test_a_limit_without_bounds_has_the_defaults_of_the_format() -> None:
     j = ts.load_urdf(two('<limit upper="2" velocity="inf"/>')).joint("j")
-    assert (j.lower, j.upper, j.velocity_limit, j.effort_limit) == ((0.0,), (2.0,), (np.inf,), (np.inf,))
+    assert (*j.position_limits, j.velocity_limits, j.effort_limits) == ((0.0,), (2.0,), (np.inf,), (np.inf,))
 
 
 def test_inertias(workcell: ts.Model) -> None:

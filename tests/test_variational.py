@@ -11,7 +11,7 @@ from population import JOINTS, BarrelCam, models
 import torsor as ts
 from torsor import _core, spatial, testing
 from torsor.integrators.variational import quadrature
-from torsor.simulation.variational import step_options
+from torsor.simulation.steps import variational_options
 from torsor.testing import complex_step, random_inertia, random_pose
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "variational"
@@ -103,11 +103,11 @@ def test_names_of_rules():
     model, (q, p, _) = chain(), state(chain(), 0)
     assert ts.Variational(0.1).order == 2 and ts.Variational(0.1).rule == "gauss"
     for name, rule in (("midpoint", "gauss"), ("trapezoid", "lobatto")):
-        a, b = (ts.momentum_step_derivatives(model, ts.Variational(0.01, rule=r), q, p) for r in (name, rule))
+        a, b = (ts.step_derivatives(model, ts.Variational(0.01, rule=r), q, p=p) for r in (name, rule))
         for x, y in zip(a[:8], b[:8], strict=True):
             np.testing.assert_array_equal(x, y)
     # The two are different integrators, by O(h^3) in a step.
-    a, b = (ts.momentum_step_derivatives(model, ts.Variational(0.01, rule=r), q, p).q1 for r in ("gauss", "lobatto"))
+    a, b = (ts.step_derivatives(model, ts.Variational(0.01, rule=r), q, p=p).q1 for r in ("gauss", "lobatto"))
     assert np.abs(model.minus(a, b)).max() > 1e-8
 
 
@@ -200,7 +200,7 @@ def test_equations_are_derivatives_of_the_action(rule, order):
     u, forces = np.random.default_rng(3).standard_normal(model.nv), mixed_forces(model)
     for given in ((), forces[:1], forces):
         D = discrete_derivatives(model, integrator, points, u, given, 0.3)
-        r = ts.discrete_euler_lagrange(model, integrator, points, u, forces=given, t=0.3)
+        r = ts.variational.discrete_euler_lagrange(model, integrator, points, u, forces=given, t=0.3)
         assert r.residual.shape == (order // 2 - 1, model.nv)
         # Sums of terms p / h, with quotients of phi and b: 1e-13 of the largest.
         np.testing.assert_allclose(np.stack([-r.p0, *r.residual, r.p1]), D, atol=1e-12 * np.abs(D).max())
@@ -212,7 +212,7 @@ def test_equations_for_every_joint(model):
     integrator = ts.Variational(0.1, 2, "gauss")
     points = control_points(model, integrator, q, v, 2)
     D = discrete_derivatives(model, integrator, points, np.zeros(model.nv), (), 0.0)
-    r = ts.discrete_euler_lagrange(model, integrator, points)
+    r = ts.variational.discrete_euler_lagrange(model, integrator, points)
     np.testing.assert_allclose(np.stack([-r.p0, r.p1]), D, atol=1e-12 * np.abs(D).max())
 
 
@@ -222,18 +222,18 @@ def test_equations_of_a_batch_and_of_quaternions_of_any_length():
     integrator = ts.Variational(0.1, 4)
     points = np.stack([control_points(model, integrator, q, v, k) for k in range(6)]).reshape(2, 3, 3, model.nq)
     u = np.random.default_rng(0).standard_normal((3, model.nv))
-    r = ts.discrete_euler_lagrange(model, integrator, points, u, threads=2)
+    r = ts.variational.discrete_euler_lagrange(model, integrator, points, u, threads=2)
     assert r.p0.shape == r.p1.shape == (2, 3, model.nv) and r.residual.shape == (2, 3, 1, model.nv)
     for i in range(2):
         for j in range(3):
-            one = ts.discrete_euler_lagrange(model, integrator, points[i, j], u[j])
+            one = ts.variational.discrete_euler_lagrange(model, integrator, points[i, j], u[j])
             for x, y in zip(r, one, strict=True):
                 np.testing.assert_array_equal(x[i, j], y)
     longer = points.copy()
     for free, iq, _ in quaternions(model):
         at = slice(iq + 3, iq + 7) if free else slice(iq, iq + 4)
         longer[..., at] *= np.array([2.0, -0.5, 3.0])[:, None]  # the same rotations
-    for x, y in zip(ts.discrete_euler_lagrange(model, integrator, longer, u), r, strict=True):
+    for x, y in zip(ts.variational.discrete_euler_lagrange(model, integrator, longer, u), r, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-12 * np.abs(y).max())
 
 
@@ -246,9 +246,9 @@ def test_exponential_coordinates_keep_their_chart_within_a_step(length):
     q, v = length * np.array([1, 2, 2]) / 3, np.array([5.0, 3.0, 4.0])
     integrator = ts.Variational(0.02)
     p = ts.generalized_momenta(model, q, v)
-    d = ts.momentum_step_derivatives(model, integrator, q, p)
+    d = ts.step_derivatives(model, integrator, q, p=p)
     assert np.abs(d.q1 - q).max() < 0.2  # and half a turn lies between, for the first
-    r = ts.discrete_euler_lagrange(model, integrator, np.stack([q, d.q1]))
+    r = ts.variational.discrete_euler_lagrange(model, integrator, np.stack([q, d.q1]))
     np.testing.assert_allclose(r.p0, p, atol=1e-12)
     np.testing.assert_allclose(r.p1, d.p1, atol=1e-12)
     by_v = ts.step_derivatives(model, integrator, q, v)
@@ -271,7 +271,9 @@ def implicit_step(model, integrator, q, p, u, forces, t):
     def derivatives():
         with testing.complex_inputs():
             moved = model.plus(points, directions[:, : s + 1])
-            r = ts.discrete_euler_lagrange(model, integrator, moved, u + directions[:, s + 1], forces=forces, t=t)
+            r = ts.variational.discrete_euler_lagrange(
+                model, integrator, moved, u + directions[:, s + 1], forces=forces, t=t
+            )
         rows = np.concatenate([r.p0[:, None], r.residual, r.p1[:, None]], axis=1).reshape(len(directions), -1)
         return rows[0].real, np.imag(rows.T) / EPS
 
@@ -298,7 +300,7 @@ def step_matrices(d):
 def check_step(model, integrator, seed, forces=(), tolerance=1e-11):
     q, p, _ = state(model, seed)
     u = np.random.default_rng(seed).standard_normal(model.nv)
-    d = ts.momentum_step_derivatives(model, integrator, q, p, u, forces=forces, t=0.3)
+    d = ts.step_derivatives(model, integrator, q, p=p, u=u, forces=forces, t=0.3)
     q1, p1, dq1, dp1 = implicit_step(model, integrator, q, p, u, forces, 0.3)
     np.testing.assert_allclose(model.minus(d.q1, q1), 0, atol=1e-12)
     np.testing.assert_allclose(d.p1, p1, atol=1e-11 * (1 + np.abs(p1).max()))  # derivative of p1 by q1 is M / h
@@ -338,7 +340,7 @@ def test_derivatives_by_parameters_of_forces(rule, order):
     q, p, _ = state(model, 4)
     integrator = ts.Variational(0.05, order, rule, tolerance=1e-13)
     for forces in (mixed_forces(model), [*mixed_forces(model)[:2], mixed_forces(model)[3]]):
-        d = ts.momentum_step_derivatives(model, integrator, q, p, forces=forces, t=0.3)
+        d = ts.step_derivatives(model, integrator, q, p=p, forces=forces, t=0.3)
         scale = [
             max(np.abs(x).max() for part in all_ for x in part.values()) for all_ in (d.dq1_dforces, d.dp1_dforces)
         ]
@@ -348,7 +350,7 @@ def test_derivatives_by_parameters_of_forces(rule, order):
 
                 def moved(s, k=k, name=name, value=value, x=x, forces=forces, d=d):
                     changed = [*forces[:k], forces[k].with_parameters({name: value + s * x}), *forces[k + 1 :]]
-                    m = ts.momentum_step_derivatives(model, integrator, q, p, forces=changed, t=0.3)
+                    m = ts.step_derivatives(model, integrator, q, p=p, forces=changed, t=0.3)
                     return np.stack([model.minus(m.q1, d.q1), m.p1])
 
                 e = 1e-3
@@ -356,7 +358,7 @@ def test_derivatives_by_parameters_of_forces(rule, order):
                 for part, got in enumerate((d.dq1_dforces, d.dp1_dforces)):
                     along = (got[k][name] * x).reshape(model.nv, -1).sum(axis=-1)
                     np.testing.assert_allclose(along, expected[part], atol=1e-8 * scale[part])
-    assert ts.momentum_step_derivatives(model, integrator, q, p).dq1_dforces is None
+    assert ts.step_derivatives(model, integrator, q, p=p).dq1_dforces is None
 
 
 def test_jacobians_of_a_batch():
@@ -367,11 +369,11 @@ def test_jacobians_of_a_batch():
     forces = mixed_forces(model)
     wq, wp = np.random.default_rng(1).standard_normal((2, model.nv))
     for integrator in (ts.Variational(0.01), ts.Variational(0.01, 4, "lobatto")):
-        d = ts.momentum_step_derivatives(model, integrator, qs, ps, u, forces=forces, threads=2)
-        H = ts.step_hessian(model, integrator, qs, ps, u, contract=(wq, wp), forces=forces, threads=2)
+        d = ts.step_derivatives(model, integrator, qs, p=ps, u=u, forces=forces, threads=2)
+        H = ts.variational.step_hessian(model, integrator, qs, ps, u, contract=(wq, wp), forces=forces, threads=2)
         assert d.dq1_du.shape == H.dqdq.shape == (2, 3, model.nv, model.nv)
-        one = ts.momentum_step_derivatives(model, integrator, qs[1, 2], ps[1, 2], u[2], forces=forces)
-        own = ts.step_hessian(model, integrator, qs[1, 2], ps[1, 2], u[2], contract=(wq, wp), forces=forces)
+        one = ts.step_derivatives(model, integrator, qs[1, 2], p=ps[1, 2], u=u[2], forces=forces)
+        own = ts.variational.step_hessian(model, integrator, qs[1, 2], ps[1, 2], u[2], contract=(wq, wp), forces=forces)
         for x, y in zip((*d[:8], *H), (*one[:8], *own), strict=True):
             np.testing.assert_array_equal(x[1, 2], y)
         for x, y in zip(d.dp1_dforces, one.dp1_dforces, strict=True):
@@ -398,7 +400,7 @@ def symplectic_form(model, p):
 @pytest.mark.parametrize("model", list(models(8)))
 def test_steps_are_symplectic(model, rule, order):
     q, p, _ = state(model, 5, 1.0)
-    d = ts.momentum_step_derivatives(model, ts.Variational(0.02, order, rule, tolerance=1e-13), q, p)
+    d = ts.step_derivatives(model, ts.Variational(0.02, order, rule, tolerance=1e-13), q, p=p)
     D = np.block([[d.dq1_dq, d.dq1_dp], [d.dp1_dq, d.dp1_dp]])
     defect = D.T @ symplectic_form(model, d.p1) @ D - symplectic_form(model, p)
     # Columns of D are solutions of linear systems, to rounding times the condition of the mass matrix, in their norm.
@@ -419,7 +421,7 @@ def test_symplectic_without_scaling():
     integrator = ts.Variational(0.01, 4)
     start, D = symplectic_form(model, p), np.eye(2 * model.nv)
     for _ in range(100):
-        d = ts.momentum_step_derivatives(model, integrator, q, p, forces=forces)
+        d = ts.step_derivatives(model, integrator, q, p=p, forces=forces)
         step = np.block([[d.dq1_dq, d.dq1_dp], [d.dp1_dq, d.dp1_dp]])
         defect = step.T @ symplectic_form(model, d.p1) @ step - symplectic_form(model, p)
         assert np.abs(defect).max() < 1e-10
@@ -445,13 +447,13 @@ def check_hessian(model, integrator, seed, forces=()):
     q, p, _ = state(model, seed)
     rng = np.random.default_rng(seed)
     u, wq, wp = rng.standard_normal((3, nv))
-    H = ts.step_hessian(model, integrator, q, p, u, contract=(wq, wp), forces=forces, t=0.3)
-    base = ts.momentum_step_derivatives(model, integrator, q, p, u, forces=forces, t=0.3)
+    H = ts.variational.step_hessian(model, integrator, q, p, u, contract=(wq, wp), forces=forces, t=0.3)
+    base = ts.step_derivatives(model, integrator, q, p=p, u=u, forces=forces, t=0.3)
 
     def gradient(dq=0.0, dp=0.0, du=0.0):
         """wq.q1 + wp.p1 along the first directions, q1 in the tangent space of where it is."""
         at = model.plus(q, dq + np.zeros(nv))
-        d = ts.momentum_step_derivatives(model, integrator, at, p + dp, u + du, forces=forces, t=0.3)
+        d = ts.step_derivatives(model, integrator, at, p=p + dp, u=u + du, forces=forces, t=0.3)
         dq1, dp1 = step_matrices(d)
         return wq @ dq1 + wp @ dp1
 
@@ -488,8 +490,8 @@ def test_order_of_second_derivatives(joint):
     nv, n, integrator = model.nv, joint.nv, ts.Variational(0.02, order=4, tolerance=1e-13)
     q, p, _ = state(model, 2)
     wq, wp = np.random.default_rng(2).standard_normal((2, nv))
-    H = ts.step_hessian(model, integrator, q, p, contract=(wq, wp))
-    d = ts.momentum_step_derivatives(model, integrator, q, p)
+    H = ts.variational.step_hessian(model, integrator, q, p, contract=(wq, wp))
+    d = ts.step_derivatives(model, integrator, q, p=p)
 
     def bracket(a, b):
         turn = np.cross(a[:3], b[:3])
@@ -502,7 +504,7 @@ def test_order_of_second_derivatives(joint):
         np.testing.assert_allclose(block - block.T, excess(by, by), rtol=0, atol=1e-12 * np.abs(block).max())
 
     def by_momenta(dq):
-        moved = ts.momentum_step_derivatives(model, integrator, model.plus(q, dq), p)
+        moved = ts.step_derivatives(model, integrator, model.plus(q, dq), p=p)
         return wq @ moved.dq1_dp + wp @ moved.dp1_dp
 
     other = differences(by_momenta, nv).T
@@ -548,7 +550,7 @@ def test_step_derivatives_of_trep(step):
     data = load_reference()
     model, integrator = read_pendulum(data)
     expected = data[f"derivs_step{step}"]
-    d = ts.momentum_step_derivatives(model, integrator, expected["q1"], expected["p1"])
+    d = ts.step_derivatives(model, integrator, expected["q1"], p=expected["p1"])
     for ours, theirs in (("q1", "q2"), ("p1", "p2")):
         np.testing.assert_allclose(getattr(d, ours), expected[theirs], atol=1e-10)
         for by in "qp":
@@ -560,7 +562,7 @@ def test_second_derivatives_of_trep():
     model, integrator = read_pendulum(data)
     expected = data["derivs_step0"]
     for i, w in enumerate(np.eye(4)):
-        H = ts.step_hessian(model, integrator, expected["q1"], expected["p1"], contract=(w[:2], w[2:]))
+        H = ts.variational.step_hessian(model, integrator, expected["q1"], expected["p1"], contract=(w[:2], w[2:]))
         name, output = ("q2", i) if i < 2 else ("p2", i - 2)
         for by, value in (("dq1dq1", H.dqdq), ("dq1dp1", H.dqdp), ("dp1dp1", H.dpdp)):
             theirs = np.array(expected[f"{name}_{by}"])[:, :, output]  # their output comes last
@@ -633,7 +635,7 @@ def test_very_high_order_in_one_step():
     model, q, v = ordered_tree()
     p = ts.generalized_momenta(model, q, v)
     for rule in ("gauss", "lobatto"):
-        d = ts.momentum_step_derivatives(model, ts.Variational(0.05, 32, rule), q, p)
+        d = ts.step_derivatives(model, ts.Variational(0.05, 32, rule), q, p=p)
         exact = ts.simulate(model, q, v, T=0.05, integrator=ts.Variational(0.005, 8))
         np.testing.assert_allclose(model.minus(d.q1, exact.q[-1]), 0, atol=1e-11)
         D = np.block([[d.dq1_dq, d.dq1_dp], [d.dp1_dq, d.dp1_dp]])
@@ -781,7 +783,8 @@ def test_rest_stays_rest():
 
 
 def newton_system(model, integrator, points, right, u=None, forces=()):
-    options, parameters = step_options(model, integrator, forces)
+    options, compiled = variational_options(model, integrator, forces)
+    parameters = None if compiled is None else compiled.parameters
     return _core.variational_newton_system(model, points, u, np.array(0.3), parameters, right, options, None, 1)
 
 
@@ -839,7 +842,7 @@ def test_newton_matrix_is_the_derivative_of_the_equations(rule, order):
         def equations(x, forces=forces):
             steps = x.reshape(s, nv)
             moved = np.stack([points[0].astype(x.dtype), *(retract(model, q, y, 0 * y)[0] for y in steps)])
-            r = ts.discrete_euler_lagrange(model, integrator, moved, u, forces=forces, t=0.3)
+            r = ts.variational.discrete_euler_lagrange(model, integrator, moved, u, forces=forces, t=0.3)
             pairs = [covectors(y, z) for y, z in zip(steps[:-1], r.residual, strict=True)]
             return np.concatenate([sum((b for _, b in pairs), -r.p0), *(a for a, _ in pairs)])
 
@@ -863,14 +866,14 @@ def test_singular_pivot_of_a_regular_system(n):
     assert np.isnan(x).all() and np.isnan(y).all()
     u = np.zeros(nv)
     u[-1] = 1e-3
-    d = ts.momentum_step_derivatives(model, integrator, q, np.zeros(nv), u)
+    d = ts.step_derivatives(model, integrator, q, p=np.zeros(nv), u=u)
     q1, p1, dq1, dp1 = implicit_step(model, integrator, q, np.zeros(nv), u, (), 0.0)
     np.testing.assert_allclose(d.q1, q1, atol=1e-12)
     np.testing.assert_allclose(d.p1, p1, atol=1e-11)
     run = ts.simulate(model, q, steps=1, integrator=integrator, controls=u)
     np.testing.assert_allclose(run.q[-1], q1, atol=1e-12)
     # Derivatives where the pivot is 0, of the step that stays at rest.
-    d = ts.momentum_step_derivatives(model, integrator, q, np.zeros(nv), 0 * u)
+    d = ts.step_derivatives(model, integrator, q, p=np.zeros(nv), u=0 * u)
     q1, p1, dq1, dp1 = implicit_step(model, integrator, q, np.zeros(nv), 0 * u, (), 0.0)
     for value, expected in zip(step_matrices(d), (dq1, dp1), strict=True):
         np.testing.assert_allclose(value, expected, atol=1e-10 * np.abs(expected).max())
@@ -893,9 +896,9 @@ def test_step_derivatives_by_velocities(rule, order, with_forces):
     u = np.random.default_rng(8).standard_normal(model.nv)
     given = {"forces": mixed_forces(model), "t": 0.3} if with_forces else {}
     integrator = ts.Variational(0.02, order, rule)
-    d = ts.momentum_step_derivatives(model, integrator, q, p, u, **given)
+    d = ts.step_derivatives(model, integrator, q, p=p, u=u, **given)
     by_v = ts.step_derivatives(model, integrator, q, v, u, **given)
-    assert by_v.dq1_dprevious_q is None
+    assert type(by_v) is ts.simulation.StepDerivatives
     np.testing.assert_allclose(model.minus(by_v.q1, d.q1), 0, atol=1e-12)
     np.testing.assert_allclose(ts.generalized_momenta(model, by_v.q1, by_v.v1), d.p1, atol=1e-11 * np.abs(d.p1).max())
     zero = np.zeros(model.nv)
@@ -942,10 +945,10 @@ def test_momenta_of_a_trajectory():
     np.testing.assert_allclose(a.p[0], p, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(a.q, b.q, atol=1e-12)
     np.testing.assert_allclose(a.p, b.p, atol=1e-11)
-    # Step after step as `momentum_step_derivatives` takes it.
+    # Step after step in momenta.
     x, y = q, p
     for k in range(5):
-        d = ts.momentum_step_derivatives(model, ts.Variational(0.01, 4), x, y)
+        d = ts.step_derivatives(model, ts.Variational(0.01, 4), x, p=y)
         x, y = d.q1, d.p1
         np.testing.assert_allclose(model.minus(a.q[k + 1], x), 0, atol=1e-12)
         np.testing.assert_allclose(a.p[k + 1], y, atol=1e-11)
@@ -968,7 +971,10 @@ def test_consecutive_steps_satisfy_the_discrete_equations():
         run = ts.simulate(model, q, v, steps=8, integrator=integrator, forces=forces, controls=u, t0=0.2)
         assert not run.switches
         pairs = np.stack([run.q[:-1], run.q[1:]], axis=1)
-        r = [ts.discrete_euler_lagrange(model, integrator, pairs[k], u[k], forces=forces, t=run.t[k]) for k in range(8)]
+        r = [
+            ts.variational.discrete_euler_lagrange(model, integrator, pairs[k], u[k], forces=forces, t=run.t[k])
+            for k in range(8)
+        ]
         for k in range(7):
             # Newton's tolerance, and rounding of q over h: M / h times 1e-15.
             np.testing.assert_allclose(r[k].p1, r[k + 1].p0, atol=1e-11 * np.abs(run.p).max())
@@ -1207,8 +1213,10 @@ def test_a_force_of_the_users_own():
     # Fourth order of 1e-3, and rounding over it.
     expected = (8 * (at(1e-3) - at(-1e-3)) - (at(2e-3) - at(-2e-3))) / 12e-3
     assert g == pytest.approx(expected, rel=1e-8)
-    with pytest.raises(TypeError, match=r"second derivatives of forces, which force 1, a CustomForce, has not; take"):
-        ts.step_hessian(model, integrator, q, p, contract=(x, x), forces=[ts.JointDamping(None, 0.1), Drag()])
+    with pytest.raises(TypeError, match=r"second derivatives of forces, which force 1, a CustomForce, lacks; take"):
+        ts.variational.step_hessian(
+            model, integrator, q, p, contract=(x, x), forces=[ts.JointDamping(None, 0.1), Drag()]
+        )
 
 
 # ---- steps that fail, and bad input
@@ -1243,31 +1251,31 @@ def test_steps_that_cannot_be_taken():
     integrator, bad = ts.Variational(0.01), np.full(model.nv, np.nan)
     message = "Newton's method of Variational stopped in the step from the given state within 50 iterations"
     with pytest.raises(ValueError, match=r"p is not finite: p\[0\] is nan"):
-        ts.momentum_step_derivatives(model, integrator, q, bad)
+        ts.step_derivatives(model, integrator, q, p=bad)
     with pytest.raises(ValueError, match=r"v is not finite: v\[0\] is nan"):
         ts.step_derivatives(model, integrator, q, bad)
     with pytest.raises(ValueError, match=r"u is not finite: u\[0\] is"):
-        ts.step_hessian(model, integrator, q, p, bad, contract=(v, v))
+        ts.variational.step_hessian(model, integrator, q, p, bad, contract=(v, v))
     with pytest.raises(ts.ConvergenceError, match=message):
-        ts.momentum_step_derivatives(model, integrator, q, 1e8 * p)
+        ts.step_derivatives(model, integrator, q, p=1e8 * p)
     with pytest.raises(ValueError, match="q has a quaternion of length 0 at joint 'b0'"):
-        ts.momentum_step_derivatives(model, integrator, np.zeros_like(q), p)
+        ts.step_derivatives(model, integrator, np.zeros_like(q), p=p)
     builder = ts.ModelBuilder()
     builder.add_body("a", "world", ts.Revolute(), inertia=ts.Inertia.zero())
     massless = builder.build()
     with pytest.raises(ts.ConvergenceError, match="the mass matrix is singular"):
         ts.simulate(massless, [1.0], steps=1, integrator=integrator)
     with pytest.raises(ts.ConvergenceError, match="the mass matrix is singular"):
-        ts.momentum_step_derivatives(massless, integrator, [1.0], [0.0])
+        ts.step_derivatives(massless, integrator, [1.0], p=[0.0])
 
 
 def test_bad_numbers_stay_in_their_state():
     model, integrator = chain(), ts.Variational(0.01)
     q, _, v = state(model, 0)
     points = np.stack([control_points(model, integrator, q, v, k) for k in range(4)])
-    expected = ts.discrete_euler_lagrange(model, integrator, points)
+    expected = ts.variational.discrete_euler_lagrange(model, integrator, points)
     points[1, 0, 0], points[2, 1] = np.nan, np.nan
-    r = ts.discrete_euler_lagrange(model, integrator, points)
+    r = ts.variational.discrete_euler_lagrange(model, integrator, points)
     for x, y in zip(r, expected, strict=True):
         np.testing.assert_array_equal(x[[0, 3]], y[[0, 3]])
     assert np.isnan(r.p0[1]).any() and np.isnan(r.p0[2]).any()
@@ -1278,12 +1286,12 @@ def test_nothing_to_move():
     builder.add_body("a", "world", ts.Fixed(), inertia=ts.Inertia.sphere(mass=1.0, radius=0.1))
     still, integrator = builder.build(), ts.Variational(0.1, 4)
     assert ts.simulate(still, np.zeros(0), steps=3, integrator=integrator).p.shape == (4, 0)
-    assert ts.momentum_step_derivatives(still, integrator, [], []).dq1_du.shape == (0, 0)
-    assert ts.step_hessian(still, integrator, [], [], contract=([], [])).dqdq.shape == (0, 0)
-    assert ts.discrete_euler_lagrange(still, integrator, np.zeros((3, 0))).residual.shape == (1, 0)
+    assert ts.step_derivatives(still, integrator, [], p=[]).dq1_du.shape == (0, 0)
+    assert ts.variational.step_hessian(still, integrator, [], [], contract=([], [])).dqdq.shape == (0, 0)
+    assert ts.variational.discrete_euler_lagrange(still, integrator, np.zeros((3, 0))).residual.shape == (1, 0)
     model = chain()
     none = np.zeros((0, model.nq))
-    assert ts.momentum_step_derivatives(model, integrator, none, np.zeros(model.nv)).q1.shape == (0, model.nq)
+    assert ts.step_derivatives(model, integrator, none, p=np.zeros(model.nv)).q1.shape == (0, model.nq)
 
 
 @pytest.mark.parametrize(
@@ -1309,15 +1317,29 @@ def test_options_are_checked(options, message):
 
 
 MODEL = chain()
+
+
+def test_actuation_is_a_matrix_before_the_torques():
+    q, p, _ = state(MODEL, 3)
+    B = np.random.default_rng(4).standard_normal((MODEL.nv, 2))
+    integrator, u = ts.Variational(0.01, 4), np.array([0.3, -0.2])
+    d = ts.step_derivatives(MODEL, integrator, q, p=p, u=u, actuation=B)
+    full = ts.step_derivatives(MODEL, integrator, q, p=p, u=B @ u)
+    assert type(d) is ts.simulation.MomentumStepDerivatives
+    np.testing.assert_array_equal(d.p1, full.p1)
+    np.testing.assert_allclose(d.dq1_du, full.dq1_du @ B, rtol=1e-12)
+    np.testing.assert_allclose(d.dp1_du, full.dp1_du @ B, rtol=1e-12)
+
+
 GOOD = {"model": MODEL, "integrator": ts.Variational(0.01), "q": state(MODEL, 0)[0], "p": np.zeros(MODEL.nv)}
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"integrator": ts.BDF1(0.01)}, TypeError, r"integrator must be Variational\(h, order\), got BDF1\(h=0.01"),
-        ({"integrator": ts.Variational}, TypeError, r"integrator must be Variational\(h, order\), got <class"),
-        ({"integrator": 0.01}, TypeError, r"integrator must be Variational\(h, order\), got 0.01"),
+        ({"integrator": ts.BDF1(0.01)}, TypeError, r"is for Variational, .* to BDF1|Variational\(h, order\), got BDF1"),
+        ({"integrator": ts.Variational}, TypeError, r"integrator must .* got <class"),
+        ({"integrator": 0.01}, TypeError, r"integrator must .* got 0.01"),
         ({"model": "arm"}, TypeError, "model must be a torsor.Model, got str"),
         ({"q": np.zeros(3)}, ValueError, r"q has shape \(3,\), expected \(..., 16\): model.nq is 16"),
         ({"p": np.zeros(3)}, ValueError, r"p has shape \(3,\), expected \(..., 14\): model.nv is 14"),
@@ -1333,35 +1355,38 @@ GOOD = {"model": MODEL, "integrator": ts.Variational(0.01), "q": state(MODEL, 0)
 )
 def test_bad_input_is_told(change, error, message):
     with pytest.raises(error, match=message):
-        ts.momentum_step_derivatives(**{**GOOD, **change})
+        ts.step_derivatives(**{**GOOD, **change})
     weights = (np.ones(14), np.ones(14))
     with pytest.raises(error, match=message):
-        ts.step_hessian(**{**GOOD, **change}, contract=weights)
+        ts.variational.step_hessian(**{**GOOD, **change}, contract=weights)
 
 
 def test_other_bad_input_is_told():
     model, integrator, q, p = GOOD.values()
     for contract in (None, 3, (p,), (p, p, p)):
-        with pytest.raises(TypeError, match=r"contract must be \(wq, wp\), weights of q1 and of p1, got"):
-            ts.step_hessian(model, integrator, q, p, contract=contract)
+        with pytest.raises(TypeError, match=r"contract must be \(wq, wp\), weights on q1 and on p1, got"):
+            ts.variational.step_hessian(model, integrator, q, p, contract=contract)
     with pytest.raises(ValueError, match=r"weight of p1 has shape \(3,\), expected \(..., 14\)"):
-        ts.step_hessian(model, integrator, q, p, contract=(p, np.zeros(3)))
+        ts.variational.step_hessian(model, integrator, q, p, contract=(p, np.zeros(3)))
     with pytest.raises(TypeError, match=r"weight of q1 is missing, expected an array"):
-        ts.step_hessian(model, integrator, q, p, contract=(None, p))
+        ts.variational.step_hessian(model, integrator, q, p, contract=(None, p))
     with pytest.raises(TypeError, match=r"integrator must be Variational\(h, order\), got BDF2"):
-        ts.discrete_euler_lagrange(model, ts.BDF2(0.01), np.stack([q, q]))
+        ts.variational.discrete_euler_lagrange(model, ts.BDF2(0.01), np.stack([q, q]))
     with pytest.raises(ValueError, match=r"q has shape \(16,\), expected \(..., 2, 16\)"):
-        ts.discrete_euler_lagrange(model, integrator, q)
+        ts.variational.discrete_euler_lagrange(model, integrator, q)
     with pytest.raises(ValueError, match=r"q has shape \(2, 16\), expected \(..., 3, 16\)"):
-        ts.discrete_euler_lagrange(model, ts.Variational(0.01, 4), np.stack([q, q]))
+        ts.variational.discrete_euler_lagrange(model, ts.Variational(0.01, 4), np.stack([q, q]))
     with pytest.raises(TypeError, match="previous is for BDF2, which has two steps; Variational has one"):
         ts.step_derivatives(model, integrator, q, p, previous=(q, p))
+    for given, count in (({"v": p, "p": p}, "both"), ({}, "neither")):
+        with pytest.raises(TypeError, match=f"either v, the velocities, or p, the momenta: got {count}"):
+            ts.step_derivatives(model, integrator, q, **given)
     for t, message in ((None, "dtype object"), ("now", "dtype <U3"), (1j, "t is complex")):
-        for f in (ts.momentum_step_derivatives, ts.step_derivatives):
+        for given in ({"v": p}, {"p": p}):
             with pytest.raises(TypeError, match=message):
-                f(model, integrator, q, p, t=t)
+                ts.step_derivatives(model, integrator, q, **given, t=t)
         with pytest.raises(TypeError, match=message):
-            ts.discrete_euler_lagrange(model, integrator, np.stack([q, q]), t=t)
+            ts.variational.discrete_euler_lagrange(model, integrator, np.stack([q, q]), t=t)
         with pytest.raises(TypeError, match=message):
             ts.step_derivatives(model, ts.BDF1(0.01), q, p, t=t)
     with pytest.raises(ValueError, match=r"h of Variational is 10+, expected a positive number"):

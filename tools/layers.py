@@ -16,8 +16,9 @@ CORE = (
     *("integrators", "bind"),
 )
 PYTHON = (
-    *("_errors", "_core", "spatial", "_check", "_compile", "inertia", "joints", "model", "models", "formats"),
-    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation"),
+    *("_lazy", "_typing", "_errors", "_core", "spatial", "_check", "_compile", "inertia", "joints", "model"),
+    *("models", "formats"),
+    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation", "variational"),
     *("interop", "testing", "demo", "__init__"),
 )
 

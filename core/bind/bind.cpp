@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "bind/call.hpp"
+#include "scalar/complex_step.hpp"
 
 namespace torsor {
 
@@ -22,9 +23,9 @@ void bind_inertia(Kernels& kernels);
 void bind_kinematics(Kernels& kernels);
 void bind_kinematics_derivatives(Kernels& kernels);
 void bind_momentum(Kernels& kernels);
-void bind_reverse(Kernels& kernels);
+void bind_vjp(Kernels& kernels);
 void bind_steps(Kernels& kernels);
-void bind_tangents(Kernels& kernels);
+void bind_jvp(Kernels& kernels);
 void bind_variational(Kernels& kernels);
 void bind_rare(RareKernels& kernels);  // of these files again: cold.cpp
 
@@ -115,6 +116,7 @@ NB_MODULE(_core, module) {
   core_name = PyUnicode_InternFromString("_core");
   body_name = PyUnicode_InternFromString("body");
   module.attr("lanes") = kLanes;
+  module.attr("complex_step") = kStep;
   nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
   core_type = bind_model(module);
   bind_force_set(module);
@@ -129,9 +131,9 @@ NB_MODULE(_core, module) {
   bind_kinematics(kernels);
   bind_kinematics_derivatives(kernels);
   bind_momentum(kernels);
-  bind_reverse(kernels);
+  bind_vjp(kernels);
   bind_steps(kernels);
-  bind_tangents(kernels);
+  bind_jvp(kernels);
   bind_variational(kernels);
   RareKernels rare;
   bind_rare(rare);

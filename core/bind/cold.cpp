@@ -9,11 +9,11 @@
 #include "bind/dynamics.cpp"
 #include "bind/forces.cpp"
 #include "bind/inertia.cpp"
+#include "bind/jvp.cpp"
 #include "bind/kinematics.cpp"
 #include "bind/kinematics_derivatives.cpp"
 #include "bind/momentum.cpp"
-#include "bind/reverse.cpp"
-#include "bind/tangents.cpp"
+#include "bind/vjp.cpp"
 
 namespace torsor {
 
@@ -23,11 +23,11 @@ void bind_rare(RareKernels& kernels) {
   bind_dynamics(kernels);
   bind_forces(kernels);
   bind_inertia(kernels);
+  bind_jvp(kernels);
   bind_kinematics(kernels);
   bind_kinematics_derivatives(kernels);
   bind_momentum(kernels);
-  bind_reverse(kernels);
-  bind_tangents(kernels);
+  bind_vjp(kernels);
 }
 
 }  // namespace torsor

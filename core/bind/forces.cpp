@@ -64,7 +64,7 @@ struct ForceEnergies {
   }
 };
 
-struct GeneralizedForcesVjp {
+struct GeneralizedForcesVJP {
   static constexpr int inputs = 5, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
@@ -118,7 +118,7 @@ void bind_forces(Kernels& kernels) {
   kernels.add<GeneralizedForces>("generalized_forces");
   kernels.add<GeneralizedForcesDerivatives>("generalized_forces_derivatives");
   kernels.add<ForceEnergies>("force_energies");
-  kernels.add<GeneralizedForcesVjp>("generalized_forces_vjp");
+  kernels.add<GeneralizedForcesVJP>("generalized_forces_vjp");
   kernels.add<ForceGradients>("force_gradients");
 }
 

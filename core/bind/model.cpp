@@ -224,6 +224,16 @@ PyType_Slot model_slots[] = {
 }  // namespace
 
 PyTypeObject* bind_model(nb::module_& module) {
+  nb::enum_<Kind>(module, "JointKind", nb::is_arithmetic())
+      .value("revolute", Kind::revolute)
+      .value("prismatic", Kind::prismatic)
+      .value("screw", Kind::screw)
+      .value("spherical", Kind::spherical)
+      .value("free", Kind::free)
+      .value("exponential", Kind::exponential)
+      .value("spline_curve", Kind::spline_curve)
+      .value("spline_surface", Kind::spline_surface)
+      .value("custom", Kind::custom);
   nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
   model.def("__init__", build_plain);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);

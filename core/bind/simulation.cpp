@@ -256,6 +256,20 @@ void read_integrator(nb::handle integrator, Options& options) {
 }
 
 void bind_simulation(nb::module_& module) {
+  nb::enum_<StageKind>(module, "StageKind", nb::is_arithmetic())
+      .value("implicit", StageKind::implicit)
+      .value("explicit", StageKind::explicit_)
+      .value("linearised", StageKind::linearised);
+  nb::enum_<Outcome>(module, "Outcome", nb::is_arithmetic())
+      .value("finished", Outcome::finished)
+      .value("chart", Outcome::chart)
+      .value("failed", Outcome::failed)
+      .value("singular", Outcome::singular)
+      .value("gained", Outcome::gained);
+  nb::enum_<ChartLimit::Kind>(module, "ChartLimit", nb::is_arithmetic())
+      .value("euler_cosine", ChartLimit::euler_cosine)
+      .value("euler_sine", ChartLimit::euler_sine)
+      .value("exponential", ChartLimit::exponential);
   using Row = std::tuple<double, double, double, std::vector<double>>;  // alpha, beta, fraction, z
   nb::class_<IntegratorTable>(module, "IntegratorTable")
       .def(

@@ -1,403 +1,184 @@
 """Exact derivatives of articulated rigid-body dynamics."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from torsor import _lazy
 from torsor import models as models
-from torsor._errors import ConvergenceError, FormatError, ModelError, SingularMassMatrixError, TorsorError
-from torsor.derivatives.matrices import (
-    ForwardDynamicsDerivatives,
-    ForwardDynamicsGradient,
-    HybridDynamicsDerivatives,
-    HybridDynamicsGradient,
-    InverseDynamicsDerivatives,
-    InverseDynamicsGradient,
-    forward_dynamics_derivatives,
-    forward_dynamics_vjp,
-    hybrid_dynamics_derivatives,
-    hybrid_dynamics_vjp,
-    inertial_regressor,
-    inverse_dynamics_derivatives,
-    inverse_dynamics_vjp,
-)
-from torsor.dynamics import (
-    bias_forces,
-    center_of_mass,
-    center_of_mass_jacobian,
-    centroidal_momentum_matrix,
-    coriolis_matrix,
-    forward_dynamics,
-    generalized_momenta,
-    gravity_forces,
-    hybrid_dynamics,
-    inverse_dynamics,
-    joint_reactions,
-    kinetic_energy,
-    mass_matrix,
-    mass_matrix_inverse,
-    mass_matrix_solve,
-    momentum,
-    potential_energy,
-)
-from torsor.inertia import Inertia
-from torsor.joints import (
-    Composite,
-    CustomJoint,
-    Cylindrical,
-    Fixed,
-    Free,
-    Free2D,
-    Joint,
-    Planar,
-    Prismatic,
-    Revolute,
-    Screw,
-    Spherical,
-    SphericalEuler,
-    SphericalExp,
-    SplineCurve,
-    SplineSurface,
-    Translational,
-    Universal,
-)
-from torsor.kinematics import (
-    body_accelerations,
-    body_poses,
-    body_velocities,
-    jacobian,
-    jacobian_dot_product,
-    jacobian_product,
-    jacobian_transpose_product,
-    maximal_jacobian,
-    maximal_jacobian_dot,
-    point_jacobian,
-    point_positions,
-)
-from torsor.model import Body, Model, ModelBuilder, ModelJoint, Visual
-from torsor.spatial import SE3
-
-if TYPE_CHECKING:
-    from torsor import interop, testing
-    from torsor.costs import (
-        ControlEffort,
-        Cost,
-        CostSum,
-        CostValue,
-        CustomCost,
-        EnergyCost,
-        PointTarget,
-        PositionTarget,
-        VelocityTarget,
-    )
-    from torsor.derivatives.hessians import (
-        ContractedForwardDynamicsHessians,
-        ContractedInverseDynamicsHessians,
-        ForwardDynamicsHessians,
-        InverseDynamicsHessians,
-        christoffel_symbols,
-        forward_dynamics_hessians,
-        inverse_dynamics_hessians,
-    )
-    from torsor.derivatives.kinematics import (
-        BodyAccelerationsDerivatives,
-        BodyVelocitiesDerivatives,
-        CentroidalMomentumDerivatives,
-        MaximalJacobianDerivatives,
-        body_accelerations_derivatives,
-        body_velocities_derivatives,
-        centroidal_momentum_derivatives,
-        maximal_jacobian_derivatives,
-        point_hessian,
-    )
-    from torsor.derivatives.tangents import (
-        ForwardDynamicsDerivativesTangent,
-        ForwardDynamicsTangent,
-        HybridDynamicsTangent,
-        InverseDynamicsDerivativesTangent,
-        InverseDynamicsTangent,
-        ModelDirection,
-        forward_dynamics_derivatives_tangent,
-        forward_dynamics_tangent,
-        hybrid_dynamics_tangent,
-        inverse_dynamics_derivatives_tangent,
-        inverse_dynamics_tangent,
-    )
-    from torsor.forces import (
-        BodyDamping,
-        BodyWrench,
-        Cable,
-        CustomForce,
-        Force,
-        GeneralizedForcesDerivatives,
-        GeneralizedForcesGradient,
-        GroundContact,
-        JointDamping,
-        JointLimits,
-        JointSpring,
-        JointTorque,
-        MultiPointSpring,
-        PointForce,
-        PointSpring,
-        Spring,
-        SpringDamper,
-        force_energies,
-        generalized_forces,
-        generalized_forces_derivatives,
-        generalized_forces_vjp,
-    )
-    from torsor.formats.mjcf import load_mjcf
-    from torsor.formats.urdf import load_urdf
-    from torsor.integrators import (
-        BDF1,
-        BDF2,
-        SDIRK2,
-        SDIRK3,
-        Adaptive,
-        Implicit,
-        Integrator,
-        LinearlyImplicitEuler,
-        SymplecticEuler,
-        Variational,
-    )
-    from torsor.simulation.adjoint import AdjointGradient, adjoint
-    from torsor.simulation.controls import Policy
-    from torsor.simulation.losses import Loss, loss
-    from torsor.simulation.simulate import simulate
-    from torsor.simulation.steps import Step, StepDerivatives, step, step_derivatives
-    from torsor.simulation.trajectory import Energies, Trajectory
-    from torsor.simulation.variational import (
-        DiscreteEulerLagrange,
-        MomentumStepDerivatives,
-        StepHessian,
-        discrete_euler_lagrange,
-        momentum_step_derivatives,
-        step_hessian,
-    )
+from torsor import spatial as spatial
+from torsor._errors import ConvergenceError as ConvergenceError
+from torsor._errors import FormatError as FormatError
+from torsor._errors import ModelError as ModelError
+from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
+from torsor._errors import TorsorError as TorsorError
+from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
+from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
+from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from torsor.dynamics import bias_forces as bias_forces
+from torsor.dynamics import center_of_mass as center_of_mass
+from torsor.dynamics import center_of_mass_jacobian as center_of_mass_jacobian
+from torsor.dynamics import coriolis_matrix as coriolis_matrix
+from torsor.dynamics import forward_dynamics as forward_dynamics
+from torsor.dynamics import generalized_momenta as generalized_momenta
+from torsor.dynamics import gravity_forces as gravity_forces
+from torsor.dynamics import hybrid_dynamics as hybrid_dynamics
+from torsor.dynamics import inverse_dynamics as inverse_dynamics
+from torsor.dynamics import joint_reactions as joint_reactions
+from torsor.dynamics import kinetic_energy as kinetic_energy
+from torsor.dynamics import mass_matrix as mass_matrix
+from torsor.dynamics import mass_matrix_inverse as mass_matrix_inverse
+from torsor.dynamics import mass_matrix_solve as mass_matrix_solve
+from torsor.dynamics import momentum as momentum
+from torsor.dynamics import momentum_matrix as momentum_matrix
+from torsor.dynamics import potential_energy as potential_energy
+from torsor.inertia import Inertia as Inertia
+from torsor.joints import Composite as Composite
+from torsor.joints import CustomJoint as CustomJoint
+from torsor.joints import Cylindrical as Cylindrical
+from torsor.joints import Fixed as Fixed
+from torsor.joints import Free as Free
+from torsor.joints import Free2D as Free2D
+from torsor.joints import Joint as Joint
+from torsor.joints import Planar as Planar
+from torsor.joints import Prismatic as Prismatic
+from torsor.joints import Revolute as Revolute
+from torsor.joints import Screw as Screw
+from torsor.joints import Spherical as Spherical
+from torsor.joints import SphericalEuler as SphericalEuler
+from torsor.joints import SphericalExp as SphericalExp
+from torsor.joints import SplineCurve as SplineCurve
+from torsor.joints import SplineSurface as SplineSurface
+from torsor.joints import Translational as Translational
+from torsor.joints import Universal as Universal
+from torsor.kinematics import body_accelerations as body_accelerations
+from torsor.kinematics import body_poses as body_poses
+from torsor.kinematics import body_velocities as body_velocities
+from torsor.kinematics import jacobian as jacobian
+from torsor.kinematics import jacobian_dot_product as jacobian_dot_product
+from torsor.kinematics import jacobian_product as jacobian_product
+from torsor.kinematics import jacobian_transpose_product as jacobian_transpose_product
+from torsor.kinematics import maximal_jacobian as maximal_jacobian
+from torsor.kinematics import maximal_jacobian_dot as maximal_jacobian_dot
+from torsor.kinematics import point_jacobian as point_jacobian
+from torsor.kinematics import point_positions as point_positions
+from torsor.model import Body as Body
+from torsor.model import Model as Model
+from torsor.model import ModelBuilder as ModelBuilder
+from torsor.model import ModelJoint as ModelJoint
+from torsor.model import Visual as Visual
+from torsor.spatial import SE3 as SE3
 
 __version__ = "0.1.0"
 
-# Modules that are imported when one of their names is first used, so that `import torsor` stays short.
-_LAZY = {
-    "torsor.costs": """
-        ControlEffort Cost CostSum CostValue CustomCost EnergyCost PointTarget PositionTarget VelocityTarget
-    """,
-    "torsor.simulation.adjoint": "AdjointGradient adjoint",
-    "torsor.simulation.controls": "Policy",
-    "torsor.forces": """
-        BodyDamping BodyWrench Cable CustomForce Force GeneralizedForcesDerivatives
-        GeneralizedForcesGradient GroundContact JointDamping JointLimits JointSpring JointTorque
-        MultiPointSpring PointForce PointSpring Spring SpringDamper force_energies generalized_forces
-        generalized_forces_derivatives generalized_forces_vjp
-    """,
-    "torsor.formats.mjcf": "load_mjcf",
-    "torsor.formats.urdf": "load_urdf",
-    "torsor.derivatives.hessians": """
-        ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
-        InverseDynamicsHessians christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians
-    """,
-    "torsor.integrators": """
-        Adaptive BDF1 BDF2 Implicit Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler Variational
-    """,
-    "torsor.derivatives.kinematics": """
-        BodyAccelerationsDerivatives BodyVelocitiesDerivatives CentroidalMomentumDerivatives
-        MaximalJacobianDerivatives body_accelerations_derivatives body_velocities_derivatives
-        centroidal_momentum_derivatives maximal_jacobian_derivatives point_hessian
-    """,
-    "torsor.simulation.losses": "Loss loss",
-    "torsor.simulation.simulate": "simulate",
-    "torsor.simulation.steps": "Step StepDerivatives step step_derivatives",
-    "torsor.simulation.trajectory": "Energies Trajectory",
-    "torsor.derivatives.tangents": """
-        ForwardDynamicsDerivativesTangent ForwardDynamicsTangent HybridDynamicsTangent
-        InverseDynamicsDerivativesTangent InverseDynamicsTangent ModelDirection
-        forward_dynamics_derivatives_tangent forward_dynamics_tangent hybrid_dynamics_tangent
-        inverse_dynamics_derivatives_tangent inverse_dynamics_tangent
-    """,
-    "torsor.simulation.variational": """
-        DiscreteEulerLagrange MomentumStepDerivatives StepHessian discrete_euler_lagrange
-        momentum_step_derivatives step_hessian
-    """,
-}
-_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names.split()}
-_SUBMODULES = {"interop", "testing", *(module.split(".")[1] for module in _LAZY)}
+if TYPE_CHECKING:
+    from torsor import costs as costs
+    from torsor import derivatives as derivatives
+    from torsor import forces as forces
+    from torsor import integrators as integrators
+    from torsor import interop as interop
+    from torsor import simulation as simulation
+    from torsor import testing as testing
+    from torsor import variational as variational
+    from torsor.costs import ControlEffort as ControlEffort
+    from torsor.costs import Cost as Cost
+    from torsor.costs import CustomCost as CustomCost
+    from torsor.costs import EnergyCost as EnergyCost
+    from torsor.costs import PointTarget as PointTarget
+    from torsor.costs import PositionTarget as PositionTarget
+    from torsor.costs import VelocityTarget as VelocityTarget
+    from torsor.derivatives.hessians import christoffel_symbols as christoffel_symbols
+    from torsor.derivatives.hessians import forward_dynamics_hessians as forward_dynamics_hessians
+    from torsor.derivatives.hessians import inverse_dynamics_hessians as inverse_dynamics_hessians
+    from torsor.derivatives.jvp import ModelDirection as ModelDirection
+    from torsor.derivatives.jvp import forward_dynamics_derivatives_jvp as forward_dynamics_derivatives_jvp
+    from torsor.derivatives.jvp import forward_dynamics_jvp as forward_dynamics_jvp
+    from torsor.derivatives.jvp import hybrid_dynamics_jvp as hybrid_dynamics_jvp
+    from torsor.derivatives.jvp import inverse_dynamics_derivatives_jvp as inverse_dynamics_derivatives_jvp
+    from torsor.derivatives.jvp import inverse_dynamics_jvp as inverse_dynamics_jvp
+    from torsor.derivatives.kinematics import body_accelerations_derivatives as body_accelerations_derivatives
+    from torsor.derivatives.kinematics import body_velocities_derivatives as body_velocities_derivatives
+    from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
+    from torsor.derivatives.kinematics import momentum_derivatives as momentum_derivatives
+    from torsor.derivatives.kinematics import point_hessian as point_hessian
+    from torsor.derivatives.vjp import forward_dynamics_vjp as forward_dynamics_vjp
+    from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
+    from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
+    from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
+    from torsor.forces import BodyDamping as BodyDamping
+    from torsor.forces import BodyWrench as BodyWrench
+    from torsor.forces import Cable as Cable
+    from torsor.forces import CustomCable as CustomCable
+    from torsor.forces import CustomForce as CustomForce
+    from torsor.forces import CustomSpring as CustomSpring
+    from torsor.forces import Force as Force
+    from torsor.forces import GroundContact as GroundContact
+    from torsor.forces import JointDamping as JointDamping
+    from torsor.forces import JointLimits as JointLimits
+    from torsor.forces import JointSpring as JointSpring
+    from torsor.forces import JointTorque as JointTorque
+    from torsor.forces import PointForce as PointForce
+    from torsor.forces import PointSpring as PointSpring
+    from torsor.forces import SpringDamper as SpringDamper
+    from torsor.forces import force_energies as force_energies
+    from torsor.forces import generalized_forces as generalized_forces
+    from torsor.forces import generalized_forces_derivatives as generalized_forces_derivatives
+    from torsor.forces import generalized_forces_vjp as generalized_forces_vjp
+    from torsor.formats.mjcf import load_mjcf as load_mjcf
+    from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor.integrators import BDF1 as BDF1
+    from torsor.integrators import BDF2 as BDF2
+    from torsor.integrators import SDIRK2 as SDIRK2
+    from torsor.integrators import SDIRK3 as SDIRK3
+    from torsor.integrators import Adaptive as Adaptive
+    from torsor.integrators import CustomIntegrator as CustomIntegrator
+    from torsor.integrators import Integrator as Integrator
+    from torsor.integrators import LinearlyImplicitEuler as LinearlyImplicitEuler
+    from torsor.integrators import SymplecticEuler as SymplecticEuler
+    from torsor.integrators import Variational as Variational
+    from torsor.simulation.adjoint import adjoint as adjoint
+    from torsor.simulation.controls import Policy as Policy
+    from torsor.simulation.losses import loss as loss
+    from torsor.simulation.simulate import simulate as simulate
+    from torsor.simulation.steps import step as step
+    from torsor.simulation.steps import step_derivatives as step_derivatives
+    from torsor.simulation.trajectory import Trajectory as Trajectory
+else:
+    __getattr__, _LAZY = _lazy.attach(
+        __name__,
+        {
+            "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
+            "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
+            "derivatives.jvp": """
+                ModelDirection forward_dynamics_derivatives_jvp forward_dynamics_jvp hybrid_dynamics_jvp
+                inverse_dynamics_derivatives_jvp inverse_dynamics_jvp
+            """,
+            "derivatives.kinematics": """
+                body_accelerations_derivatives body_velocities_derivatives maximal_jacobian_derivatives
+                momentum_derivatives point_hessian
+            """,
+            "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
+            "forces": """
+                BodyDamping BodyWrench Cable CustomCable CustomForce CustomSpring Force GroundContact JointDamping
+                JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
+                generalized_forces generalized_forces_derivatives generalized_forces_vjp
+            """,
+            "formats.mjcf": "load_mjcf",
+            "formats.urdf": "load_urdf",
+            "integrators": """
+                Adaptive BDF1 BDF2 CustomIntegrator Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
+                Variational
+            """,
+            "simulation.adjoint": "adjoint",
+            "simulation.controls": "Policy",
+            "simulation.losses": "loss",
+            "simulation.simulate": "simulate",
+            "simulation.steps": "step step_derivatives",
+            "simulation.trajectory": "Trajectory",
+        },
+        submodules="costs derivatives forces integrators interop simulation testing variational",
+    )
+    # Names imported above, without modules that those imports made attributes.
+    _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}
+    __all__ = sorted((_EAGER | {*_LAZY, "models", "spatial"}) - {"TYPE_CHECKING"})
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _MODULE_OF:
-        value = getattr(import_module(_MODULE_OF[name]), name)
-    elif name in _SUBMODULES:
-        value = import_module(f"torsor.{name}")
-    else:
-        raise AttributeError(f"module 'torsor' has no attribute {name!r}")
-    globals()[name] = value  # the next time it is found without coming here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})
-
-
-__all__ = [
-    "Adaptive",
-    "AdjointGradient",
-    "BDF1",
-    "BDF2",
-    "Body",
-    "BodyAccelerationsDerivatives",
-    "BodyDamping",
-    "BodyVelocitiesDerivatives",
-    "BodyWrench",
-    "Cable",
-    "CentroidalMomentumDerivatives",
-    "Composite",
-    "ContractedForwardDynamicsHessians",
-    "ContractedInverseDynamicsHessians",
-    "ControlEffort",
-    "ConvergenceError",
-    "Cost",
-    "CostSum",
-    "CostValue",
-    "CustomCost",
-    "CustomForce",
-    "CustomJoint",
-    "Cylindrical",
-    "DiscreteEulerLagrange",
-    "Energies",
-    "EnergyCost",
-    "Fixed",
-    "Force",
-    "FormatError",
-    "ForwardDynamicsDerivatives",
-    "ForwardDynamicsDerivativesTangent",
-    "ForwardDynamicsGradient",
-    "ForwardDynamicsHessians",
-    "ForwardDynamicsTangent",
-    "Free",
-    "Free2D",
-    "GeneralizedForcesDerivatives",
-    "GeneralizedForcesGradient",
-    "GroundContact",
-    "HybridDynamicsDerivatives",
-    "HybridDynamicsGradient",
-    "HybridDynamicsTangent",
-    "Implicit",
-    "Inertia",
-    "Integrator",
-    "InverseDynamicsDerivatives",
-    "InverseDynamicsDerivativesTangent",
-    "InverseDynamicsGradient",
-    "InverseDynamicsHessians",
-    "InverseDynamicsTangent",
-    "Joint",
-    "JointDamping",
-    "JointLimits",
-    "JointSpring",
-    "JointTorque",
-    "LinearlyImplicitEuler",
-    "Loss",
-    "MaximalJacobianDerivatives",
-    "Model",
-    "ModelBuilder",
-    "ModelDirection",
-    "ModelError",
-    "ModelJoint",
-    "MomentumStepDerivatives",
-    "MultiPointSpring",
-    "Planar",
-    "PointForce",
-    "PointSpring",
-    "PointTarget",
-    "Policy",
-    "PositionTarget",
-    "Prismatic",
-    "Revolute",
-    "SDIRK2",
-    "SDIRK3",
-    "SE3",
-    "Screw",
-    "SingularMassMatrixError",
-    "Spherical",
-    "SphericalEuler",
-    "SphericalExp",
-    "SplineCurve",
-    "SplineSurface",
-    "Spring",
-    "SpringDamper",
-    "Step",
-    "StepDerivatives",
-    "StepHessian",
-    "SymplecticEuler",
-    "TorsorError",
-    "Trajectory",
-    "Translational",
-    "Universal",
-    "Variational",
-    "VelocityTarget",
-    "Visual",
-    "adjoint",
-    "bias_forces",
-    "body_accelerations",
-    "body_accelerations_derivatives",
-    "body_poses",
-    "body_velocities",
-    "body_velocities_derivatives",
-    "center_of_mass",
-    "center_of_mass_jacobian",
-    "centroidal_momentum_derivatives",
-    "centroidal_momentum_matrix",
-    "christoffel_symbols",
-    "coriolis_matrix",
-    "discrete_euler_lagrange",
-    "force_energies",
-    "forward_dynamics",
-    "forward_dynamics_derivatives",
-    "forward_dynamics_derivatives_tangent",
-    "forward_dynamics_hessians",
-    "forward_dynamics_tangent",
-    "forward_dynamics_vjp",
-    "generalized_forces",
-    "generalized_forces_derivatives",
-    "generalized_forces_vjp",
-    "generalized_momenta",
-    "gravity_forces",
-    "hybrid_dynamics",
-    "hybrid_dynamics_derivatives",
-    "hybrid_dynamics_tangent",
-    "hybrid_dynamics_vjp",
-    "inertial_regressor",
-    "interop",
-    "inverse_dynamics",
-    "inverse_dynamics_derivatives",
-    "inverse_dynamics_derivatives_tangent",
-    "inverse_dynamics_hessians",
-    "inverse_dynamics_tangent",
-    "inverse_dynamics_vjp",
-    "jacobian",
-    "jacobian_dot_product",
-    "jacobian_product",
-    "jacobian_transpose_product",
-    "joint_reactions",
-    "kinetic_energy",
-    "load_mjcf",
-    "load_urdf",
-    "loss",
-    "mass_matrix",
-    "mass_matrix_inverse",
-    "mass_matrix_solve",
-    "maximal_jacobian",
-    "maximal_jacobian_derivatives",
-    "maximal_jacobian_dot",
-    "models",
-    "momentum",
-    "momentum_step_derivatives",
-    "point_hessian",
-    "point_jacobian",
-    "point_positions",
-    "potential_energy",
-    "simulate",
-    "step",
-    "step_derivatives",
-    "step_hessian",
-    "testing",
-]
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

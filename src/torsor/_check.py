@@ -1,8 +1,8 @@
 """Argument checks and their messages, in one place.
 
-The core recognises float64 arrays in C order of fitting shapes by itself. Whatever else a user passes comes here: it
-is made into such arrays, or refused. NaN and infinity pass: they come out in the results of their own state and in no
-other. A quaternion of length 0 does not: it is no rotation. Nor do masked arrays, as nothing here knows of masks.
+The core recognises float64 arrays in C order of fitting shapes. Other inputs are converted or rejected here. NaN and
+infinity are accepted, and affect only the results of their state. Quaternions of length 0 are rejected, because they
+are not rotations, and masked arrays, because masks would be ignored.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from torsor._errors import SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import Array
 
-    Array = NDArray[Any]
-    Slot = tuple[str, tuple[int, ...], bool]  # name, shape of one state's part, whether it may be left out
+    Slot = tuple[str, tuple[int, ...], bool]  # name, shape for one state, whether it is optional
 
 R = TypeVar("R", bound="tuple[Any, ...]")
 MAX_BATCH_DIMENSIONS = 28
@@ -42,13 +41,13 @@ def axes(frame: str, name: str = "frame") -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """'a', 'b', 'c', cut short when there are many."""
+    """The names as 'a', 'b', 'c', truncated when there are many."""
     shown = ", ".join(repr(n) for n in names[:12])
     return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
 
 
 def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
-    """Why an array of this name has the length that it has."""
+    """The reason for the expected length of an array, for error messages."""
     joints = getattr(model, "joints", None)
     if not hasattr(model, "nbodies") or joints is None or not shape:
         return ""
@@ -68,7 +67,7 @@ def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
 
 
 def require_finite(**given: Any) -> None:
-    """Refuses what is not finite, where it would otherwise look like a failure of something else."""
+    """Rejects arrays that are not finite, where they would cause a misleading error later."""
     for name, value in given.items():
         bad = np.zeros(0) if value is None else np.argwhere(~np.isfinite(array := as_array(name, value)))
         if len(bad):
@@ -77,7 +76,7 @@ def require_finite(**given: Any) -> None:
 
 
 def all_finite(array: Array) -> bool:
-    """Whether all numbers are finite; the sum of their squares, which mostly tells, costs a quarter of the rest."""
+    """Whether all numbers are finite. The sum of squares, which usually decides, costs a quarter of the full test."""
     return isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
 
@@ -86,7 +85,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 
 def as_array(name: str, value: Any) -> Array:
-    """`value` as a native float64 (or, where that is allowed, complex128) array in C order."""
+    """`value` as a native float64 (or, where allowed, complex128) array in C order."""
     if type(value) is np.ndarray and value.dtype is _DOUBLE and value.flags.c_contiguous and value.flags.aligned:
         return value
     refuse_mask(name, value)
@@ -106,10 +105,10 @@ def as_array(name: str, value: Any) -> Array:
 def prepare(
     model: Any, in_slots: Sequence[Slot], inputs: Sequence[Any], out_slots: Sequence[Slot | None], out: Any
 ) -> tuple[tuple[Array | None, ...], Any, Callable[[Any], Any] | None, bool]:
-    """Arguments as the core takes them.
+    """Converts arguments for the core.
 
-    `out_slots` has None for outputs that are not wanted. Returns the inputs; the outputs, or None where the core
-    shall make them; what turns the core's result into the caller's, or None; and whether the call is complex.
+    `out_slots` has None for outputs that are not requested. Returns the inputs; the outputs, or None where the core
+    allocates them; a function from the core's result to the caller's, or None; and whether the call is complex.
     """
     arrays: list[Array | None] = []
     batches: list[tuple[int, ...]] = []
@@ -142,7 +141,7 @@ def prepare(
         if a is None:
             continue
         if a.ndim > len(shape) and prod(a.shape[: a.ndim - len(shape)]) == 1 != prod(batch):
-            a = a.reshape(shape)  # one for all states: the core repeats it
+            a = a.reshape(shape)  # the same for all states: the core repeats it
         if a.ndim > len(shape) and a.shape != batch + shape:
             a = np.broadcast_to(a, batch + shape)
         arrays[i] = np.require(a, dtype, _LAYOUT)
@@ -181,7 +180,7 @@ def prepare(
 
 
 def record_of(function: str) -> Callable[[type[R]], type[R]]:
-    """Makes a NamedTuple the type in which a function of the core gives its results."""
+    """Makes a NamedTuple the type of the results of a function of the core."""
 
     def register(record: type[R]) -> type[R]:
         _core.set_record_type(function, record)
@@ -195,28 +194,27 @@ def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) 
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
     at = f" at joint {model.joints[joint].name!r}" if hasattr(model, "joints") else ""
     raise ValueError(
-        f"{name} has a quaternion of length 0{at}{where}, expected one of any other length; that of no rotation is "
-        "(0, 0, 0, 1)"
+        f"{name} has a quaternion of length 0{at}{where}, expected a positive length; the identity is (0, 0, 0, 1)"
     )
 
 
 class StepFailed(Exception):
-    """What the core says of a step that cannot be taken: in which state of a batch (flat index; None for the only one),
-    and how it ended: (outcome, error, allowed) as for `simulate`."""
+    """The core's report of a failed step: the state of a batch (flat index, None for a single one), and (outcome,
+    error, allowed) as for `simulate`."""
 
     def __init__(self, state: int | None, failure: tuple[int, float, float]) -> None:
         self.state, self.failure = state, failure
 
 
 def raise_step_failed(given: dict[str, Any], state: int | None, failure: tuple[int, float, float]) -> None:
-    """Raises that of a step that cannot be taken, or what is wrong with the inputs `given`."""
+    """Raises StepFailed, or the error for inputs `given` that are not finite."""
     require_finite(**{name: given[name] for name in ("q", "v", "p", "u", "t") if name in given})
     raise StepFailed(state, failure)
 
 
 def raise_singular(model: Any, joint: int, state: int | None) -> None:
-    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in the
-    only one."""
+    """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in a single
+    one."""
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
     name = model.joints[joint].name if hasattr(model, "joints") else "?"
     raise SingularMassMatrixError(

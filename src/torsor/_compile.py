@@ -1,4 +1,4 @@
-"""The tree of factors of which the core makes its model: chains of motions for joints, poses and inertias."""
+"""Compilation of a model for the core: chains of factors for joints, poses and inertias."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from torsor._core import JointKind
 
-    Array = NDArray[Any]
+if TYPE_CHECKING:
+    from torsor._typing import Array
+
 
 Pose = tuple["Array", "Array"]  # (R, p), unchecked
 IDENTITY: Pose = (np.eye(3), np.zeros(3))
@@ -22,7 +23,7 @@ def compose(a: Pose, b: Pose) -> Pose:
 
 
 class Factor(NamedTuple):
-    """One motion that the core knows: the pose `before` it, then the motion."""
+    """One motion of a kind that the core implements: the pose `before` it, then the motion."""
 
     kind: int
     nq: int
@@ -34,15 +35,13 @@ class Factor(NamedTuple):
 
 Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
 
-_FIRST_GENERAL = 5  # kinds of factors from here on have S(q); core/model/model.hpp
-
 
 def _flat(pose: Pose) -> list[float]:
     return [*pose[0].ravel().tolist(), *pose[1].tolist()]
 
 
 def _inertia_at(pose: Pose, parameters: Array) -> Array:
-    """The ten parameters of a body whose frame stands at `pose`."""
+    """The ten parameters of a body whose frame has the pose `pose`."""
     R, p = pose
     m, h = parameters[0], R @ parameters[1:4]
     xx, xy, yy, xz, yz, zz = parameters[4:]
@@ -53,12 +52,12 @@ def _inertia_at(pose: Pose, parameters: Array) -> Array:
 
 
 def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
-    """What the core makes its model of, from (name, parent index or -1, joint's chain, placement, ten inertial
-    parameters) rows.
+    """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
+    parameters).
 
-    Parents come first. Bodies on fixed joints are merged into those that carry them, and bodies are numbered depth
-    first with the children of each in order of their names, so that results do not depend on the order of the rows.
-    All numbers may be complex.
+    Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
+    the children of each in order of their names, so that results do not depend on the order of the rows. All numbers
+    may be complex.
     """
     iq, iv, nq, nv = [], [], 0, 0
     children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
@@ -85,7 +84,7 @@ def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: A
         at_q, at_v = iq[b], iv[b]
         for factor in factors:
             index = -1
-            if factor.kind >= _FIRST_GENERAL:
+            if factor.kind >= JointKind.exponential:  # this kind and those after it have S(q)
                 index = len(general)
                 general.append((factor.kind, factor.nv, factor.data))
             M = compose(start, factor.before)

@@ -1,5 +1,6 @@
 """Types of the compiled module. It checks arrays itself: inputs may be anything that `torsor._check` accepts."""
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -11,35 +12,62 @@ from torsor.derivatives.hessians import (
     ForwardDynamicsHessians,
     InverseDynamicsHessians,
 )
+from torsor.derivatives.jvp import (
+    ForwardDynamicsDerivativesJVP,
+    ForwardDynamicsJVP,
+    HybridDynamicsJVP,
+    InverseDynamicsDerivativesJVP,
+    InverseDynamicsJVP,
+)
 from torsor.derivatives.kinematics import (
     BodyAccelerationsDerivatives,
     BodyVelocitiesDerivatives,
-    CentroidalMomentumDerivatives,
     MaximalJacobianDerivatives,
+    MomentumDerivatives,
 )
 from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
-    ForwardDynamicsGradient,
     HybridDynamicsDerivatives,
-    HybridDynamicsGradient,
     InverseDynamicsDerivatives,
-    InverseDynamicsGradient,
 )
-from torsor.derivatives.tangents import (
-    ForwardDynamicsDerivativesTangent,
-    ForwardDynamicsTangent,
-    HybridDynamicsTangent,
-    InverseDynamicsDerivativesTangent,
-    InverseDynamicsTangent,
-)
+from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.simulation.steps import Step, StepDerivatives
-from torsor.simulation.variational import DiscreteEulerLagrange, MomentumStepDerivatives, StepHessian
+from torsor.simulation.steps import MomentumStepDerivatives, Step, TwoStepDerivatives
+from torsor.variational import DiscreteEulerLagrange, StepHessian
 
 FloatArray = NDArray[np.float64]
 lanes: int
+complex_step: float
 
 def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
+
+class JointKind(IntEnum):
+    revolute = ...
+    prismatic = ...
+    screw = ...
+    spherical = ...
+    free = ...
+    exponential = ...
+    spline_curve = ...
+    spline_surface = ...
+    custom = ...
+
+class StageKind(IntEnum):
+    implicit = ...
+    explicit = ...
+    linearised = ...
+
+class Outcome(IntEnum):
+    finished = ...
+    chart = ...
+    failed = ...
+    singular = ...
+    gained = ...
+
+class ChartLimit(IntEnum):
+    euler_cosine = ...
+    euler_sine = ...
+    exponential = ...
 
 class Model:
     def __init__(
@@ -142,10 +170,10 @@ def hybrid_dynamics_derivatives(
 ) -> HybridDynamicsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> InverseDynamicsGradient: ...
+) -> InverseDynamicsVJP: ...
 def forward_dynamics_vjp(
     model: Any, q: Any, v: Any, tau: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
-) -> ForwardDynamicsGradient: ...
+) -> ForwardDynamicsVJP: ...
 def hybrid_dynamics_vjp(
     model: Any,
     q: Any,
@@ -159,9 +187,9 @@ def hybrid_dynamics_vjp(
     out: Any,
     threads: Any,
     /,
-) -> HybridDynamicsGradient: ...
+) -> HybridDynamicsVJP: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
-def inverse_dynamics_tangent(
+def inverse_dynamics_jvp(
     model: Any,
     q: Any,
     v: Any,
@@ -175,8 +203,8 @@ def inverse_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> InverseDynamicsTangent: ...
-def forward_dynamics_tangent(
+) -> InverseDynamicsJVP: ...
+def forward_dynamics_jvp(
     model: Any,
     q: Any,
     v: Any,
@@ -190,8 +218,8 @@ def forward_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> ForwardDynamicsTangent: ...
-def hybrid_dynamics_tangent(
+) -> ForwardDynamicsJVP: ...
+def hybrid_dynamics_jvp(
     model: Any,
     q: Any,
     v: Any,
@@ -207,8 +235,8 @@ def hybrid_dynamics_tangent(
     out: Any,
     threads: Any,
     /,
-) -> HybridDynamicsTangent: ...
-def inverse_dynamics_derivatives_tangent(
+) -> HybridDynamicsJVP: ...
+def inverse_dynamics_derivatives_jvp(
     model: Any,
     q: Any,
     v: Any,
@@ -222,8 +250,8 @@ def inverse_dynamics_derivatives_tangent(
     out: Any,
     threads: Any,
     /,
-) -> InverseDynamicsDerivativesTangent: ...
-def forward_dynamics_derivatives_tangent(
+) -> InverseDynamicsDerivativesJVP: ...
+def forward_dynamics_derivatives_jvp(
     model: Any,
     q: Any,
     v: Any,
@@ -237,7 +265,7 @@ def forward_dynamics_derivatives_tangent(
     out: Any,
     threads: Any,
     /,
-) -> ForwardDynamicsDerivativesTangent: ...
+) -> ForwardDynamicsDerivativesJVP: ...
 def body_velocities_derivatives(
     model: Any, q: Any, v: Any, options: Any, out: Any, threads: Any, /
 ) -> BodyVelocitiesDerivatives: ...
@@ -250,7 +278,7 @@ def maximal_jacobian_derivatives(
 def point_hessians(model: Any, q: Any, points: Any, options: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def momentum_derivatives(
     model: Any, q: Any, v: Any, a: Any, options: Any, out: Any, threads: Any, /
-) -> CentroidalMomentumDerivatives: ...
+) -> MomentumDerivatives: ...
 def inverse_dynamics_hessians(
     model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> InverseDynamicsHessians: ...
@@ -328,7 +356,7 @@ def step_derivatives(
     out: Any,
     threads: Any,
     /,
-) -> StepDerivatives: ...
+) -> TwoStepDerivatives: ...
 
 class VariationalScheme:
     def __init__(

@@ -1,4 +1,4 @@
-"""The exceptions that torsor raises beside the built-in ones."""
+"""torsor's exception types."""
 
 from __future__ import annotations
 
@@ -6,26 +6,34 @@ from typing import Any
 
 
 class TorsorError(Exception):
-    """Base of every exception that is torsor's own."""
+    """Base class of torsor's exceptions."""
 
 
 class ModelError(TorsorError, ValueError):
-    """A model, or a part of one, that makes no sense: names, tree, inertias."""
+    """A model, or a part of one, that is invalid: names, tree, inertias."""
 
 
 class FormatError(ModelError):
-    """A model file that cannot be read as what it claims to be."""
+    """A model file that cannot be read in its format."""
 
 
 class SingularMassMatrixError(TorsorError, ValueError):
-    """The mass matrix cannot be inverted: some motion carries no inertia."""
+    """The mass matrix cannot be inverted: some motion moves no mass."""
 
 
 class ConvergenceError(TorsorError, ArithmeticError):
     """A step of a simulation that could not be taken.
 
-    `trajectory` is all that was simulated before it; `step` counts from 0, `t` is the time at which the step begins;
-    `index` is the trajectory of a batch (flat), or None.
+    Attributes
+    ----------
+    trajectory : Trajectory or None
+        The trajectory up to the failed step, from `simulate`.
+    step : int
+        Number of the failed step, from 0.
+    t : float
+        Time at the beginning of the step.
+    index : int or None
+        Flat index of the failed trajectory or state in a batch.
     """
 
     def __init__(self, message: str, trajectory: Any = None, step: int = 0, t: float = 0.0, index: int | None = None):

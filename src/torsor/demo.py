@@ -1,4 +1,4 @@
-"""What the library does, on the models that ship with it: ``python -m torsor.demo [picture]``."""
+"""A demonstration on the models that ship with the package: ``python -m torsor.demo [picture]``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def compute(model: ts.Model, rng: np.random.Generator) -> None:
 
 
 class Reach:
-    """A two-link pendulum whose tip shall be at a target after a second, under a constant torque at each joint.
+    """A two-link pendulum whose tip should be at a target after a second, under a constant torque at each joint.
 
     Sueda 2021, (3.82), with the numbers of scene 100 of redmax: centimetres, grams and seconds. The objective is
     wreg |p|^2 / 2 + wpos |tip - target|^2 / 2, with torques of `scale` times p.

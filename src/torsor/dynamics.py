@@ -1,14 +1,14 @@
-"""Inverse, forward and hybrid dynamics, the mass matrix, and what is made of them.
+"""Inverse, forward and hybrid dynamics, the mass matrix, energies and momenta.
 
 Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
-whose batch shapes broadcast. `out` receives the result instead of a new array. `threads` shares a batch among
-threads: 1 by default, 0 for one per core. Results for one state are the same to the last bit whatever batch, lane,
-thread or order of bodies it is computed in. NaN and infinity in a state spoil its own results and no other's;
-a quaternion of length 0 is a ValueError.
+whose batch shapes broadcast. `out` is an array that receives the result in place of a new one. `threads` is the number
+of threads among which a batch is divided: 1 by default, 0 for one per core. Results for one state are the same to the
+last bit in any batch, lane, thread or order of bodies. NaN and infinity in a state affect only that state's results; a
+quaternion of length 0 raises ValueError.
 
-`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, each in its body's frame; with
-`f_ext_frame="world"` in the world's frame (moment about the world's origin), with "local_world_aligned" in the
-world's axes, moment about the body's origin.
+`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first. `f_ext_frame` is the frame in which they
+are given: "body", the frame of each body; "world", the world frame, with moments about its origin;
+"local_world_aligned", the axes of the world, with moments about the origin of the body.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray, Frame, ReferencePoint
 
 
 def inverse_dynamics(
@@ -37,12 +37,39 @@ def inverse_dynamics(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
 ) -> FloatArray:
-    """Torques tau (..., nv) with which the model at q, v accelerates by a. Kim 2012, Table 2."""
+    """Generalized forces that give the model the acceleration a, in O(n). Kim 2012, Table 2.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    tau : (..., nv) array
+
+    Examples
+    --------
+    >>> tau = ts.inverse_dynamics(model, q, v, a)
+    >>> tau = ts.inverse_dynamics(model, q, v, a, f_ext=wrenches, f_ext_frame="world")
+    """
     return _inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
 
 
@@ -51,12 +78,33 @@ def forward_dynamics(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
 ) -> FloatArray:
-    """Accelerations a (..., nv) of the model at q, v under torques tau, in O(n). Kim 2012, Table 3.
+    """Accelerations of the model under generalized forces tau, in O(n). Kim 2012, Table 3.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    a : (..., nv) array
 
     Raises
     ------
@@ -75,24 +123,47 @@ def hybrid_dynamics(
     tau: ArrayLike | None = None,
     prescribed: Sequence[str] | ArrayLike,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     out: tuple[FloatArray, FloatArray] | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
 ) -> tuple[FloatArray, FloatArray]:
-    """Accelerations and torques (a, tau), each (..., nv), when some of each are given, in O(n). Kim 2012, Table 4.
+    """Accelerations and generalized forces when some of each are given, in O(n). Kim 2012, Table 4.
 
     Parameters
     ----------
-    model, q, v
-        The model and its state.
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
     a : (..., nv) array_like, optional
-        Accelerations; only those of prescribed velocities are read. Zero if left out.
+        Accelerations, zero by default; only those of prescribed velocities are read.
     tau : (..., nv) array_like, optional
-        Torques; only those of the other velocities are read. Zero if left out.
-    prescribed : sequence of names, or (nv,) mask of bool
-        The joints whose accelerations are given, or a mask over single velocities.
-    f_ext, out, threads
-        As for every function here; `out` is a pair of arrays.
+        Generalized forces, zero by default; only those of the other velocities are read.
+    prescribed : sequence of str, or (nv,) array_like of bool
+        Names of the joints whose accelerations are given, or a mask over velocities.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : pair of (..., nv) arrays, optional
+        Arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    a, tau : (..., nv) arrays
+        All accelerations and all generalized forces, the given ones included.
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> a, tau = ts.hybrid_dynamics(model, q, v, a=a, tau=tau, prescribed=["left_knee", "right_knee"])
     """
     given = prescribed_mask(model, prescribed)
     if a is None or tau is None:
@@ -125,13 +196,49 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     return mask.astype(np.uint8).tobytes()
 
 
-def mass_matrix(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The mass matrix M (..., nv, nv), by composite rigid bodies."""
+def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """The mass matrix, by the composite-rigid-body algorithm.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., nv, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    M : (..., nv, nv) array
+        Symmetric, both triangles filled.
+    """
     return _mass_matrix(model, q, out, threads)
 
 
-def mass_matrix_inverse(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The inverse (..., nv, nv) of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10."""
+def mass_matrix_inverse(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """The inverse of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., nv, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    M_inverse : (..., nv, nv) array
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
     return _core.mass_matrix_inverse(model, q, out, threads)
 
 
@@ -139,29 +246,44 @@ def mass_matrix_solve(
     model: Model,
     q: ArrayLike,
     x: ArrayLike,
+    *,
     joint_terms: ArrayLike | None = None,
     body_terms: ArrayLike | None = None,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """M^-1 x (..., nv) in O(n), without forming M. Sueda 2021, Alg. 10.
+    """Solves M y = x in O(n), without forming the mass matrix M. Sueda 2021, Alg. 10.
 
     Parameters
     ----------
-    model, q
-        The model and its configuration.
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
     x : (..., nv) array_like
         Right-hand side.
     joint_terms : (..., nv) array_like, optional
         Added to the diagonal of M, such as h D + h^2 K of joint damping and stiffness.
     body_terms : (..., nbodies, 6, 6) array_like, optional
-        Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, J the maximal-reduced Jacobian.
+        Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, with J of `maximal_jacobian`.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    y : (..., nv) array
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
     """
     if body_terms is not None:
         refuse_mask("body_terms", body_terms)
         P = np.asarray(body_terms)
         if P.ndim >= 3 and P.shape[-2:] == (6, 6) and P.dtype.kind in "biufc":
-            with np.errstate(invalid="ignore"):  # infinity less infinity: not a number is not asymmetric
+            with np.errstate(invalid="ignore"):  # infinity less infinity is NaN, which is not asymmetric
                 skew = np.abs(P - np.swapaxes(P, -1, -2)).max((-3, -2, -1), initial=0.0)
                 wrong = skew > 1e-12 * np.abs(P).max((-3, -2, -1), initial=0.0)  # of each state
             if wrong.any():
@@ -174,41 +296,128 @@ def bias_forces(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
 ) -> FloatArray:
-    """The torques (..., nv) that hold the model at zero acceleration: Coriolis, centrifugal, gravity and external
-    ones."""
+    """Generalized forces at zero acceleration: Coriolis, centrifugal, gravity and external terms.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    tau : (..., nv) array
+        `inverse_dynamics` with a = 0.
+    """
     return _inverse_dynamics(model, q, v, None, f_ext, f_ext_frame, out, threads)
 
 
-def gravity_forces(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The torques (..., nv) that hold the model at rest against gravity: the gradient of `potential_energy`."""
+def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """Generalized forces that hold the model at rest against gravity.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    tau : (..., nv) array
+        The gradient of `potential_energy`.
+    """
     return _inverse_dynamics(model, q, None, None, None, "body", out, threads)
 
 
 def coriolis_matrix(
-    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """A matrix C (..., nv, nv) with C v = bias_forces - gravity_forces and dM/dt - 2 C skew-symmetric.
+    """A matrix C with C v = bias_forces - gravity_forces and dM/dt - 2 C skew-symmetric.
 
     C is the sum over bodies of J^T (I dJ/dt + B J), with B of Singh 2022, eq. (6).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    out : (..., nv, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    C : (..., nv, nv) array
     """
     return _core.coriolis_matrix(model, q, v, out, threads)
 
 
 def kinetic_energy(
-    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """Kinetic energy (...), v.M v / 2, in O(n)."""
+    """Kinetic energy v . M v / 2, in O(n).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    out : (...) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    energy : (...) array
+    """
     return _core.kinetic_energy(model, q, v, out, threads)
 
 
-def potential_energy(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """Potential energy (...) of gravity, zero for masses at the world's origin; bodies fixed to the world do not
-    count."""
+def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """Potential energy of gravity, zero for masses at the origin of the world.
+
+    Bodies fixed to the world do not contribute.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (...) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    energy : (...) array
+    """
     return _core.potential_energy(model, q, out, threads)
 
 
@@ -216,6 +425,7 @@ _ABOUT = {"com": 0, "world": 1}
 
 
 def about_point(about: str) -> int:
+    """The core's number of a reference point."""
     if about not in _ABOUT:
         raise ValueError(f"about is {about!r}, expected 'com' or 'world'")
     return _ABOUT[about]
@@ -225,39 +435,133 @@ def momentum(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    about: str = "com",
+    *,
+    about: ReferencePoint = "com",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Momentum (..., 6): angular about the centre of mass ("com") or the world's origin ("world"), then linear.
+    """Angular and linear momentum of the model in the axes of the world, in O(n).
 
-    In the world's axes, in O(n); bodies fixed to the world do not count.
+    Bodies fixed to the world do not contribute.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    about : {"com", "world"}
+        Reference point of the angular part: the centre of mass, or the origin of the world.
+    out : (..., 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    h : (..., 6) array
+        Angular momentum, then linear momentum.
     """
     return _core.momentum(model, q, v, {"axes": about_point(about)}, out, threads)
 
 
-def centroidal_momentum_matrix(
-    model: Model, q: ArrayLike, about: str = "com", out: FloatArray | None = None, threads: int = 1
+def momentum_matrix(
+    model: Model,
+    q: ArrayLike,
+    *,
+    about: ReferencePoint = "com",
+    out: FloatArray | None = None,
+    threads: int = 1,
 ) -> FloatArray:
-    """The matrix A (..., 6, nv) with A v = momentum(model, q, v, about=about)."""
+    """The matrix A of the momentum: A v = momentum(model, q, v, about=about).
+
+    With `about="com"` it is the centroidal momentum matrix.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    about : {"com", "world"}
+        Reference point of the angular part: the centre of mass, or the origin of the world.
+    out : (..., 6, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    A : (..., 6, nv) array
+    """
     return _core.momentum_matrix(model, q, {"axes": about_point(about)}, out, threads)
 
 
 def generalized_momenta(
-    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """Momenta p = M(q) v (..., nv), in O(n); `mass_matrix_solve` gives v back."""
+    """Generalized momenta p = M(q) v, in O(n). `mass_matrix_solve` is the inverse.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    p : (..., nv) array
+    """
     return _core.generalized_momenta(model, q, v, out, threads)
 
 
-def center_of_mass(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The centre of mass (..., 3) in the world; NaN for a model without mass. Bodies fixed to the world do not
-    count."""
+def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """The centre of mass in the world, NaN for a model without mass.
+
+    Bodies fixed to the world do not contribute.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., 3) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    position : (..., 3) array
+    """
     return _core.center_of_mass(model, q, out, threads)
 
 
-def center_of_mass_jacobian(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J v."""
+def center_of_mass_jacobian(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+) -> FloatArray:
+    """The Jacobian J of `center_of_mass`: the velocity of the centre of mass is J v.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., 3, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    J : (..., 3, nv) array
+    """
     return _core.center_of_mass_jacobian(model, q, out, threads)
 
 
@@ -266,13 +570,33 @@ def joint_reactions(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
 ) -> FloatArray:
-    """Wrenches (..., nbodies, 6) that each body receives from its parent through its joint, in the body's frame.
+    """Wrenches that the bodies receive from their parents through their joints, fixed joints included. Kim 2012, (41).
 
-    Moment first, about the origin of the body's frame, for fixed joints too. S^T of it is tau. Kim 2012, (41).
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : (..., nbodies, 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    F : (..., nbodies, 6) array
+        In the frame of each body, moment about its origin first. S^T F is tau of the joint.
     """
     return _core.joint_reactions(model, q, v, a, f_ext, f_ext_frame, out, threads)

@@ -1,4 +1,4 @@
-"""Inertias of rigid bodies: ten parameters, the 6x6 matrix, solids, meshes, composites, physical validity."""
+"""Inertias of rigid bodies: ten parameters, 6x6 matrices, solids, meshes, composites, physical validity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from torsor.spatial import FloatArray
+    from torsor._typing import FloatArray
 
 
 def _parallel_axis(m: float, d: FloatArray) -> FloatArray:
@@ -61,8 +61,8 @@ def _mass_of(volume: float, mass: float | None, density: float | None) -> float:
 class Inertia:
     """The inertia of one rigid body: mass, centre of mass, rotational inertia about it.
 
-    Frozen and hashable; equal when every entry is. `a + b` is the inertia of both bodies welded together, and
-    `sum` of many works. A body without mass has its centre of mass at the origin, whatever was given.
+    Frozen and hashable; equal when every entry is. `a + b` is the inertia of both bodies welded together, and `sum`
+    works. A body without mass has its centre of mass at the origin.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ class Inertia:
     com : (3,) array_like
         Centre of mass in the body's frame.
     I_com : (3, 3) or (3,) array_like
-        Rotational inertia about the centre of mass, in axes parallel to the body's frame; three numbers are
-        its diagonal.
+        Rotational inertia about the centre of mass, in axes parallel to the body's frame; three numbers are its
+        diagonal.
     allow_unphysical : bool
-        Take as they are what no distribution of mass has: negative mass, negative principal moments, moments
-        that break the triangle inequality. Otherwise they raise `ModelError`, with a tolerance of 1e-9 of the
-        largest moment.
+        Whether to accept inertias that no distribution of mass has: negative mass, negative principal moments, moments
+        that break the triangle inequality. By default they raise `ModelError`, with a tolerance of 1e-9 of the largest
+        moment.
     """
 
     mass: float
@@ -106,7 +106,7 @@ class Inertia:
             raise ModelError(f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is")
 
     def _fault(self) -> str | None:
-        """What is not physical about this inertia."""
+        """The reason why this inertia is not physical, or None."""
         if self.mass < 0:
             return f"mass is {self.mass:g}"
         a, b, c = np.linalg.eigvalsh(self.I_com).tolist()
@@ -146,7 +146,7 @@ class Inertia:
 
     @staticmethod
     def from_parameters(parameters: ArrayLike, *, allow_unphysical: bool = False) -> Inertia:
-        """The inertia of ten numbers (10,), in the order of `parameters`."""
+        """The inertia with the given `parameters` (10,); `allow_unphysical` as for `Inertia`."""
         m, *rest = frozen_array(parameters, (10,), "parameters").tolist()
         h, J = np.array(rest[:3]), np.array(rest[3:])[[[0, 1, 3], [1, 2, 4], [3, 4, 5]]]
         if m == 0 and h.any():
@@ -159,7 +159,7 @@ class Inertia:
 
     @staticmethod
     def from_matrix(matrix: ArrayLike, *, allow_unphysical: bool = False) -> Inertia:
-        """The inertia of a 6x6 matrix about the frame's origin, in the form of `matrix`."""
+        """The inertia with the given `matrix` (6, 6) about the frame's origin; `allow_unphysical` as for `Inertia`."""
         M = frozen_array(matrix, (6, 6), "matrix")
         m, h, J = float(np.trace(M[3:, 3:])) / 3, vee(M[:3, 3:]), (M[:3, :3] + M[:3, :3].T) / 2
         if (off := np.abs(M - _assemble(m, h, J)).max()) > 1e-9 * np.abs(M).max():
@@ -172,12 +172,12 @@ class Inertia:
 
     @staticmethod
     def zero() -> Inertia:
-        """The inertia of nothing."""
+        """Zero inertia."""
         return Inertia(0.0)
 
     @staticmethod
     def point(mass: float, com: ArrayLike = (0, 0, 0)) -> Inertia:
-        """A point mass at `com`."""
+        """A point of mass `mass` at `com` (3,)."""
         return Inertia(mass, com)
 
     @staticmethod
@@ -202,7 +202,23 @@ class Inertia:
         com: ArrayLike = (0, 0, 0),
         rotation: ArrayLike | None = None,
     ) -> Inertia:
-        """A solid box of side lengths `size` (3,) along the columns of `rotation`. Sueda 2021, eq. (1.24)."""
+        """A solid box. Sueda 2021, eq. (1.24).
+
+        Parameters
+        ----------
+        size : (3,) array_like
+            Side lengths along the columns of `rotation`.
+        mass, density : float
+            Mass or density, exactly one of them.
+        com : (3,) array_like
+            Centre of mass in the frame of the body.
+        rotation : (3, 3) array_like, optional
+            Rotation of the solid; the identity by default.
+
+        Returns
+        -------
+        Inertia
+        """
         x, y, z = _sizes(size, (3,), "size")
         gyration = ((y * y + z * z) / 12, (z * z + x * x) / 12, (x * x + y * y) / 12)
         return Inertia._solid(x * y * z, gyration, mass, density, com, rotation)
@@ -215,7 +231,21 @@ class Inertia:
         density: float | None = None,
         com: ArrayLike = (0, 0, 0),
     ) -> Inertia:
-        """A solid sphere."""
+        """A solid sphere.
+
+        Parameters
+        ----------
+        radius : float
+            Radius.
+        mass, density : float
+            Mass or density, exactly one of them.
+        com : (3,) array_like
+            Centre of mass in the frame of the body.
+
+        Returns
+        -------
+        Inertia
+        """
         return Inertia.ellipsoid([_size(radius, "radius")] * 3, mass=mass, density=density, com=com)
 
     @staticmethod
@@ -227,7 +257,23 @@ class Inertia:
         com: ArrayLike = (0, 0, 0),
         rotation: ArrayLike | None = None,
     ) -> Inertia:
-        """A solid ellipsoid of half axes `radii` (3,) along the columns of `rotation`."""
+        """A solid ellipsoid.
+
+        Parameters
+        ----------
+        radii : (3,) array_like
+            Half axes along the columns of `rotation`.
+        mass, density : float
+            Mass or density, exactly one of them.
+        com : (3,) array_like
+            Centre of mass in the frame of the body.
+        rotation : (3, 3) array_like, optional
+            Rotation of the solid; the identity by default.
+
+        Returns
+        -------
+        Inertia
+        """
         x, y, z = _sizes(radii, (3,), "radii")
         gyration = ((y * y + z * z) / 5, (z * z + x * x) / 5, (x * x + y * y) / 5)
         return Inertia._solid(4 / 3 * math.pi * x * y * z, gyration, mass, density, com, rotation)
@@ -242,7 +288,23 @@ class Inertia:
         com: ArrayLike = (0, 0, 0),
         rotation: ArrayLike | None = None,
     ) -> Inertia:
-        """A solid cylinder along z, or along the third column of `rotation`."""
+        """A solid cylinder along z, or along the third column of `rotation`.
+
+        Parameters
+        ----------
+        radius, length : float
+            Radius and length.
+        mass, density : float
+            Mass or density, exactly one of them.
+        com : (3,) array_like
+            Centre of mass in the frame of the body.
+        rotation : (3, 3) array_like, optional
+            Rotation of the solid; the identity by default.
+
+        Returns
+        -------
+        Inertia
+        """
         r, L = _size(radius, "radius"), _size(length, "length")
         across = (3 * r * r + L * L) / 12
         return Inertia._solid(math.pi * r * r * L, (across, across, r * r / 2), mass, density, com, rotation)
@@ -257,7 +319,23 @@ class Inertia:
         com: ArrayLike = (0, 0, 0),
         rotation: ArrayLike | None = None,
     ) -> Inertia:
-        """A solid cylinder along z, as `cylinder`, with half a sphere more on either end."""
+        """A solid cylinder along z, or along the third column of `rotation`, with a hemisphere on either end.
+
+        Parameters
+        ----------
+        radius, length : float
+            Radius, and length of the cylinder between the hemispheres.
+        mass, density : float
+            Mass or density, exactly one of them.
+        com : (3,) array_like
+            Centre of mass in the frame of the body.
+        rotation : (3, 3) array_like, optional
+            Rotation of the solid; the identity by default.
+
+        Returns
+        -------
+        Inertia
+        """
         r, L = _size(radius, "radius"), _size(length, "length")
         f = L / (L + 4 / 3 * r) if L else 0.0  # the cylinder's share of the mass
         across = f * (3 * r * r + L * L) / 12 + (1 - f) * (2 / 5 * r * r + 3 / 8 * L * r + L * L / 4)
@@ -272,7 +350,7 @@ class Inertia:
         mass: float | None = None,
         density: float | None = None,
     ) -> Inertia:
-        """The solid inside a closed surface, in the frame that its vertices are given in.
+        """The solid inside a closed surface, in the frame of its vertices.
 
         Parameters
         ----------
@@ -280,7 +358,16 @@ class Inertia:
             A file that trimesh reads (STL, OBJ, PLY, ...), or the triangles themselves. The surface must be
             watertight. Needs trimesh, the extra `torsor[mesh]`.
         mass, density : float
-            Exactly one of them.
+            Mass or density, exactly one of them.
+
+        Returns
+        -------
+        Inertia
+
+        Raises
+        ------
+        ModelError
+            If the surface is not closed and consistently oriented, or encloses no volume.
         """
         try:
             import trimesh
@@ -318,7 +405,7 @@ class Inertia:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def transformed(self, pose: SE3) -> Inertia:
-        """The same body seen from a frame in which its own frame has this pose. Kim 2012, eq. (21)."""
+        """The same inertia in a frame in which the body's frame has the pose `pose`. Kim 2012, eq. (21)."""
         I_com = pose.R @ self.I_com @ pose.R.T
         return Inertia(self.mass, pose @ self.com, I_com, allow_unphysical=True)
 

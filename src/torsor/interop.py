@@ -1,8 +1,8 @@
 """States of other libraries: conversion to and from the layouts of Pinocchio and MuJoCo.
 
-Neither library is imported. Each function takes q and, as far as they are given, v, a and tau, all with any
-leading batch shape, and returns those that it was given. With w and u the angular and linear velocity of a
-free body in its own frame and R its rotation:
+Neither library is imported. Each function takes q and optionally v, a and tau, all with any leading batch shape, and
+returns those that are given. With w and u the angular and linear velocity of a free body in its own frame and R its
+rotation:
 
 ========== ========================== =========================== ==============================
 joint      torsor                     Pinocchio                   MuJoCo
@@ -28,21 +28,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
 from torsor.model import Model, ModelJoint
 from torsor.spatial import quaternion_to_matrix, refuse_mask
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from torsor._typing import Array
 
 
 @runtime_checkable
 class PinocchioModel(Protocol):
-    """What is read of a `pinocchio.Model`: the names and the sizes of its joints, the universe first."""
+    """The attributes of a `pinocchio.Model` that are used: names and sizes of its joints, the universe first."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -71,23 +73,24 @@ def to_pinocchio(
     *,
     order: Sequence[str] | PinocchioModel | None = None,
 ) -> Array | tuple[Array, ...]:
-    """Convert a state to Pinocchio's layout.
+    """Converts a state to Pinocchio's layout.
 
     Parameters
     ----------
     model : Model
-    q : array_like of shape (..., nq)
-    v, a, tau : array_like of shape (..., nv), optional
-        Velocity, acceleration, joint forces; `a` needs `v`.
-    order : sequence of str or pinocchio.Model, optional
-        The joints in Pinocchio's order, which is not that of the file when Pinocchio reads a URDF. Best is
-        the Pinocchio model itself: it tells which joints it stores as (cos, sin). By default the joints are
-        in the same order as in `model`, and none is stored so.
+    q : (..., nq) array_like
+        Configurations.
+    v, a, tau : (..., nv) array_like, optional
+        Velocities, accelerations and generalized forces; `a` needs `v`.
+    order : sequence of str, or pinocchio.Model, optional
+        The joints in Pinocchio's order, which differs from that of the file when Pinocchio reads a URDF. Preferably the
+        Pinocchio model, from which it is also known which joints are stored as (cos, sin). By default the joints are in
+        the same order as in `model`, and none is stored so.
 
     Returns
     -------
-    array of shape (..., nq), or tuple of arrays
-        q alone, or (q, v, ...): what was given, converted.
+    array or tuple of arrays
+        q alone, or (q, v, ...): the given quantities, converted.
     """
     return _convert(_pinocchio(model, order), True, q, v, a, tau)
 
@@ -113,9 +116,24 @@ def from_pinocchio(
     *,
     order: Sequence[str] | PinocchioModel | None = None,
 ) -> Array | tuple[Array, ...]:
-    """Convert a state from Pinocchio's layout: the inverse of `to_pinocchio`, with the same arguments.
+    """Converts a state from Pinocchio's layout: the inverse of `to_pinocchio`.
 
-    Angles that Pinocchio stores as (cos, sin) come back between -pi and pi.
+    Angles that Pinocchio stores as (cos, sin) are between -pi and pi.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations of Pinocchio.
+    v, a, tau : (..., nv) array_like, optional
+        Velocities, accelerations and generalized forces; `a` needs `v`.
+    order : sequence of str, or pinocchio.Model, optional
+        As for `to_pinocchio`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        q alone, or (q, v, ...): the given quantities, converted.
     """
     return _convert(_pinocchio(model, order), False, q, v, a, tau)
 
@@ -141,21 +159,22 @@ def to_mujoco(
     *,
     order: Sequence[str] | None = None,
 ) -> Array | tuple[Array, ...]:
-    """Convert a state to MuJoCo's `qpos`, `qvel`, `qacc` and generalised forces.
+    """Converts a state to MuJoCo's `qpos`, `qvel`, `qacc` and generalized forces.
 
     Parameters
     ----------
     model : Model
-    q : array_like of shape (..., nq)
-    v, a, tau : array_like of shape (..., nv), optional
-        Velocity, acceleration, joint forces; `a` needs `v`.
+    q : (..., nq) array_like
+        Configurations.
+    v, a, tau : (..., nv) array_like, optional
+        Velocities, accelerations and generalized forces; `a` needs `v`.
     order : sequence of str, optional
-        Names of our joints in MuJoCo's order; a model from `load_mjcf` has that order itself.
+        Names of the joints of `model` in MuJoCo's order; a model from `load_mjcf` already has that order.
 
     Returns
     -------
-    array of shape (..., nq), or tuple of arrays
-        q alone, or (q, v, ...): what was given, converted.
+    array or tuple of arrays
+        q alone, or (q, v, ...): the given quantities, converted.
     """
     return _convert(_mujoco(model, order), True, q, v, a, tau)
 
@@ -181,7 +200,23 @@ def from_mujoco(
     *,
     order: Sequence[str] | None = None,
 ) -> Array | tuple[Array, ...]:
-    """Convert a state from MuJoCo's layout: the inverse of `to_mujoco`, with the same arguments."""
+    """Converts a state from MuJoCo's layout: the inverse of `to_mujoco`.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        `qpos` of MuJoCo.
+    v, a, tau : (..., nv) array_like, optional
+        `qvel`, `qacc` and generalized forces; `a` needs `v`.
+    order : sequence of str, optional
+        As for `to_mujoco`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        q alone, or (q, v, ...): the given quantities, converted.
+    """
     return _convert(_mujoco(model, order), False, q, v, a, tau)
 
 
@@ -189,7 +224,7 @@ def from_mujoco(
 
 
 class _Same:
-    """A joint that both describe alike, and the contract of those that they do not.
+    """A joint with the same layout in both libraries, and the base class of the others.
 
     Their velocity is X(q) v, with X orthogonal; so their force is X(q) tau and their acceleration
     X(q) a + Xdot v.
@@ -331,7 +366,7 @@ def _in_order(model: Model, order: Sequence[str] | None) -> list[ModelJoint]:
 
 
 def _layout(model: Model, rules: list[tuple[ModelJoint, list[tuple[_Same, int, int, int]]]]) -> _Layout:
-    """Lay out parts, each a rule with our nq, their nq and the nv of both, one after another."""
+    """The layout of parts in sequence, each a rule with our nq, their nq and the nv of both."""
     parts = []
     q_theirs = v_theirs = 0
     for joint, pieces in rules:
@@ -389,7 +424,7 @@ def _convert(
     a: ArrayLike | None,
     tau: ArrayLike | None,
 ) -> Array | tuple[Array, ...]:
-    """Convert from ours to theirs, or back."""
+    """Converts from our layout to theirs, or back."""
     model, parts = layout.model, layout.parts
 
     def array(x: ArrayLike, name: str, size: int) -> Array:

@@ -1,13 +1,11 @@
-"""Every joint, as a small frozen description; and the contract for joints of the user's own.
+"""Joints as small frozen descriptions, and the interface of user-defined joints.
 
 A joint is a map q -> T(q), the pose of the child's frame in the joint's frame, with T at the neutral q the identity
 except for splines. Its velocity v gives the child's twist S(q) v in the child's frame. Joints with q in R^n have v =
 dq/dt; the quaternion joints (`Spherical`, `Free`) have v in the child's frame, and derivatives with respect to q are
 along `plus(q, dv)`.
 
-The core knows a few kinds of factors and makes every joint a chain of them: T = before K(q) before K(q) ... after.
-Adding a joint means one class here, one kernel entry in core/ if no chain of the present kinds will do, and one line in
-the list of tests/test_joints.py.
+The core implements a few kinds of factors, and every joint is a chain of them: T = before K(q) before K(q) ... after.
 """
 
 from __future__ import annotations
@@ -22,27 +20,24 @@ import numpy as np
 
 from torsor import _check, _core, _errors, spatial
 from torsor._compile import IDENTITY, Chain, Factor, compile_tree, compose
+from torsor._core import JointKind
 from torsor._core import Model as CoreModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-    Vector = tuple[float, float, float]
+    from torsor._typing import Array, EulerChart, FloatArray
 
-# Kinds of factors, numbered as in core/model/model.hpp.
-_REVOLUTE, _PRISMATIC, _SCREW, _SPHERICAL, _FREE, _EXPONENTIAL, _CURVE, _SURFACE, _CUSTOM = range(9)
-_SIZES = {_SPHERICAL: (4, 3), _FREE: (7, 6), _EXPONENTIAL: (3, 3), _SURFACE: (2, 2)}  # (nq, nv); the others (1, 1)
+    Vector = tuple[float, float, float]
 
 
 def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
-    """A vector made of unit length."""
+    """The vector, normalised."""
     a = spatial.frozen_array(axis, (3,), name)
     largest = float(np.abs(a).max())
     if largest == 0:
         raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
-    if largest > 1 or abs(a @ a - 1.0) > 4e-16:  # else it is one already, and stays as it is
+    if largest > 1 or abs(a @ a - 1.0) > 4e-16:  # else it has unit length and is kept to the last bit
         a = a / largest
         a = a / np.sqrt(a @ a)
     x, y, z = a.tolist()
@@ -50,8 +45,7 @@ def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
 
 
 def _z_to(axis: ArrayLike) -> Array:
-    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes. Analytic: takes complex
-    steps."""
+    """A rotation whose third column is the unit vector `axis`; exact for coordinate axes, and analytic in the axis."""
     z = np.asarray(axis)
     x = np.zeros(3)
     x[(int(np.abs(z.real).argmax()) + 1) % 3] = 1.0
@@ -77,7 +71,7 @@ def _concatenate(chains: Sequence[Chain]) -> Chain:
 
 
 class _Alone:
-    """A joint by itself, as the core takes it: the model of one massless body on it."""
+    """A single-joint model of the core, one massless body, for evaluating the joint alone."""
 
     __slots__ = ("_core",)
 
@@ -86,11 +80,14 @@ class _Alone:
 
 
 class Joint(ABC):
-    """What every joint offers. `nq` coordinates, `nv` velocities; all methods take any leading batch shape."""
+    """Base class of joints, with `nq` coordinates and `nv` velocities.
+
+    All methods take any leading batch shape: q is (..., nq), v and dv are (..., nv).
+    """
 
     @abstractmethod
     def _chain(self) -> Chain:
-        """The joint as factors of the core. Overrides take the joint's constants as arguments, to vary them."""
+        """The joint as factors of the core. Overrides take the constants of the joint as arguments, for derivatives."""
 
     @cached_property
     def _factors(self) -> Chain:
@@ -118,50 +115,50 @@ class Joint(ABC):
 
     @property
     def neutral(self) -> FloatArray:
-        """The coordinates (nq,) of rest: zeros, and the identity quaternion."""
+        """The neutral configuration (nq,): zeros, and the identity quaternion."""
         return np.concatenate([np.zeros(0)] + [_neutral(f) for f in self._factors[0]])
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """Coordinates (nq,) drawn over the joint's range: angles in (-pi, pi), lengths in (-1, 1), rotations
-        uniform."""
+        """Random coordinates (nq,) from the generator `rng`: angles in (-pi, pi), lengths in (-1, 1), uniform
+        rotations."""
         return np.concatenate([np.zeros(0)] + [_random(f, rng) for f in self._factors[0]])
 
     @property
     def range(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends (nq,) of the coordinates for which the joint is made: infinite but for splines."""
+        """Range of validity (lower, upper) of the coordinates, (nq,) each: infinite except for splines."""
         ends = [_range(f) for f in self._factors[0]]
         low = np.concatenate([np.zeros(0)] + [e[0] for e in ends])
         high = np.concatenate([np.zeros(0)] + [e[1] for e in ends])
         return low, high
 
     def T(self, q: ArrayLike) -> FloatArray:
-        """The pose (..., 4, 4) of the child's frame in the joint's frame."""
+        """The pose (..., 4, 4) of the child's frame in the joint's frame at q."""
         return _core.joint_pose(self._alone, q, None, 1)
 
     def S(self, q: ArrayLike) -> FloatArray:
-        """The joint's Jacobian (..., 6, nv), in the child's frame: T^-1 dT/dt = hat(S v)."""
+        """The Jacobian (..., 6, nv) of the joint at q, in the child's frame: T^-1 dT/dt = hat6(S v)."""
         return _core.joint_jacobians(self._alone, q, None, 1)[0]
 
     def dS(self, q: ArrayLike) -> FloatArray:
-        """dS[..., :, j, k], the derivative of column j of S along velocity k: (..., 6, nv, nv)."""
+        """Derivatives (..., 6, nv, nv) of S at q: dS[..., :, j, k] is that of column j along velocity k."""
         return _core.joint_jacobians(self._alone, q, None, 1)[1]
 
     def d2S(self, q: ArrayLike) -> FloatArray:
-        """d2S[..., :, j, k, l], the derivative of dS[..., :, j, k] along velocity l: (..., 6, nv, nv, nv)."""
+        """Derivatives (..., 6, nv, nv, nv) of dS at q: d2S[..., j, k, l] is that of dS[..., j, k] along velocity l."""
         return _core.joint_jacobians(self._alone, q, None, 1)[2]
 
     def Sdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
-        """The time derivative (..., 6, nv) of S when the joint moves with velocity v."""
+        """The time derivative (..., 6, nv) of S at q along a motion with velocity v."""
         spatial.refuse_mask("v", v)
         return np.asarray(np.einsum("...ijk,...k->...ij", self.dS(q), np.asarray(v)))
 
     def dSdot(self, q: ArrayLike, v: ArrayLike) -> FloatArray:
-        """dSdot[..., :, j, l], the derivative of column j of Sdot along velocity l: (..., 6, nv, nv)."""
+        """Derivatives (..., 6, nv, nv) of Sdot(q, v) by q: dSdot[..., :, j, l] is that of column j along velocity l."""
         spatial.refuse_mask("v", v)
         return np.asarray(np.einsum("...ijkl,...k->...ijl", self.d2S(q), np.asarray(v)))
 
     def plus(self, q: ArrayLike, dv: ArrayLike) -> FloatArray:
-        """The coordinates (..., nq) reached from q by the displacement dv (..., nv)."""
+        """The coordinates (..., nq) reached from q by the displacement dv (..., nv) in the tangent space at q."""
         return _core.plus(self._alone, q, dv, None, 1)
 
     def minus(self, q1: ArrayLike, q0: ArrayLike) -> FloatArray:
@@ -175,31 +172,31 @@ class Joint(ABC):
 
 def _neutral(factor: Factor) -> FloatArray:
     q = np.zeros(factor.nq)
-    if factor.kind in (_SPHERICAL, _FREE):
+    if factor.kind in (JointKind.spherical, JointKind.free):
         q[-1] = 1.0
     return q
 
 
 def _random(factor: Factor, rng: np.random.Generator) -> FloatArray:
     q = rng.uniform(-1.0, 1.0, factor.nq)
-    if factor.kind in (_REVOLUTE, _SCREW):
+    if factor.kind in (JointKind.revolute, JointKind.screw):
         q = np.pi * q
-    elif factor.kind in (_SPHERICAL, _FREE):
+    elif factor.kind in (JointKind.spherical, JointKind.free):
         x = rng.standard_normal(4)
         q[-4:] = x / np.sqrt(x @ x)
-    elif factor.kind == _EXPONENTIAL:
+    elif factor.kind == JointKind.exponential:
         x = rng.standard_normal(4)
         q = np.asarray(spatial.log3(spatial.quaternion_to_matrix(x)))
-    elif factor.kind in (_CURVE, _SURFACE):
+    elif factor.kind in (JointKind.spline_curve, JointKind.spline_surface):
         low, high = _range(factor)
         q = rng.uniform(low, high)
     return q
 
 
 def _range(factor: Factor) -> tuple[FloatArray, FloatArray]:
-    if factor.kind == _CURVE:
+    if factor.kind == JointKind.spline_curve:
         return np.zeros(1), np.array([len(factor.data[0]) / 12 - 3.0])
-    if factor.kind == _SURFACE:
+    if factor.kind == JointKind.spline_surface:
         return np.zeros(2), np.array([factor.data[0] - 3.0, factor.data[1] - 3.0])
     return np.full(factor.nq, -np.inf), np.full(factor.nq, np.inf)
 
@@ -207,7 +204,7 @@ def _range(factor: Factor) -> tuple[FloatArray, FloatArray]:
 @final
 @dataclass(frozen=True)
 class Fixed(Joint):
-    """No freedom. Sueda 2021, 2.5.1."""
+    """Zero degrees of freedom. Sueda 2021, 2.5.1."""
 
     def _chain(self) -> Chain:
         return (), IDENTITY
@@ -224,25 +221,45 @@ class _Axial(Joint):
 @final
 @dataclass(frozen=True, init=False)
 class Revolute(_Axial):
-    """Rotation by the angle q about `axis` (normalised). Sueda 2021, 2.5.7."""
+    """Rotation by the angle q about an axis. Sueda 2021, 2.5.7.
+
+    Parameters
+    ----------
+    axis : (3,) array_like
+        Direction of the axis in the joint's frame, normalised; z by default.
+    """
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
-        return _about(_REVOLUTE, self.axis if axis is None else axis)
+        return _about(JointKind.revolute, self.axis if axis is None else axis)
 
 
 @final
 @dataclass(frozen=True, init=False)
 class Prismatic(_Axial):
-    """Translation by q along `axis` (normalised). Sueda 2021, 2.5.2."""
+    """Translation by q along an axis. Sueda 2021, 2.5.2.
+
+    Parameters
+    ----------
+    axis : (3,) array_like
+        Direction of the axis in the joint's frame, normalised; z by default.
+    """
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
-        return _about(_PRISMATIC, self.axis if axis is None else axis)
+        return _about(JointKind.prismatic, self.axis if axis is None else axis)
 
 
 @final
 @dataclass(frozen=True, init=False)
 class Screw(_Axial):
-    """Rotation by q about `axis` (normalised) with a translation of `pitch` q along it: `pitch` is per radian."""
+    """Rotation by q about an axis with a translation by pitch q along it.
+
+    Parameters
+    ----------
+    axis : (3,) array_like
+        Direction of the axis in the joint's frame, normalised; z by default.
+    pitch : float
+        Translation per radian.
+    """
 
     pitch: float
 
@@ -251,17 +268,23 @@ class Screw(_Axial):
         object.__setattr__(self, "pitch", float(spatial.frozen_array(pitch, (), "pitch")))
 
     def _chain(self, axis: ArrayLike | None = None, pitch: complex | None = None) -> Chain:
-        return _about(_SCREW, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
+        return _about(JointKind.screw, self.axis if axis is None else axis, self.pitch if pitch is None else pitch)
 
 
 @final
 @dataclass(frozen=True, init=False)
 class Cylindrical(_Axial):
-    """Rotation by q[0] about `axis` (normalised) and translation by q[1] along it."""
+    """Rotation by q[0] about an axis and translation by q[1] along it.
+
+    Parameters
+    ----------
+    axis : (3,) array_like
+        Direction of the axis in the joint's frame, normalised; z by default.
+    """
 
     def _chain(self, axis: ArrayLike | None = None) -> Chain:
         axis = self.axis if axis is None else axis
-        return _concatenate([_about(_REVOLUTE, axis), _about(_PRISMATIC, axis)])
+        return _concatenate([_about(JointKind.revolute, axis), _about(JointKind.prismatic, axis)])
 
 
 def _two(pair: ArrayLike, name: str) -> tuple[Vector, Vector]:
@@ -276,7 +299,13 @@ def _two(pair: ArrayLike, name: str) -> tuple[Vector, Vector]:
 @final
 @dataclass(frozen=True, init=False)
 class Planar(Joint):
-    """Translation by q[0] and q[1] along two directions (normalised, not parallel). Sueda 2021, 2.5.3."""
+    """Translation by q[0] and q[1] along two directions. Sueda 2021, 2.5.3.
+
+    Parameters
+    ----------
+    directions : (2, 3) array_like
+        Two directions in the joint's frame, normalised, not parallel; x and y by default.
+    """
 
     directions: tuple[Vector, Vector]
 
@@ -284,7 +313,9 @@ class Planar(Joint):
         object.__setattr__(self, "directions", _two(directions, "directions"))
 
     def _chain(self, directions: Sequence[ArrayLike] | None = None) -> Chain:
-        return _concatenate([_about(_PRISMATIC, d) for d in (self.directions if directions is None else directions)])
+        return _concatenate(
+            [_about(JointKind.prismatic, d) for d in (self.directions if directions is None else directions)]
+        )
 
 
 _AXES: dict[str, Vector] = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
@@ -296,14 +327,19 @@ class Translational(Joint):
     """Translation by q in R^3. Sueda 2021, 2.5.4."""
 
     def _chain(self) -> Chain:
-        return _concatenate([_about(_PRISMATIC, a) for a in _AXES.values()])
+        return _concatenate([_about(JointKind.prismatic, a) for a in _AXES.values()])
 
 
 @final
 @dataclass(frozen=True, init=False)
 class Universal(Joint):
-    """Rotation by q[0] about the first axis, then by q[1] about the second, which turns with it: R = R_1(q[0])
-    R_2(q[1]). Sueda 2021, 2.5.6, for the default axes x and y."""
+    """Rotation about two axes, the second of which rotates with the first: R = R_1(q[0]) R_2(q[1]). Sueda 2021, 2.5.6.
+
+    Parameters
+    ----------
+    axes : (2, 3) array_like
+        Two axes, normalised, not parallel; x and y by default.
+    """
 
     axes: tuple[Vector, Vector]
 
@@ -311,70 +347,73 @@ class Universal(Joint):
         object.__setattr__(self, "axes", _two(axes, "axes"))
 
     def _chain(self, axes: Sequence[ArrayLike] | None = None) -> Chain:
-        return _concatenate([_about(_REVOLUTE, a) for a in (self.axes if axes is None else axes)])
+        return _concatenate([_about(JointKind.revolute, a) for a in (self.axes if axes is None else axes)])
 
 
 @final
 @dataclass(frozen=True)
 class Spherical(Joint):
-    """Any rotation: q a quaternion xyzw, v the angular velocity in the child's frame.
+    """Rotation: q is a quaternion xyzw, v the angular velocity in the child's frame.
 
-    A quaternion of any length but 0 counts as the rotation of its direction; `normalize` and `plus` return unit ones.
+    Quaternions of any positive length are normalised in use; `normalize` and `plus` return unit quaternions.
     """
 
     def _chain(self) -> Chain:
-        return (Factor(_SPHERICAL, 4, 3),), IDENTITY
+        return (Factor(JointKind.spherical, 4, 3),), IDENTITY
 
 
 @final
 @dataclass(frozen=True)
 class SphericalEuler(Joint):
-    """Rotation by three angles about coordinate axes in turn, R = R_a(q[0]) R_b(q[1]) R_c(q[2]). Sueda 2021, Tables
-    1-3.
+    """Rotation by three Euler angles, R = R_a(q[0]) R_b(q[1]) R_c(q[2]). Sueda 2021, Tables 1-3.
 
-    All 12 charts: "XYZ", "XZY", "YZX", "YXZ", "ZXY", "ZYX" and "XYX", "XZX", "YZY", "YXY", "ZXZ", "ZYZ". S is
-    singular where `det_S` is 0: at cos q[1] = 0 for three different axes, at sin q[1] = 0 otherwise (so at q = 0
-    too). There T and S are still right, inverse dynamics holds, and forward dynamics raises
+    S is singular where `det_S` is 0: at cos q[1] = 0 for three different axes, at sin q[1] = 0 otherwise (so at q = 0
+    too). There T and S are still exact, inverse dynamics is defined, and forward dynamics raises
     `SingularMassMatrixError`; `switch` to another chart before.
+
+    Parameters
+    ----------
+    chart : str
+        The axes a, b and c: "XYZ", "XZY", "YZX", "YXZ", "ZXY", "ZYX", "XYX", "XZX", "YZY", "YXY", "ZXZ" or "ZYZ".
     """
 
-    chart: str = "ZYX"
-    CHARTS: ClassVar[tuple[str, ...]] = tuple(
-        a + b + c for a in "XYZ" for b in "XYZ" for c in "XYZ" if a != b and b != c
-    )
+    chart: EulerChart = "ZYX"
+    CHARTS: ClassVar[tuple[EulerChart, ...]] = (
+        "XYX", "XYZ", "XZX", "XZY", "YXY", "YXZ", "YZX", "YZY", "ZXY", "ZXZ", "ZYX", "ZYZ",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.chart not in self.CHARTS:
             raise ValueError(f"no chart {self.chart!r}; charts are {', '.join(self.CHARTS)}")
 
     def _chain(self) -> Chain:
-        return _concatenate([_about(_REVOLUTE, _AXES[a]) for a in self.chart])
+        return _concatenate([_about(JointKind.revolute, _AXES[a]) for a in self.chart])
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """Angles (3,) over the chart, clear of its singularities: q[1] in (-0.4, 0.4) pi or, for a repeated axis,
-        (0.1, 0.9) pi."""
+        """Random angles (3,) from the generator `rng`, away from the singularities of the chart: q[1] in (-0.4, 0.4) pi
+        or, for a repeated axis, (0.1, 0.9) pi."""
         q = np.pi * rng.uniform(-1.0, 1.0, 3)
         q[1] = 0.4 * q[1] + (np.pi / 2 if self._proper else 0.0)
         return q
 
     @property
     def _proper(self) -> bool:
-        """Whether the first axis is the last one too: proper Euler angles."""
+        """Whether the first and the last axis are the same: proper Euler angles."""
         return self.chart[0] == self.chart[2]
 
     @property
     def _sign(self) -> float:
-        """1 if the first axis, the second and the one left over are in cyclic order, else -1."""
+        """1 if the first axis, the second and the remaining one are in cyclic order, else -1."""
         return 1.0 if self.chart[:2] in ("XY", "YZ", "ZX") else -1.0
 
     def det_S(self, q: ArrayLike) -> FloatArray:
-        """The determinant (...) of the angular rows of S. Sueda 2021, Table 3."""
+        """The determinant (...) of the angular rows of S at q (..., 3). Sueda 2021, Table 3."""
         spatial.refuse_mask("q", q)
         q1 = np.asarray(q)[..., 1]
         return np.asarray(-np.sin(q1) if self._proper else self._sign * np.cos(q1))
 
     def from_rotation(self, R: ArrayLike) -> FloatArray:
-        """The angles (..., 3) of rotation matrices (..., 3, 3). Sueda 2021, Table 3.
+        """The angles (..., 3) of rotation matrices R (..., 3, 3). Sueda 2021, Table 3.
 
         q[1] lies in [-pi/2, pi/2], or in [0, pi] for a repeated axis. At the chart's singularity q[2] is 0.
         """
@@ -392,29 +431,46 @@ class SphericalEuler(Joint):
             q0 = np.arctan2(-s * R[..., j, k], R[..., k, k])
         locked = sine < 1e-12
         q0 = np.where(locked, np.arctan2(s * R[..., k, j], R[..., j, j]), q0)
-        # Row j of R_a(q0)^T R is that of R_c(q2): near the singularity q2 makes up for what q0 has lost in rounding.
+        # Row j of R_a(q0)^T R is that of R_c(q2): near the singularity q2 compensates for the rounding of q0.
         row = np.cos(q0)[..., None] * R[..., j, :] + s * np.sin(q0)[..., None] * R[..., k, :]
         q2 = np.arctan2(-s * row[..., k] if self._proper else s * row[..., i], row[..., j])
         return np.stack([q0, q1, np.where(locked, 0.0, q2)], axis=-1)
 
     def switch(
-        self, to: str | SphericalEuler, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
+        self, to: EulerChart | SphericalEuler, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
     ) -> tuple[FloatArray, ...]:
-        """The same motion in another chart: (q,), (q, v) or (q, v, a), as many as are given. Sueda 2021, (2.40)."""
+        """The same motion in another chart. Sueda 2021, (2.40).
+
+        Parameters
+        ----------
+        to : str or SphericalEuler
+            The other chart.
+        q : (..., 3) array_like
+            Coordinates.
+        v, a : (..., 3) array_like, optional
+            Velocities and accelerations.
+
+        Returns
+        -------
+        tuple of (..., 3) arrays
+            (q,), (q, v) or (q, v, a), as many as are given.
+        """
         new = to if isinstance(to, SphericalEuler) else SphericalEuler(to)
         if v is None and a is not None:
-            raise TypeError("switch needs v to carry a over")
+            raise TypeError("switch needs v to transform a")
         return _rechart(self, new, q, new.from_rotation(self.T(q)[..., :3, :3]), v, a)
 
 
 def _rechart(
     old: Joint, new: Joint, q: ArrayLike, q_new: FloatArray, v: ArrayLike | None, a: ArrayLike | None
 ) -> tuple[FloatArray, ...]:
-    """q_new, and v and a in its coordinates, for the motion that old has at q. Sueda 2021, (2.40)."""
+    """q_new, and v and a in its coordinates, for the motion of old at q. Sueda 2021, (2.40)."""
     if v is None:
         return (q_new,)
     if np.any(np.abs(np.linalg.det(new.S(q_new)[..., :3, :])) < 1e-12):
-        raise ValueError(f"{new!r} is singular at this rotation, so it cannot carry velocities; choose another chart")
+        raise ValueError(
+            f"{new!r} is singular at this rotation, so velocities cannot be transformed; choose another chart"
+        )
     solve = np.asarray(np.linalg.inv(new.S(q_new)[..., :3, :]), dtype=np.float64)
 
     for name, x in (("v", v), ("a", a)):
@@ -433,35 +489,48 @@ def _rechart(
 @final
 @dataclass(frozen=True)
 class SphericalExp(Joint):
-    """Any rotation in exponential coordinates, R = exp(hat(q)). Sueda 2021, 2.5.8.
+    """Rotation in exponential coordinates, R = exp(hat(q)). Sueda 2021, 2.5.8.
 
-    Regular at q = 0. S is singular where the length of q is a multiple of 2 pi (but 0); `reparametrize` before, as
-    `normalize` does for q alone beyond pi.
+    Regular at q = 0. S is singular where the length of q is a nonzero multiple of 2 pi; `reparametrize` before.
+    `normalize` does the same for q alone, beyond pi.
     """
 
     def _chain(self) -> Chain:
-        return (Factor(_EXPONENTIAL, 3, 3),), IDENTITY
+        return (Factor(JointKind.exponential, 3, 3),), IDENTITY
 
     def reparametrize(
         self, q: ArrayLike, v: ArrayLike | None = None, a: ArrayLike | None = None
     ) -> tuple[FloatArray, ...]:
-        """The same motion with |q| at most pi: (q,), (q, v) or (q, v, a), as many as are given."""
+        """The same motion with |q| at most pi.
+
+        Parameters
+        ----------
+        q : (..., 3) array_like
+            Coordinates.
+        v, a : (..., 3) array_like, optional
+            Velocities and accelerations.
+
+        Returns
+        -------
+        tuple of (..., 3) arrays
+            (q,), (q, v) or (q, v, a), as many as are given.
+        """
         return _rechart(self, self, q, self.normalize(q), v, a)
 
 
 @final
 @dataclass(frozen=True)
 class Free(Joint):
-    """Any pose: q position (3) and quaternion xyzw (4), v the twist in the child's frame, angular part first."""
+    """Six degrees of freedom: q is position (3) and quaternion xyzw (4), v the twist in the child's frame."""
 
     def _chain(self) -> Chain:
-        return (Factor(_FREE, 7, 6),), IDENTITY
+        return (Factor(JointKind.free, 7, 6),), IDENTITY
 
 
 @final
 @dataclass(frozen=True)
 class Free2D(Joint):
-    """Any pose in the x-y plane: q = (x, y, angle), x and y along the axes of the joint's frame. Sueda 2021, 2.5.10."""
+    """Motion in the x-y plane: q = (x, y, angle), x and y along the axes of the joint's frame. Sueda 2021, 2.5.10."""
 
     def _chain(self) -> Chain:
         return _concatenate([Planar()._chain(), Revolute()._chain()])
@@ -470,9 +539,14 @@ class Free2D(Joint):
 @final
 @dataclass(frozen=True, init=False)
 class Composite(Joint):
-    """Joints one after the other with nothing between: T = T_1(q_1) T_2(q_2) ... Sueda 2021, 2.5.9 and 2.5.11.
+    """A chain of joints without bodies between them: T = T_1(q_1) T_2(q_2) ... Sueda 2021, 2.5.9 and 2.5.11.
 
-    `Composite(Translational(), SphericalEuler("XYZ"))`, or the other way round, is Sueda's free joint in 3D.
+    `Composite(Translational(), SphericalEuler("XYZ"))`, or the reverse, is Sueda's free joint in 3D.
+
+    Parameters
+    ----------
+    *joints : Joint
+        The joints, from the parent to the child.
     """
 
     joints: tuple[Joint, ...]
@@ -490,7 +564,7 @@ class Composite(Joint):
         return _concatenate([j._chain() for j in self.joints] if joints is None else joints)
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """Coordinates (nq,), drawn joint by joint."""
+        """Random coordinates (nq,) from the generator `rng`, joint by joint."""
         return np.concatenate([np.zeros(0)] + [j.random(rng) for j in self.joints])
 
 
@@ -504,13 +578,13 @@ class SplineCurve(Joint):
         T = F_k exp(b_1 log(F_k^-1 F_k+1)) exp(b_2 log(F_k+1^-1 F_k+2)) exp(b_3 log(F_k+2^-1 F_k+3)),
         b_1 = (5 + 3 u - 3 u^2 + u^3) / 6,  b_2 = (1 + 3 u + 3 u^2 - 2 u^3) / 6,  b_3 = u^3 / 6.
 
-    So the curve passes near its control frames, not through them.
+    The curve passes near its control frames, not through them.
 
     Parameters
     ----------
     frames : sequence of SE3
-        Control frames, four or more. q runs over [0, len(frames) - 3], one unit for each four neighbours, twice
-        differentiable where segments meet. Outside that range the first or last segment's polynomial goes on.
+        Control frames, at least four. q ranges over [0, len(frames) - 3], one unit for each four neighbours, twice
+        differentiable where segments meet. Outside that range the polynomial of the first or last segment continues.
     """
 
     frames: tuple[spatial.SE3, ...]
@@ -534,13 +608,13 @@ class SplineCurve(Joint):
         T = np.stack([f.matrix for f in self.frames]) if frames is None else frames
         poses = np.concatenate([T[:, :3, :3].reshape(-1, 9), T[:, :3, 3]], axis=1)
         steps = spatial.log6(np.linalg.inv(T[:-1]) @ T[1:])
-        return (Factor(_CURVE, 1, 1, data=(poses.ravel().tolist(), steps.ravel().tolist())),), IDENTITY
+        return (Factor(JointKind.spline_curve, 1, 1, data=(poses.ravel().tolist(), steps.ravel().tolist())),), IDENTITY
 
 
 @final
 @dataclass(frozen=True, init=False)
 class SplineSurface(Joint):
-    """Two coordinates that move all six freedoms by tensor-product cubic B-splines. Sueda 2021, 2.5.13 and Alg. 4.
+    """Motion in all six degrees of freedom by tensor-product cubic B-splines of two coordinates. Sueda 2021, 2.5.13.
 
     T is the translation by (f_0, f_1, f_2), then R_x(f_3) R_y(f_4) R_z(f_5). Between q = (k, l) and (k + 1, l + 1) each
     f is the sum of B_i(q[0] - k) B_j(q[1] - l) values[., k + i, l + j] over i and j from 0 to 3, with 6 B(u) =
@@ -549,8 +623,8 @@ class SplineSurface(Joint):
     Parameters
     ----------
     values : (6, m, n) array_like
-        Control values of the x, y, z translations, then of the rotations about x, y, z; m and n are 4 at least. q runs
-        over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments go on.
+        Control values of the x, y, z translations, then of the rotations about x, y, z; m and n are at least 4. q
+        ranges over [0, m - 3] x [0, n - 3]; outside it the polynomials of the border segments continue.
     """
 
     values: tuple[tuple[tuple[float, ...], ...], ...]
@@ -564,22 +638,20 @@ class SplineSurface(Joint):
 
     def _chain(self, values: Array | None = None) -> Chain:
         a = np.array(self.values) if values is None else values
-        return (Factor(_SURFACE, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
+        return (Factor(JointKind.spline_surface, 2, 2, data=(a.shape[1], a.shape[2], a.ravel().tolist())),), IDENTITY
 
 
 class CustomJoint(Joint):
-    """A joint of the user's own, with q in R^n, n from 1 to 6, written in Python.
+    """A user-defined joint with q in R^n, n from 1 to 6, written in Python.
 
-    Derive a class with an attribute `dofs` (that n) and the methods `T`, `S`, `dS` and `d2S`; the rest follows from
-    them. Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n,
-    n, n). Set `batched = True` when they also take (..., n), which spares a loop in Python. They must be written
-    without abs, conj or comparisons of complex numbers: second derivatives of dynamics have third derivatives of S,
-    which come from a complex step through `d2S`, and so do derivatives of first ones along a direction.
-    `testing.check_joint` checks them all.
+    Derive a class with an attribute `dofs` (n) and the methods `T`, `S`, `dS` and `d2S`; everything else follows from
+    them. Each takes one q of shape (n,), float or complex, and returns one array: (4, 4), (6, n), (6, n, n), (6, n, n,
+    n). Set `batched = True` if they also take (..., n), which avoids a loop in Python. They must not use abs, conj or
+    comparisons of complex numbers: second derivatives of dynamics, and derivatives of first derivatives along a
+    direction, need third derivatives of S, which are complex steps through `d2S`. `testing.check_joint` tests them all.
 
-    To be sent to other processes and compared, an instance needs what Python asks for: to be picklable, and `__eq__`.
-    The methods run under the interpreter lock, for a few states at a time: such a joint is far slower than a built-in
-    one.
+    To be sent to other processes and to be compared, an instance must be picklable and have `__eq__`. The methods run
+    under the interpreter lock, for a few states at a time, so the joint is far slower than a built-in one.
     """
 
     dofs: int
@@ -587,36 +659,36 @@ class CustomJoint(Joint):
 
     @abstractmethod
     def T(self, q: ArrayLike) -> FloatArray:
-        """The pose (4, 4) of the child's frame in the joint's frame."""
+        """The pose (4, 4) of the child's frame in the joint's frame at q (n,)."""
 
     @abstractmethod
     def S(self, q: ArrayLike) -> FloatArray:
-        """The Jacobian (6, n): hat6(S[:, k]) = T^-1 dT/dq_k."""
+        """The Jacobian (6, n) at q (n,): hat6(S[:, k]) = T^-1 dT/dq_k."""
 
     @abstractmethod
     def dS(self, q: ArrayLike) -> FloatArray:
-        """dS[:, j, k] = d S[:, j] / dq_k, (6, n, n)."""
+        """Derivatives (6, n, n) of S at q (n,): dS[:, j, k] = d S[:, j] / dq_k."""
 
     @abstractmethod
     def d2S(self, q: ArrayLike) -> FloatArray:
-        """d2S[:, j, k, l] = d dS[:, j, k] / dq_l, (6, n, n, n)."""
+        """Derivatives (6, n, n, n) of dS at q (n,): d2S[:, j, k, l] = d dS[:, j, k] / dq_l."""
 
     @property
-    def _alone(self) -> _Alone:  # not kept: it holds the joint, and the two would never be freed
+    def _alone(self) -> _Alone:  # not cached: it refers to the joint, a cycle that would never be freed
         return self._compile()
 
     def _chain(self) -> Chain:
         n = getattr(self, "dofs", None)
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 6:
             raise _errors.ModelError(f"{type(self).__name__}.dofs is {n!r}, expected an integer from 1 to 6")
-        return (Factor(_CUSTOM, n, n, data=self),), IDENTITY
+        return (Factor(JointKind.custom, n, n, data=self),), IDENTITY
 
     @property
     def _factors(self) -> Chain:  # for the same reason
         return self._chain()
 
     def _evaluate(self, q: NDArray[Any], level: int) -> NDArray[Any]:
-        """T, S, dS and, at level 3, d2S of the rows of q, flat, one row for each: what the core asks for."""
+        """T, S, dS and, at level 3, d2S for each row of q, flattened, as the core expects."""
         token = _check.complex_allowed.set(_check.complex_allowed.get() or q.dtype.kind == "c")
         try:
             return self._evaluate_parts(q, level)

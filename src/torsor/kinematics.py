@@ -1,9 +1,10 @@
 """Poses, velocities, accelerations and Jacobians of bodies and points.
 
-Batches, `out` and `threads` are as in `torsor.dynamics`. Twists and accelerations have the angular part first.
-`frame` says how they are expressed: "body", in the body's frame; "world", as spatial quantities of the world's frame
-(the linear part is that of the point at the world's origin); "local_world_aligned", those of the body's origin in the
-world's axes, where the acceleration is that of the origin as a point. Gravity is no part of accelerations.
+Batches, `out` and `threads` are as in `torsor.dynamics`. Twists and accelerations have the angular part first. `frame`
+is the frame in which they are expressed: "body", the frame of the body; "world", spatial quantities of the world frame,
+whose linear part is that of the point at the origin of the world; "local_world_aligned", those of the origin of the
+body in the axes of the world, where the linear acceleration is that of the origin as a point. Accelerations do not
+include gravity.
 """
 
 from __future__ import annotations
@@ -19,13 +20,29 @@ from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray, Frame
 
 
-def body_poses(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """Poses (..., nbodies, 4, 4) of the bodies' frames in the world, in the order of `model.bodies`."""
+def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """Poses of the frames of the bodies in the world.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., nbodies, 4, 4) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    T : (..., nbodies, 4, 4) array
+        Homogeneous matrices, in the order of `model.bodies`.
+    """
     return _core.body_poses(model, q, out, threads)
 
 
@@ -54,21 +71,34 @@ def point_positions(
     q: ArrayLike,
     body: str | Sequence[str],
     points: ArrayLike,
+    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """World positions of points fixed in bodies.
+    """Positions in the world of points fixed to bodies.
 
     Parameters
     ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
     body : str or sequence of n str
         The body of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        In their bodies' frames.
+        Points in the frames of their bodies.
+    out : (..., 3) or (..., n, 3) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
 
     Returns
     -------
-    (..., 3) for one point given as (3,), else (..., n, 3).
+    positions : (..., 3) or (..., n, 3) array
+        (..., 3) for one point given as (3,).
+
+    Examples
+    --------
+    >>> tip = ts.point_positions(model, q, "lower", (0, 0, -0.4))
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -81,11 +111,31 @@ def body_velocities(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    frame: str = "body",
+    *,
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Twists (..., nbodies, 6) of the bodies. Kim 2012, (36)."""
+    """Twists of the bodies. Kim 2012, (36).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which results are expressed.
+    out : (..., nbodies, 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    V : (..., nbodies, 6) array
+    """
     return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
 
 
@@ -94,12 +144,32 @@ def body_accelerations(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    frame: str = "body",
+    *,
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Accelerations (..., nbodies, 6) of the bodies: in "body", the derivative of the components of the twist. Kim
-    2012, (40)."""
+    """Accelerations of the bodies. Kim 2012, (40).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which results are expressed.
+    out : (..., nbodies, 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    A : (..., nbodies, 6) array
+        In "body", the time derivatives of the components of the twists.
+    """
     return _core.body_accelerations(model, q, v, a, {"axes": axes(frame)}, out, threads)
 
 
@@ -107,11 +177,31 @@ def jacobian(
     model: Model,
     q: ArrayLike,
     body: str,
-    frame: str = "body",
+    *,
+    frame: Frame = "body",
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """The Jacobian (..., 6, nv) of a body: its twist in `frame` is J v."""
+    """The Jacobian J of a body: its twist is J v.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    body : str
+        Name of the body, or of its joint.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which results are expressed.
+    out : (..., 6, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    J : (..., 6, nv) array
+    """
     return _core.body_jacobian(
         model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads
     )
@@ -122,12 +212,30 @@ def point_jacobian(
     q: ArrayLike,
     body: str | Sequence[str],
     points: ArrayLike = (0.0, 0.0, 0.0),
+    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Jacobians of `point_positions`: (..., 3, nv) for one point given as (3,), else (..., n, 3, nv).
+    """Jacobians J of `point_positions`: the velocity of a point in the world is J v.
 
-    The world velocity of the point is J v.
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    body : str or sequence of n str
+        The body of all points, or of each.
+    points : (3,) or (..., n, 3) array_like
+        Points in the frames of their bodies.
+    out : (..., 3, nv) or (..., n, 3, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    J : (..., 3, nv) or (..., n, 3, nv) array
+        (..., 3, nv) for one point given as (3,).
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -136,24 +244,71 @@ def point_jacobian(
     return result[..., 0, :, :] if out is None else out
 
 
-def maximal_jacobian(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """J (..., 6 nbodies, nv): the twists of all bodies, in their frames, one below the other, are J v. Sueda 2021,
-    Alg. 2."""
+def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """The Jacobian J of all bodies: their twists, in their frames and stacked, are J v. Sueda 2021, Alg. 2.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., 6 nbodies, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    J : (..., 6 nbodies, nv) array
+    """
     return _core.maximal_jacobian(model, q, out, threads)
 
 
 def maximal_jacobian_dot(
-    model: Model, q: ArrayLike, v: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """The time derivative (..., 6 nbodies, nv) of `maximal_jacobian` when the model moves with v. Sueda 2021, Alg.
-    2."""
+    """The time derivative of `maximal_jacobian` along a motion with velocities v. Sueda 2021, Alg. 2.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    out : (..., 6 nbodies, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    Jdot : (..., 6 nbodies, nv) array
+    """
     return _core.maximal_jacobian_dot(model, q, v, out, threads)
 
 
 def jacobian_product(
-    model: Model, q: ArrayLike, x: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, x: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """J x (..., nbodies, 6) in O(n), J the maximal-reduced Jacobian and x (..., nv). Sueda 2021, Alg. 5."""
+    """J x in O(n), with J of `maximal_jacobian`. Sueda 2021, Alg. 5.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    x : (..., nv) array_like
+        Vectors to multiply.
+    out : (..., nbodies, 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    Jx : (..., nbodies, 6) array
+    """
     return _core.body_velocities(model, q, x, "body", out, threads)
 
 
@@ -162,15 +317,52 @@ def jacobian_dot_product(
     q: ArrayLike,
     v: ArrayLike,
     x: ArrayLike,
+    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """(dJ/dt) x (..., nbodies, 6) in O(n) when the model moves with v. Sueda 2021, Alg. 5."""
+    """(dJ/dt) x in O(n), with dJ/dt of `maximal_jacobian_dot`. Sueda 2021, Alg. 5.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    x : (..., nv) array_like
+        Vectors to multiply.
+    out : (..., nbodies, 6) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    Jdot_x : (..., nbodies, 6) array
+    """
     return _core.jacobian_dot_product(model, q, v, x, out, threads)
 
 
 def jacobian_transpose_product(
-    model: Model, q: ArrayLike, y: ArrayLike, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, y: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
-    """J^T y (..., nv) in O(n), y (..., nbodies, 6) wrenches in the bodies' frames. Sueda 2021, Alg. 6."""
+    """J^T y in O(n), with J of `maximal_jacobian`. Sueda 2021, Alg. 6.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    y : (..., nbodies, 6) array_like
+        Wrenches on the bodies, in their frames.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    tau : (..., nv) array
+    """
     return _core.jacobian_transpose_product(model, q, y, out, threads)

@@ -1,4 +1,4 @@
-"""Models: a builder that cannot build wrong ones, and the frozen tree that it builds."""
+"""Models: a builder that validates, and the frozen model that it returns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray, Shape
+
 
 WORLD = "world"
 
@@ -31,13 +31,24 @@ WORLD = "world"
 @final
 @dataclass(frozen=True)
 class Visual:
-    """A shape that stands for a body in pictures.
+    """A visual shape attached to a body.
 
-    `shape` is "box", "sphere", "cylinder", "capsule", "ellipsoid" or "mesh"; `size` its edge lengths, radius, or
-    radius and length; a mesh has the file name `mesh` and `mesh_scale` instead.
+    Parameters
+    ----------
+    shape : {"box", "sphere", "cylinder", "capsule", "ellipsoid", "mesh"}
+    size : tuple of float
+        Edge lengths, radius, radius and length, or half axes; empty for a mesh.
+    placement : SE3
+        Pose in the frame of the body.
+    color : (red, green, blue, alpha), optional
+        Numbers from 0 to 1.
+    mesh : str, optional
+        File name of a mesh.
+    mesh_scale : (x, y, z)
+        Scale of a mesh.
     """
 
-    shape: str
+    shape: Shape
     size: tuple[float, ...] = ()
     placement: SE3 = field(default_factory=SE3)
     color: tuple[float, float, float, float] | None = None
@@ -48,7 +59,11 @@ class Visual:
 @final
 @dataclass(frozen=True)
 class Body:
-    """A body of a model, with the joint that carries it: what `ModelBuilder.add_body` was told."""
+    """A body of a model, with its joint: the arguments of `ModelBuilder.add_body`.
+
+    `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
+    are infinite where there is no limit.
+    """
 
     name: str
     parent: str
@@ -56,27 +71,29 @@ class Body:
     placement: SE3
     inertia: Inertia
     joint_name: str
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    velocity_limit: tuple[float, ...]
-    effort_limit: tuple[float, ...]
+    position_limits: tuple[tuple[float, ...], tuple[float, ...]]
+    velocity_limits: tuple[float, ...]
+    effort_limits: tuple[float, ...]
     visuals: tuple[Visual, ...] = ()
 
 
 @final
 @dataclass(frozen=True)
 class ModelJoint:
-    """A joint of a model and where its numbers stand: `q[j.q_slice]`, `v[j.v_slice]`."""
+    """A joint of a model, and where its coordinates and velocities are: `q[j.q_slice]`, `v[j.v_slice]`.
+
+    `position_limits` is (lower, upper), each (nq,); `velocity_limits` and `effort_limits` are (nv,). They are infinite
+    where there is no limit.
+    """
 
     name: str
     body: str
     joint: Joint
     q_slice: slice
     v_slice: slice
-    lower: tuple[float, ...]
-    upper: tuple[float, ...]
-    velocity_limit: tuple[float, ...]
-    effort_limit: tuple[float, ...]
+    position_limits: tuple[tuple[float, ...], tuple[float, ...]]
+    velocity_limits: tuple[float, ...]
+    effort_limits: tuple[float, ...]
 
     @property
     def nq(self) -> int:
@@ -108,14 +125,20 @@ def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ..
 
 @final
 class ModelBuilder:
-    """Collects bodies; `build` returns the model.
+    """Collects and validates bodies; `build` returns the model.
 
     Parameters
     ----------
     name : str
-        The model's name.
+        Name of the model.
     gravity : (3,) array_like
-        Acceleration of free fall in the world's frame.
+        Acceleration of gravity in the world frame.
+
+    Examples
+    --------
+    >>> b = ts.ModelBuilder()
+    >>> b.add_body("rod", joint=ts.Revolute((0, 1, 0)), inertia=ts.Inertia.point(1.0, (0, 0, -1)))
+    >>> model = b.build()
     """
 
     def __init__(self, name: str = "model", gravity: ArrayLike = (0.0, 0.0, -9.81)) -> None:
@@ -134,8 +157,8 @@ class ModelBuilder:
         *,
         joint_name: str | None = None,
         position_limits: tuple[ArrayLike, ArrayLike] | None = None,
-        velocity_limit: ArrayLike | None = None,
-        effort_limit: ArrayLike | None = None,
+        velocity_limits: ArrayLike | None = None,
+        effort_limits: ArrayLike | None = None,
         visuals: Iterable[Visual] = (),
     ) -> ModelBuilder:
         """Adds a body and the joint that carries it.
@@ -143,28 +166,33 @@ class ModelBuilder:
         Parameters
         ----------
         name : str
-            The body's name, unlike any other's and not "world".
+            Name of the body, unique in the model and not "world".
         parent : str
-            Name of a body added before, or "world".
+            Name of a body that has been added, or "world".
         joint : Joint, optional
-            How it moves against its parent; `Fixed()` if left out.
+            Joint between parent and body; `Fixed()` by default.
         placement : SE3, optional
             Pose of the joint's frame in the parent's frame. The body's frame is the joint's, moved by the joint.
         inertia : Inertia, optional
-            In the body's frame; a massless body if left out.
+            Inertia in the body's frame; zero by default.
         joint_name : str, optional
-            The joint's name; the body's if left out. Look-ups take either.
+            Name of the joint; that of the body by default. Look-ups take either.
         position_limits : (lower, upper), optional
-            Each one number for all coordinates of the joint, or one for each.
-        velocity_limit, effort_limit : array_like, optional
-            Each one number for all velocities of the joint, or one for each.
+            Limits of the coordinates, each one number for all of them or (nq,) of the joint.
+        velocity_limits, effort_limits : array_like, optional
+            Limits of velocities and of generalized forces, each one number for all of them or (nv,) of the joint.
         visuals : iterable of Visual
-            Kept for drawing.
+            Shapes for drawing.
 
         Returns
         -------
         ModelBuilder
             The builder itself, so that calls can be chained.
+
+        Raises
+        ------
+        ModelError
+            If the body does not fit into the tree, or a limit is invalid.
         """
         joint_name = name if joint_name is None else joint_name
         joint = Fixed() if joint is None else joint
@@ -188,30 +216,32 @@ class ModelBuilder:
             SE3() if placement is None else placement,
             Inertia.zero() if inertia is None else inertia,
             joint_name,
-            _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
-            _limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"),
-            _limits(velocity_limit, joint.nv, np.inf, f"velocity_limit of {name!r}"),
-            _limits(effort_limit, joint.nv, np.inf, f"effort_limit of {name!r}"),
+            (
+                _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
+                _limits(upper, joint.nq, np.inf, f"upper position limit of {name!r}"),
+            ),
+            _limits(velocity_limits, joint.nv, np.inf, f"velocity_limits of {name!r}"),
+            _limits(effort_limits, joint.nv, np.inf, f"effort_limits of {name!r}"),
             tuple(visuals),
         )
         self._add(body)
         return self
 
     def _add(self, body: Body) -> None:
-        """Checks a body against those before it and takes it in."""
+        """Validates a body against those before it and registers it."""
         name, joint_name = body.name, body.joint_name
         for label, text in (("body", name), ("joint", joint_name)):
             if not isinstance(text, str) or not text:
                 raise ModelError(f"a {label}'s name must be a non-empty string, got {text!r}")
         if name == WORLD or joint_name == WORLD:
-            raise ModelError(f"{WORLD!r} is the world's own name; give the body and its joint others")
+            raise ModelError(f"{WORLD!r} is the name of the world; give the body and its joint other names")
         if name in self._bodies:
             raise ModelError(f"there is already a body named {name!r}; names must differ")
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(body.parent, str) or (body.parent != WORLD and body.parent not in self._bodies):
             raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which is no body added so far; "
+                f"parent of {name!r} is {body.parent!r}, which has not been added; "
                 f"bodies are {listed([WORLD, *self._bodies])}"
             )
         for part, kind in (("joint", Joint), ("placement", SE3), ("inertia", Inertia)):
@@ -222,21 +252,26 @@ class ModelBuilder:
             if not isinstance(visual, Visual):
                 raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
         nq, nv = body.joint.nq, body.joint.nv
-        for limit, size in (("lower", nq), ("upper", nq), ("velocity_limit", nv), ("effort_limit", nv)):
-            if len(getattr(body, limit)) != size:
-                raise ModelError(f"{limit} of {name!r} has {len(getattr(body, limit))} numbers, expected {size}")
-        if any(low > high for low, high in zip(body.lower, body.upper, strict=True)):
-            raise ModelError(
-                f"position_limits of {name!r} have lower {list(body.lower)} above upper {list(body.upper)}"
-            )
-        for limit in ("velocity_limit", "effort_limit"):
+        lower, upper = body.position_limits
+        limits = {
+            "lower position_limits": (lower, nq),
+            "upper position_limits": (upper, nq),
+            "velocity_limits": (body.velocity_limits, nv),
+            "effort_limits": (body.effort_limits, nv),
+        }
+        for limit, (values, size) in limits.items():
+            if len(values) != size:
+                raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
+        if any(low > high for low, high in zip(lower, upper, strict=True)):
+            raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
+        for limit in ("velocity_limits", "effort_limits"):
             if any(x < 0 for x in getattr(body, limit)):
                 raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
     def build(self) -> Model:
-        """The model. The builder can go on to build others."""
+        """Returns the model of all bodies added so far. The builder can be used further."""
         return Model(self.name, self._gravity, tuple(self._bodies.values()))
 
 
@@ -248,9 +283,17 @@ def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
 @final
 @dataclass(frozen=True)
 class Model:
-    """A tree of bodies, frozen. `ModelBuilder` and the loaders make models; every algorithm takes one.
+    """A frozen tree of bodies, made by `ModelBuilder`, `load_urdf` or `load_mjcf`.
 
-    `print(model)` shows the tree. Models compare by what they are made of, pickle, and can be used from many threads.
+    `print(model)` shows the tree. Models compare by value, can be pickled, and can be used from many threads.
+
+    Attributes
+    ----------
+    name : str
+    gravity : (3,)
+        Acceleration of gravity in the world frame.
+    bodies : tuple of Body
+        Parents before children, in the order in which they were added.
     """
 
     name: str
@@ -272,7 +315,7 @@ class Model:
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
-        """What others compiled for this model, by kind."""
+        """Objects compiled for this model, by kind."""
         return {}
 
     def _tree(self) -> list[tuple[str, int, Chain, Pose, FloatArray]]:
@@ -292,23 +335,22 @@ class Model:
         joints, nq, nv = [], 0, 0
         for b in self.bodies:
             q, v = slice(nq, nq + b.joint.nq), slice(nv, nv + b.joint.nv)
-            joints.append(
-                ModelJoint(b.joint_name, b.name, b.joint, q, v, b.lower, b.upper, b.velocity_limit, b.effort_limit)
-            )
+            limits = b.position_limits, b.velocity_limits, b.effort_limits
+            joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits))
             nq, nv = q.stop, v.stop
         return tuple(joints)
 
     @cached_property
     def _index(self) -> dict[str, dict[str, int]]:
-        """Index of every body and joint by name; joints and bodies may share names, and then the kind asked for is
-        meant."""
+        """Index of every body and joint by name, for look-ups of either kind. Where a body and a joint have the same
+        name, the kind of the look-up decides."""
         joints = {b.joint_name: i for i, b in enumerate(self.bodies)}
         bodies = {b.name: i for i, b in enumerate(self.bodies)}
         return {"joint": bodies | joints, "body": joints | bodies}
 
     @property
     def nbodies(self) -> int:
-        """Number of bodies, the world not counted."""
+        """Number of bodies, without the world."""
         return len(self.bodies)
 
     @cached_property
@@ -329,32 +371,28 @@ class Model:
         raise KeyError(f"no {kind} named {name!r}; {plural} are {listed(names)}")
 
     def joint(self, name: str) -> ModelJoint:
-        """The joint of this name, or that carries the body of this name."""
+        """The joint with the name `name`, or of the body with that name."""
         return self.joints[self._find(name, "joint")]
 
     def body(self, name: str) -> Body:
-        """The body of this name, or that the joint of this name carries."""
+        """The body with the name `name`, or of the joint with that name."""
         return self.bodies[self._find(name, "body")]
 
     @property
-    def q_lower(self) -> FloatArray:
-        """Lower position limits (nq,), -inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.lower])
+    def position_limits(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
+        return lower, upper
 
     @property
-    def q_upper(self) -> FloatArray:
-        """Upper position limits (nq,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.upper])
+    def velocity_limits(self) -> FloatArray:
+        """Velocity limits (nv,), infinite where there is none."""
+        return np.array([x for b in self.bodies for x in b.velocity_limits])
 
     @property
-    def velocity_limit(self) -> FloatArray:
-        """Velocity limits (nv,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limit])
-
-    @property
-    def effort_limit(self) -> FloatArray:
-        """Limits of torques and forces (nv,), inf where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limit])
+    def effort_limits(self) -> FloatArray:
+        """Limits of generalized forces (nv,), infinite where there is none."""
+        return np.array([x for b in self.bodies for x in b.effort_limits])
 
     @property
     def mass(self) -> float:
@@ -363,27 +401,38 @@ class Model:
 
     @property
     def inertial_parameters(self) -> FloatArray:
-        """The ten parameters of every body (`Inertia.parameters`), one after the other: (10 nbodies,)."""
+        """The ten parameters of every body (`Inertia.parameters`), concatenated: (10 nbodies,)."""
         return np.concatenate([np.zeros(0)] + [b.inertia.parameters for b in self.bodies])
 
     @property
     def neutral(self) -> FloatArray:
-        """The coordinates (nq,) of rest: zeros, and identity quaternions."""
+        """The neutral configuration (nq,): zeros, and identity quaternions."""
         return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
 
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
     ) -> FloatArray:
-        """Random coordinates (nq,), or (*size, nq): over each joint's own range, within its limits where it has any.
+        """Random configurations, within limits where there are any.
 
-        A coordinate with limits on both sides is uniform between them; with one limit, it is beyond that by as much as
-        the joint's own range gives. Limits on quaternions do not count.
+        A coordinate with limits on both sides is uniform between them; with one limit, it is beyond the limit by the
+        magnitude of the joint's own random value. Limits on quaternions are ignored.
+
+        Parameters
+        ----------
+        rng : Generator or int, optional
+            Generator of random numbers, or its seed.
+        size : int or tuple of int, optional
+            Batch shape.
+
+        Returns
+        -------
+        q : (*size, nq) array
         """
         rng = np.random.default_rng(rng)
         shape = () if size is None else tuple(map(index, size if isinstance(size, Sequence) else (size,)))
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
-        low, high = self.q_lower, self.q_upper
+        low, high = self.position_limits
         plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
@@ -396,19 +445,62 @@ class Model:
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
 
-    def plus(self, q: ArrayLike, dv: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-        """The coordinates (..., nq) reached from q by the displacement dv (..., nv) in the tangent space at q.
+    def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """Moves q by the displacement dv in the tangent space at q.
 
         Vector joints add; a quaternion joint moves by the exponential of dv in the child's frame.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        dv : (..., nv) array_like
+            Displacements.
+        out : (..., nq) array, optional
+            Array for the result.
+        threads : int
+            Number of threads for a batch; 0 for one per core.
+
+        Returns
+        -------
+        q1 : (..., nq) array
         """
         return _core.plus(self, q, dv, out, threads)
 
-    def minus(self, q1: ArrayLike, q0: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-        """The displacement dv (..., nv) with plus(q0, dv) = q1; rotations take the shorter way, pi at most."""
+    def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """The displacement dv with plus(q0, dv) = q1; rotations take the shorter way, pi at most.
+
+        Parameters
+        ----------
+        q1, q0 : (..., nq) array_like
+            Configurations.
+        out : (..., nv) array, optional
+            Array for the result.
+        threads : int
+            Number of threads for a batch; 0 for one per core.
+
+        Returns
+        -------
+        dv : (..., nv) array
+        """
         return _core.minus(self, q1, q0, out, threads)
 
-    def normalize(self, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-        """q with quaternions of unit length and exponential coordinates of length pi at most: the same poses."""
+    def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+        """The same configuration with quaternions of unit length and exponential coordinates of length pi at most.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., nq) array, optional
+            Array for the result.
+        threads : int
+            Number of threads for a batch; 0 for one per core.
+
+        Returns
+        -------
+        q1 : (..., nq) array
+        """
         return _core.normalize(self, q, out, threads)
 
     @cached_property
@@ -417,11 +509,11 @@ class Model:
         return self.with_gravity((0.0, 0.0, 0.0))
 
     def with_gravity(self, gravity: ArrayLike) -> Model:
-        """A copy with another acceleration of free fall (3,)."""
+        """A copy with the acceleration of gravity `gravity` (3,)."""
         return replace(self, gravity=_gravity(gravity))
 
     def with_inertia(self, name: str, inertia: Inertia) -> Model:
-        """A copy in which a body has another inertia."""
+        """A copy in which the body `name` has the inertia `inertia`."""
         if not isinstance(inertia, Inertia):
             raise TypeError(f"inertia must be an Inertia, got {inertia!r}")
         i = self._find(name, "body")
@@ -430,10 +522,19 @@ class Model:
         )
 
     def lock(self, positions: Mapping[str, ArrayLike]) -> Model:
-        """A copy in which joints are welded at given coordinates: `lock({"finger": 0.02})`.
+        """A copy in which joints are welded at given positions: `lock({"finger": 0.02})`.
 
-        A locked body becomes part of the body that carries it: its inertia and visuals are merged there, its children
-        hang there, and its name is gone. A body locked to the world stays, on a fixed joint.
+        A locked body becomes part of its parent: its inertia and visuals are merged there, its children are attached
+        there, and its name is removed. A body locked to the world remains, on a fixed joint.
+
+        Parameters
+        ----------
+        positions : mapping from str to (nq,) array_like
+            Coordinates of the joints to lock, by name.
+
+        Returns
+        -------
+        Model
         """
         locked: dict[int, FloatArray] = {}
         if not isinstance(positions, Mapping):
@@ -466,7 +567,7 @@ class Model:
                 empty: tuple[float, ...] = ()
                 kept[b.name] = replace(
                     b, parent=parent, placement=pose, joint=Fixed(),
-                    lower=empty, upper=empty, velocity_limit=empty, effort_limit=empty,
+                    position_limits=(empty, empty), velocity_limits=empty, effort_limits=empty,
                 )  # fmt: skip
                 continue
             moved[b.name] = (parent, pose)
@@ -505,7 +606,7 @@ class Model:
 
 
 def require_model(model: object) -> Model:
-    """`model`, if it is one: for the functions that ask it something before the core does."""
+    """`model`, checked to be one, for functions that use it before the core does."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a torsor.Model, got {type(model).__name__}; ModelBuilder.build() makes one")
     return model

@@ -1,9 +1,8 @@
-"""Models that ship with the package: for trying things out, for tests and for benchmarks.
+"""Models that ship with the package, for experiments, tests and benchmarks.
 
-Every body is made of homogeneous solids, and the same solids are its visuals. Bodies are in depth-first
-order: each is followed by all that it carries. Axes are x forward, y left, z up; units are metres,
-kilograms, seconds and radians. The machines are nobody's product: their sizes, masses and limits are those
-of their kind.
+Every body is made of homogeneous solids, which are also its visuals. Bodies are in depth-first order. Axes are x
+forward, y left, z up; units are metres, kilograms, seconds and radians. The machines are fictitious, with typical
+sizes, masses and limits.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def acrobot() -> Model:
     """Double pendulum that is driven at its elbow only, swinging in the x-z plane.
 
     The links are uniform rods of 1 kg, 1 m and 2 m long, as in Spong, "The swing up control problem for the
-    acrobot", 1995. The shoulder's effort limit is zero: nothing drives it.
+    acrobot", 1995. The effort limit of the shoulder is zero: it is not driven.
 
     Returns
     -------
@@ -305,8 +304,8 @@ def _add(
         inertia=sum((inertia for inertia, _ in parts), Inertia.zero()),
         joint_name=joint_name,
         position_limits=limits,
-        velocity_limit=speed,
-        effort_limit=effort,
+        velocity_limits=speed,
+        effort_limits=effort,
         visuals=tuple(visual for _, visual in parts),
     )
 

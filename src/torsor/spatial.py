@@ -1,8 +1,8 @@
 """SE(3), se(3) and their maps: hat, Ad, ad, exp, log and the derivative of exp.
 
-Twists and wrenches are 6-vectors, angular part first. The functions take arrays with any leading batch shape,
-of floats or of complex numbers: they are analytic, so that the imaginary part of their results carries
-derivatives (complex step). The class `SE3` is one pose, checked and frozen.
+Twists and wrenches are 6-vectors, angular part first. The functions take arrays with any leading batch shape, of floats
+or of complex numbers: they are analytic, so that complex steps through them give derivatives. The class `SE3` is one
+pose, validated and frozen.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any, final, overload
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import Array, FloatArray
+
+__all__ = [
+    "SE3", "Ad", "ad", "dexp3", "dexp3_inv", "dexp6", "dexp6_inv", "exp3", "exp6", "hat", "hat6", "log3", "log6",
+    "matrix_to_quaternion", "quaternion_to_matrix", "vee", "vee6",
+]  # fmt: skip
 
 
 def refuse_mask(name: str, value: Any) -> None:
-    """Masked arrays, and lists of them, would lose their masks without a word."""
+    """Rejects masked arrays and lists of them, whose masks would be ignored."""
     if type(value) is np.ndarray:
         return
     masked = sys.modules.get("numpy.ma")  # else there are none
     if masked is not None and _has(value, masked.MaskedArray):
         raise TypeError(
-            f"{name} is a masked array, and masks are not looked at, expected a plain one; x.filled(value) makes one"
+            f"{name} is a masked array, expected a plain one, because masks are ignored; x.filled(value) makes one"
         )
 
 
@@ -87,7 +91,17 @@ def _homogeneous(R: Array, p: Array, corner: float) -> Array:
 
 
 def hat(w: ArrayLike) -> Array:
-    """The skew matrix [w] with [w] y = w x y: (..., 3) -> (..., 3, 3). Kim 2012, eq. (5)."""
+    """The skew-symmetric matrix [w] with [w] y = w x y. Kim 2012, eq. (5).
+
+    Parameters
+    ----------
+    w : (..., 3) array_like
+        Vectors.
+
+    Returns
+    -------
+    W : (..., 3, 3) array
+    """
     w = _inexact(w, (3,), "w")
     out = np.zeros((*w.shape, 3), w.dtype)
     out[..., 2, 1], out[..., 0, 2], out[..., 1, 0] = np.moveaxis(w, -1, 0)
@@ -96,29 +110,68 @@ def hat(w: ArrayLike) -> Array:
 
 
 def vee(W: ArrayLike) -> Array:
-    """The vector w of the skew part of W, the inverse of `hat`: (..., 3, 3) -> (..., 3)."""
+    """The vector w of the skew-symmetric part of W, the inverse of `hat`.
+
+    Parameters
+    ----------
+    W : (..., 3, 3) array_like
+        Matrices.
+
+    Returns
+    -------
+    w : (..., 3) array
+    """
     W = _inexact(W, (3, 3), "W")
     twice = (W[..., 2, 1] - W[..., 1, 2], W[..., 0, 2] - W[..., 2, 0], W[..., 1, 0] - W[..., 0, 1])
     return np.stack(twice, -1) / 2
 
 
 def hat6(V: ArrayLike) -> Array:
-    """The twist V = (w, v) as the matrix [[[w], v], [0, 0]]: (..., 6) -> (..., 4, 4). Kim 2012, eq. (5)."""
+    """The twist V = (w, v) as the matrix [[[w], v], [0, 0]]. Kim 2012, eq. (5).
+
+    Parameters
+    ----------
+    V : (..., 6) array_like
+        Twists.
+
+    Returns
+    -------
+    X : (..., 4, 4) array
+    """
     V = _inexact(V, (6,), "V")
     return _homogeneous(hat(V[..., :3]), V[..., 3:], 0.0)
 
 
 def vee6(X: ArrayLike) -> Array:
-    """The twist of a matrix [[[w], v], [0, 0]], the inverse of `hat6`: (..., 4, 4) -> (..., 6)."""
+    """The twist of a matrix [[[w], v], [0, 0]], the inverse of `hat6`.
+
+    Parameters
+    ----------
+    X : (..., 4, 4) array_like
+        Matrices.
+
+    Returns
+    -------
+    V : (..., 6) array
+    """
     X = _inexact(X, (4, 4), "X")
     return np.concatenate((vee(X[..., :3, :3]), X[..., :3, 3]), -1)
 
 
 def Ad(T: ArrayLike) -> Array:
-    """The adjoint [[R, 0], [[p] R, R]] of a pose: (..., 4, 4) -> (..., 6, 6). Kim 2012, eq. (7).
+    """The adjoint [[R, 0], [[p] R, R]] of a pose. Kim 2012, eq. (7).
 
     If T is the pose of frame b in frame a, Ad(T) takes twists seen from b to the same twists seen from a,
     and Ad(T)^T takes wrenches seen from a to b.
+
+    Parameters
+    ----------
+    T : (..., 4, 4) array_like
+        Poses.
+
+    Returns
+    -------
+    A : (..., 6, 6) array
     """
     T = _inexact(T, (4, 4), "T")
     R = T[..., :3, :3]
@@ -126,7 +179,17 @@ def Ad(T: ArrayLike) -> Array:
 
 
 def ad(V: ArrayLike) -> Array:
-    """The bracket with V, [[[w], 0], [[v], [w]]]: (..., 6) -> (..., 6, 6). Sueda 2021, eq. (1.19)."""
+    """The matrix [[[w], 0], [[v], [w]]] of the Lie bracket with V. Sueda 2021, eq. (1.19).
+
+    Parameters
+    ----------
+    V : (..., 6) array_like
+        Twists.
+
+    Returns
+    -------
+    A : (..., 6, 6) array
+    """
     V = _inexact(V, (6,), "V")
     return _dual(hat(V[..., :3]), hat(V[..., 3:]))
 
@@ -189,17 +252,36 @@ def _quadratic_dual(V: Array, a: Array, b: Array, da: Array, db: Array) -> Array
 
 
 def exp3(w: ArrayLike) -> Array:
-    """The rotation by |w| about w, 1 + c_1 [w] + c_2 [w]^2 (Rodrigues): (..., 3) -> (..., 3, 3)."""
+    """The rotation by |w| about w, 1 + c_1 [w] + c_2 [w]^2 (Rodrigues).
+
+    Parameters
+    ----------
+    w : (..., 3) array_like
+        Rotation vectors.
+
+    Returns
+    -------
+    R : (..., 3, 3) array
+    """
     w = _inexact(w, (3,), "w")
     _, c1, c2, *_ = stumpff(_square(w))
     return _quadratic(w, c1, c2)
 
 
 def log3(R: ArrayLike) -> Array:
-    """The rotation vector w of R, |w| <= pi, exp3(w) = R: (..., 3, 3) -> (..., 3).
+    """The rotation vector w of R, |w| <= pi, with exp3(w) = R.
 
     By way of the unit quaternion (u, c), c >= 0, which is accurate at every angle: w = 4 atan(s) u / |u| with
     s = |u| / (1 + c) = tan(|w| / 4) <= 1. At |w| = pi, where w and -w are the same rotation, either may come.
+
+    Parameters
+    ----------
+    R : (..., 3, 3) array_like
+        Rotation matrices.
+
+    Returns
+    -------
+    w : (..., 3) array
     """
     q = matrix_to_quaternion(_inexact(R, (3, 3), "R"))
     u, c = q[..., :3], q[..., 3:]
@@ -213,9 +295,18 @@ def log3(R: ArrayLike) -> Array:
 
 
 def dexp3(w: ArrayLike) -> Array:
-    """The right Jacobian J of `exp3`, exp3(w + dw) = exp3(w) exp3(J dw): (..., 3) -> (..., 3, 3).
+    """The right Jacobian J of `exp3`: exp3(w + dw) = exp3(w) exp3(J dw) to first order.
 
     J = 1 - c_2 [w] + c_3 [w]^2. The left Jacobian is dexp3(-w).
+
+    Parameters
+    ----------
+    w : (..., 3) array_like
+        Rotation vectors.
+
+    Returns
+    -------
+    J : (..., 3, 3) array
     """
     w = _inexact(w, (3,), "w")
     _, _, c2, c3, *_ = stumpff(_square(w))
@@ -223,30 +314,69 @@ def dexp3(w: ArrayLike) -> Array:
 
 
 def dexp3_inv(w: ArrayLike) -> Array:
-    """The inverse of `dexp3`, 1 + [w]/2 + e [w]^2; singular where |w| is 2 pi: (..., 3) -> (..., 3, 3)."""
+    """The inverse of `dexp3`, 1 + [w]/2 + e [w]^2; singular where |w| is 2 pi.
+
+    Parameters
+    ----------
+    w : (..., 3) array_like
+        Rotation vectors.
+
+    Returns
+    -------
+    J_inverse : (..., 3, 3) array
+    """
     w = _inexact(w, (3,), "w")
     e, _ = _inverse_coefficient(_square(w))
     return _quadratic(w, 0.5, e)
 
 
 def exp6(V: ArrayLike) -> Array:
-    """The pose reached from the identity by unit time of the body twist V: (..., 6) -> (..., 4, 4)."""
+    """The pose reached from the identity by unit time of the body twist V.
+
+    Parameters
+    ----------
+    V : (..., 6) array_like
+        Twists.
+
+    Returns
+    -------
+    T : (..., 4, 4) array
+    """
     V = _inexact(V, (6,), "V")
     w, v = V[..., :3], V[..., 3:]
     return _homogeneous(exp3(w), (dexp3(-w) @ v[..., None])[..., 0], 1.0)
 
 
 def log6(T: ArrayLike) -> Array:
-    """The twist V with exp6(V) = T and angle at most pi: (..., 4, 4) -> (..., 6)."""
+    """The twist V with exp6(V) = T and an angle of at most pi.
+
+    Parameters
+    ----------
+    T : (..., 4, 4) array_like
+        Poses.
+
+    Returns
+    -------
+    V : (..., 6) array
+    """
     T = _inexact(T, (4, 4), "T")
     w = log3(T[..., :3, :3])
     return np.concatenate((w, (dexp3_inv(-w) @ T[..., :3, 3:])[..., 0]), -1)
 
 
 def dexp6(V: ArrayLike) -> Array:
-    """The right Jacobian J of `exp6`, exp6(V + dV) = exp6(V) exp6(J dV): (..., 6) -> (..., 6, 6).
+    """The right Jacobian J of `exp6`: exp6(V + dV) = exp6(V) exp6(J dV) to first order.
 
     J = sum_k (-ad V)^k / (k + 1)!, here as `dexp3` of the dual vector w + eps v. The left one is dexp6(-V).
+
+    Parameters
+    ----------
+    V : (..., 6) array_like
+        Twists.
+
+    Returns
+    -------
+    J : (..., 6, 6) array
     """
     V = _inexact(V, (6,), "V")
     _, _, c2, c3, c4, c5 = stumpff(_square(V[..., :3]))
@@ -254,7 +384,17 @@ def dexp6(V: ArrayLike) -> Array:
 
 
 def dexp6_inv(V: ArrayLike) -> Array:
-    """The inverse of `dexp6`; singular where the angle is 2 pi: (..., 6) -> (..., 6, 6)."""
+    """The inverse of `dexp6`; singular where the angle is 2 pi.
+
+    Parameters
+    ----------
+    V : (..., 6) array_like
+        Twists.
+
+    Returns
+    -------
+    J_inverse : (..., 6, 6) array
+    """
     V = _inexact(V, (6,), "V")
     e, de = _inverse_coefficient(_square(V[..., :3]))
     return _quadratic_dual(V, np.full_like(e, 0.5), e, np.zeros_like(e), de)
@@ -264,7 +404,22 @@ def dexp6_inv(V: ArrayLike) -> Array:
 
 
 def quaternion_to_matrix(q: ArrayLike) -> Array:
-    """The rotation of a quaternion xyzw, normalised if it is not of unit length: (..., 4) -> (..., 3, 3)."""
+    """The rotation of a quaternion xyzw, normalised.
+
+    Parameters
+    ----------
+    q : (..., 4) array_like
+        Quaternions xyzw, of any positive length.
+
+    Returns
+    -------
+    R : (..., 3, 3) array
+
+    Raises
+    ------
+    ValueError
+        If a quaternion has length 0.
+    """
     q = _inexact(q, (4,), "quaternion")
     largest = np.abs(q.real).max(-1, keepdims=True)
     if (largest == 0).any():
@@ -275,10 +430,19 @@ def quaternion_to_matrix(q: ArrayLike) -> Array:
 
 
 def matrix_to_quaternion(R: ArrayLike) -> Array:
-    """The unit quaternion xyzw, w >= 0, of a rotation: (..., 3, 3) -> (..., 4).
+    """The unit quaternion xyzw, w >= 0, of a rotation.
 
     4 q q^T is linear in R; q is its column with the largest diagonal entry, normalised, so that nothing
     cancels at any angle (Shepperd 1978).
+
+    Parameters
+    ----------
+    R : (..., 3, 3) array_like
+        Rotation matrices.
+
+    Returns
+    -------
+    q : (..., 4) array
     """
     R = _inexact(R, (3, 3), "R")
     trace = R[..., 0, 0] + R[..., 1, 1] + R[..., 2, 2]
@@ -305,9 +469,9 @@ class SE3:
     Parameters
     ----------
     R : (3, 3) array_like, optional
-        Rotation matrix (identity if left out). It must be one to 1e-9; what rounding has left is removed.
+        Rotation matrix, the identity by default. It must be orthonormal to 1e-9 and is orthonormalised to rounding.
     p : (3,) array_like, optional
-        Position (zero if left out).
+        Position, zero by default.
     """
 
     R: FloatArray
@@ -332,7 +496,7 @@ class SE3:
 
     @staticmethod
     def identity() -> SE3:
-        """The pose of a frame in itself."""
+        """The identity."""
         return SE3()
 
     @staticmethod
@@ -352,18 +516,18 @@ class SE3:
 
     @staticmethod
     def rpy(roll: float, pitch: float, yaw: float) -> SE3:
-        """The rotation Rz(yaw) Ry(pitch) Rx(roll): about fixed x, then y, then z, as URDF has it."""
+        """The rotation Rz(yaw) Ry(pitch) Rx(roll) by angles in radians: about fixed x, then y, then z, as in URDF."""
         x, y, z = exp3(np.diag(frozen_array((roll, pitch, yaw), (3,), "(roll, pitch, yaw)")))
         return SE3(z @ y @ x)
 
     @staticmethod
     def from_quaternion(xyzw: ArrayLike, p: ArrayLike = (0, 0, 0)) -> SE3:
-        """The pose at p with the rotation of a quaternion xyzw (4,), which is normalised."""
+        """The pose at p (3,) with the rotation of the quaternion `xyzw` (4,), normalised."""
         return SE3(quaternion_to_matrix(frozen_array(xyzw, (4,), "quaternion")), p)
 
     @staticmethod
     def from_matrix(T: ArrayLike) -> SE3:
-        """The pose of a homogeneous matrix (4, 4)."""
+        """The pose with the homogeneous matrix T (4, 4)."""
         T = frozen_array(T, (4, 4), "T")
         if np.abs(T[3] - (0, 0, 0, 1)).max() > 1e-9:
             raise ValueError(f"T is not a pose: its last row is {T[3].tolist()}, expected [0, 0, 0, 1]")
@@ -371,7 +535,7 @@ class SE3:
 
     @staticmethod
     def exp(twist: ArrayLike) -> SE3:
-        """The pose reached by unit time of a body twist (6,), angular first; see `exp6`."""
+        """The pose reached from the identity by unit time of the body twist `twist` (6,), angular first; see `exp6`."""
         return SE3.from_matrix(exp6(frozen_array(twist, (6,), "twist")))
 
     def log(self) -> FloatArray:

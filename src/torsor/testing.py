@@ -1,4 +1,4 @@
-"""Tools to verify derivatives, joints, forces, costs and algorithms: complex step, random trees, contracts."""
+"""Tools to verify derivatives and user-defined joints, forces and costs: complex step, checks, random trees."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torsor.forces import (
     BodyDamping,
     BodyWrench,
     Cable,
+    CustomCable,
     CustomForce,
+    CustomSpring,
     Force,
     GroundContact,
     JointDamping,
     JointLimits,
     JointSpring,
     JointTorque,
-    MultiPointSpring,
     PointForce,
     PointSpring,
-    Spring,
     SpringDamper,
 )
 from torsor.forces.force import compile_forces
@@ -37,6 +37,7 @@ from torsor.integrators import (
     BDF2,
     SDIRK2,
     SDIRK3,
+    CustomIntegrator,
     Integrator,
     LinearlyImplicitEuler,
     SymplecticEuler,
@@ -63,19 +64,23 @@ from torsor.joints import (
 from torsor.model import Model, ModelBuilder
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import Array, FloatArray
 
-STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+STEP = _core.complex_step  # far below rounding, far above underflow
 
 
 @contextmanager
 def complex_inputs() -> Iterator[None]:
-    """Within it every value function, `plus` and `minus` take complex arrays and give complex results.
+    """A context in which value functions, first derivatives, `plus` and `minus` accept complex arrays.
 
-    They are analytic in their arguments, for imaginary parts so small that their squares vanish.
+    Results are complex then: functions are analytic in their arguments, for imaginary parts whose squares underflow.
+
+    Examples
+    --------
+    >>> with ts.testing.complex_inputs():
+    ...     tau = ts.inverse_dynamics(model, q, v + 1e-30j * dv, a)  # tau.imag / 1e-30 is the derivative along dv
     """
     token = _check.complex_allowed.set(True)
     try:
@@ -85,9 +90,20 @@ def complex_inputs() -> Iterator[None]:
 
 
 def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
-    """The derivative of f at x (n,): shape (*f(x).shape, n), exact to rounding.
+    """The derivative of a function by complex steps, exact to rounding.
 
     To differentiate with respect to q use `lambda d: f(model.plus(q, d))` at zeros(nv).
+
+    Parameters
+    ----------
+    f : callable
+        A function of an array (n,), which must accept complex numbers.
+    x : (n,) array_like
+        Where to differentiate.
+
+    Returns
+    -------
+    derivative : (*f(x).shape, n) array
     """
     x = np.asarray(x, dtype=np.float64)
     columns = []
@@ -100,10 +116,23 @@ def complex_step(f: Callable[[Array], Array], x: ArrayLike) -> FloatArray:
 
 
 def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11) -> None:
-    """Raises AssertionError unless T, S, dS, d2S, plus and minus of a joint agree with each other at a random q.
+    """Checks that T, S, dS, d2S, plus and minus of a joint agree with each other at a random q.
 
-    S against the complex step of T, dS of S, d2S of dS, Sdot and dSdot against them, and plus against minus; errors
-    relative to the largest entry, or 1. For a joint of the user's own the methods must take complex numbers.
+    S is compared with complex steps of T, dS with those of S, d2S with those of dS, Sdot and dSdot with dS and d2S, and
+    plus with minus. The methods of a user-defined joint must accept complex numbers.
+
+    Parameters
+    ----------
+    joint : Joint
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+    tolerance : float
+        Allowed error, relative to the largest entry, or to 1 if that is larger.
+
+    Raises
+    ------
+    AssertionError
+        If two of them differ by more than the tolerance.
     """
     rng = np.random.default_rng(rng)
     q, n = joint.random(rng), joint.nv
@@ -137,13 +166,26 @@ def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, t
 def check_force(
     force: Force, model: Model, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11
 ) -> None:
-    """Raises AssertionError unless the derivatives and the energy of a force agree with its torque at a random state.
+    """Checks that the derivatives and the energy of a force agree with its generalized force at a random state.
 
-    K, D and the gradients by its parameters and by placements against complex steps of the torque, and minus the
-    complex step of the energy against the torque at v = 0; errors relative to the largest entry, or 1. Where the core
-    knows that entries are zero, they are. A user-defined force must take complex numbers in `value` and `energy`, a
-    user-defined spring in its law. If a force has `complex_derivatives`, complex steps of these against differences, to
-    1e-7.
+    K, D and the gradients with respect to parameters and placements are compared with complex steps of the generalized
+    force, and minus complex steps of the energy with the generalized force at v = 0. Entries that the core assumes to
+    be zero are checked. A user-defined force must accept complex numbers in `value` and `energy`, a user-defined spring
+    in its law. With `complex_derivatives`, complex steps of the derivatives are compared with differences, to 1e-7.
+
+    Parameters
+    ----------
+    force : Force
+    model : Model
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+    tolerance : float
+        Allowed error, relative to the largest entry, or to 1 if that is larger.
+
+    Raises
+    ------
+    AssertionError
+        If two of them differ by more than the tolerance.
     """
     rng = np.random.default_rng(rng)
     q, v, w, t = model.random(rng), rng.standard_normal(model.nv), rng.standard_normal(model.nv), rng.uniform(0.0, 2.0)
@@ -196,9 +238,9 @@ def check_force(
 def _along_placements(
     force: Force, model: Model, q: FloatArray, v: FloatArray, w: FloatArray, t: float, direction: FloatArray
 ) -> FloatArray:
-    """How w . tau changes when the placement of body k moves with the twist direction[k], (1,).
+    """The derivative (1,) of w . tau when the placement of each body k moves with the twist direction[k].
 
-    A complex step of free joints, at rest, in the placements; for a force on bodies.
+    A complex step of free joints in the placements, for a force on bodies.
     """
     builder, own = ModelBuilder(), []
     for b in model.bodies:
@@ -225,14 +267,14 @@ def _along_placements(
 def _check_zeros(
     force: Force, model: Model, q: FloatArray, v: FloatArray, t: float, close: Callable[[str, Array, Array], None]
 ) -> None:
-    """What the core leaves out of its systems for this force is zero."""
+    """Checks that the entries which the core omits from its systems for this force are zero."""
     scene = compile_forces(model, [force])
     p, options = scene.parameters, {"forces": scene.core}
     branches = scene.core.keeps_branches(model._core)
     if scene.core.on_single_bodies and not branches:
         raise AssertionError(f"{force!r}: it acts on single bodies, but not within branches")
     index = {b.name: i for i, b in enumerate(model.bodies)}
-    above = np.eye(model.nbodies, dtype=np.bool_)  # [i, j]: whether body j carries body i, or is it
+    above = np.eye(model.nbodies, dtype=np.bool_)  # [i, j]: whether body j is body i or an ancestor of it
     for i, b in enumerate(model.bodies):
         if b.parent in index:
             above[i] |= above[index[b.parent]]
@@ -241,14 +283,26 @@ def _check_zeros(
         apart = ~(above | above.T)[np.ix_(body, body)]
         for matrix in _core.generalized_forces_derivatives(model, q, v, t, p, options, None, 1):
             close("K or D between branches", matrix * apart, np.zeros_like(matrix))
-    if not scene.core.depends_on_place:  # a root at rest that is displaced takes all along
+    if not scene.core.depends_on_place:  # a displacement of a root at rest moves the whole model rigidly
         root = np.isin(body, [i for i, b in enumerate(model.bodies) if b.parent not in index])
         K, _ = _core.generalized_forces_derivatives(model, q, np.where(root, 0.0, v), t, p, options, None, 1)
         close("K of displaced roots", K * np.outer(~root, root), np.zeros_like(K))
 
 
 def example_forces(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Force, ...]:
-    """One or more of every built-in force, on random joints and bodies of a model that has some."""
+    """Examples of every built-in force on random joints and bodies of a model: the list that the tests use.
+
+    Parameters
+    ----------
+    model : Model
+        With at least one body.
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+
+    Returns
+    -------
+    tuple of Force
+    """
     rng = np.random.default_rng(rng)
     names = [b.name for b in model.bodies]
     times = (0.0, 0.5, 1.7)
@@ -292,9 +346,9 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         PointSpring("world", point(), body(), point(), 2.0, 0.7),
         SpringDamper(body(), point(), body(), point(), 3.0, 0.4, 0.5),
         SpringDamper(body(), point(), "world", point(), 3.0, 0.4, 5.0),
-        Spring(body(), point(), body(), point(), cubic),
-        Spring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
-        MultiPointSpring(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomSpring(body(), point(), body(), point(), cubic),
+        CustomSpring("world", point(), body(), point(), adjustable, adjustable_energy, (0.7, 0.3)),
+        CustomCable(via, point(4), adjustable, adjustable_energy, (0.7, 0.3)),
         Cable(via, point(4), 3.0, 0.5, 0.2),
         Cable(via, point(4), 3.0, 0.5, 1e3),
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
@@ -311,13 +365,29 @@ def check_cost(
     forces: Sequence[Force] = (),
     tolerance: float = 1e-11,
 ) -> None:
-    """Raises AssertionError unless the derivatives of a cost agree with its value at random states.
+    """Checks that the derivatives of a cost agree with its value at random states.
 
-    Gradients against complex steps of the value, second derivatives against complex steps of the gradients (but for a
-    `CustomCost` that has neither of the two), and a batch against its states one by one; errors relative to the largest
-    entry, or 1. The functions of a `CustomCost` must take complex numbers. Along random directions, gradients also
-    against real differences, as a function with abs or norm in it has wrong complex steps; and so those with respect to
-    inertias, placements, gravity and parameters of `forces`, to 1e-6.
+    Gradients are compared with complex steps of the value, second derivatives with complex steps of the gradients
+    (unless a `CustomCost` has neither), and a batch with its states one by one. The functions of a `CustomCost` must
+    accept complex numbers. Gradients are also compared with real differences along random directions, because a
+    function with abs or norm has wrong complex steps; so are those with respect to inertias, placements, gravity and
+    parameters of `forces`, to 1e-6.
+
+    Parameters
+    ----------
+    cost : Cost
+    model : Model
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+    forces : sequence of Force
+        Forces whose energies the cost contains.
+    tolerance : float
+        Allowed error, relative to the largest entry, or to 1 if that is larger.
+
+    Raises
+    ------
+    AssertionError
+        If two of them differ by more than the tolerance.
     """
     rng = np.random.default_rng(rng)
     terms = [term for _, term in cost.terms]
@@ -373,15 +443,15 @@ def check_cost(
 
 
 def _difference(f: Callable[[float], Array], eps: float = 1e-5) -> Array:
-    """The derivative of f at 0, by values at s >= 0: an inertia has to stay one."""
+    """The derivative of f at 0 from values at s >= 0, where inertias remain physical."""
     return np.asarray((4 * f(eps) - 3 * f(0.0) - f(2 * eps)) / (2 * eps))
 
 
 def _along_directions(
     cost: Cost, x: States, rng: np.random.Generator
 ) -> Iterator[tuple[str, Array, Callable[[float], Array]]]:
-    """By what a cost has derivatives: its name, the derivatives (...) at states along a random direction, and the cost
-    as a function of the way along it."""
+    """For every argument of a cost: its name, the derivatives (...) at states along a random direction, and the cost as
+    a function of the displacement along it."""
     model, springs = x.model, x.springs
     found = cost._evaluate(x, False)
     by_parameters: dict[str, Array] = {}
@@ -408,7 +478,7 @@ def _along_directions(
     yield "dq", along(found.dq, dq), lambda s: value(q=model.plus(x.q, s * dq))
     yield "dv", along(found.dv, dv), lambda s: value(v=x.v + s * dv)
     yield "du", along(found.du, du), lambda s: value(u=x.u + s * du)
-    # Sums of inertias are inertias, whatever bodies the model has.
+    # The sum of an inertia and a physical one is an inertia.
     more = [random_inertia(rng) for _ in model.bodies]
     yield (
         "derivative by inertias",
@@ -466,7 +536,19 @@ class _Coupled:
 
 
 def example_costs(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Cost, ...]:
-    """One or more of every cost, for random joints and bodies of a model that has some."""
+    """Examples of every cost for random joints and bodies of a model: the list that the tests use.
+
+    Parameters
+    ----------
+    model : Model
+        With at least one body.
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+
+    Returns
+    -------
+    tuple of Cost
+    """
     rng = np.random.default_rng(rng)
     nv, times = model.nv, (0.1, 0.7, 1.4)
     bodies = [b.name for b in model.bodies]
@@ -509,7 +591,12 @@ def example_costs(model: Model, rng: np.random.Generator | int | None = None) ->
 
 
 def example_joints() -> tuple[Joint, ...]:
-    """One or more of every built-in joint with freedoms: the population of random trees."""
+    """Examples of every built-in joint that moves: the list that random trees and the tests use.
+
+    Returns
+    -------
+    tuple of Joint
+    """
     turn = spatial.SE3.rotation
     frames = [spatial.SE3.translation(0.3 * k, 0.1 * k * k, -0.1 * k) @ turn((1, k, 2), 0.4 * k) for k in range(6)]
     u, w = np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij")
@@ -542,29 +629,70 @@ def example_joints() -> tuple[Joint, ...]:
 
 
 def example_integrators(h: float) -> tuple[Integrator, ...]:
-    """One of each kind of integrator that has steps, with the step h: what tests of integrators run over."""
+    """One integrator of every kind that has steps: the list that the tests use.
+
+    Parameters
+    ----------
+    h : float
+        Step size.
+
+    Returns
+    -------
+    tuple of Integrator
+    """
     kinds = (SymplecticEuler, LinearlyImplicitEuler, BDF1, BDF2, SDIRK2, SDIRK3, Variational)
-    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"))
+    custom = CustomIntegrator(h, [[0.25], [0.5, 0.25], [0.3, 0.3, 0.4]])
+    return (*(kind(h) for kind in kinds), Variational(h, order=4, rule="lobatto"), custom)
 
 
 def random_inertia(rng: np.random.Generator) -> Inertia:
-    """A physical inertia in general position: a cloud of point masses."""
+    """A random physical inertia: that of a cloud of point masses.
+
+    Parameters
+    ----------
+    rng : Generator
+        Generator of random numbers.
+
+    Returns
+    -------
+    Inertia
+    """
     points, masses = rng.standard_normal((6, 3)) * 0.3, rng.uniform(0.2, 1.0, 6)
     return sum((Inertia.point(m, p) for m, p in zip(masses, points, strict=True)), Inertia.zero())
 
 
 def random_pose(rng: np.random.Generator) -> spatial.SE3:
-    """A pose in general position."""
+    """A random pose.
+
+    Parameters
+    ----------
+    rng : Generator
+        Generator of random numbers.
+
+    Returns
+    -------
+    SE3
+    """
     return spatial.SE3.from_quaternion(rng.standard_normal(4), 0.5 * rng.standard_normal(3))
 
 
 def random_tree(
     rng: np.random.Generator | int | None = None, joints: Sequence[Joint] | int = 8, *, branching: float = 0.5
 ) -> Model:
-    """A model of random shape: placements, inertias and gravity in general position.
+    """A model with random tree, placements, inertias and gravity.
 
-    `joints` are the joints to use, in order, or how many to draw from `example_joints`. Each body hangs on the one
-    before it or, with probability `branching`, on a random one.
+    Parameters
+    ----------
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+    joints : sequence of Joint, or int
+        The joints to use, in order, or the number of joints to draw from `example_joints`.
+    branching : float
+        Probability with which a body is attached to a random one instead of the one before it.
+
+    Returns
+    -------
+    Model
     """
     rng = np.random.default_rng(rng)
     if isinstance(joints, int):

@@ -99,17 +99,17 @@ def check(model: ts.Model, theirs: Any, f: np.ndarray | None) -> None:
     torque = pin.rnea(theirs, data, c.q, c.v, c.a, *wrenches).copy()
     Dq, Dv, Da = (np.array(x) for x in pin.computeRNEADerivatives(theirs, data, c.q, c.v, c.a, *wrenches))
     Da = full(Da)
-    d = ts.inverse_dynamics_derivatives(model, q, v, a, f)
+    d = ts.inverse_dynamics_derivatives(model, q, v, a, f_ext=f)
     close(d.dtau_dq, c.E.T @ (Dq @ c.E + Dv @ c.v_q + Da @ c.a_q) + np.einsum("pik,p->ik", c.E_q, torque))
     close(d.dtau_dv, c.E.T @ (Dv @ c.E + Da @ c.a_v))
     close(d.dtau_da, c.E.T @ Da @ c.E)
 
-    c = Change(model, theirs, q, v, ts.forward_dynamics(model, q, v, tau, f))
+    c = Change(model, theirs, q, v, ts.forward_dynamics(model, q, v, tau, f_ext=f))
     torque = c.inverse.T @ tau
     Aq, Av, At = (np.array(x) for x in pin.computeABADerivatives(theirs, data, c.q, c.v, torque, *wrenches))
     At = full(At)
     torque_q = -c.inverse.T @ np.einsum("pik,p->ik", c.E_q, torque)
-    d = ts.forward_dynamics_derivatives(model, q, v, tau, f)
+    d = ts.forward_dynamics_derivatives(model, q, v, tau, f_ext=f)
     tol = max(1e-10, 1e-15 * np.linalg.cond(ts.mass_matrix(model, q)))  # what rounding does to a solution with M
     close(d.da_dq, c.inverse @ (Aq @ c.E + Av @ c.v_q + At @ torque_q - c.a_q), tol)
     close(d.da_dv, c.inverse @ (Av @ c.E - c.a_v), tol)

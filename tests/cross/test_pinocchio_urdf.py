@@ -81,11 +81,11 @@ def test_mass_names_and_limits(robot: tuple[ts.Model, Any]) -> None:
     for name, theirs in zip(list(reference.names)[1:], list(reference.joints)[1:], strict=True):
         ours = model.joint(name)
         if ours.nv == 1:
-            np.testing.assert_array_equal(ours.velocity_limit, reference.upperVelocityLimit[theirs.idx_v])
-            np.testing.assert_array_equal(ours.effort_limit, reference.upperEffortLimit[theirs.idx_v])
+            np.testing.assert_array_equal(ours.velocity_limits, reference.upperVelocityLimit[theirs.idx_v])
+            np.testing.assert_array_equal(ours.effort_limits, reference.upperEffortLimit[theirs.idx_v])
         if ours.nv == theirs.nq == 1:
-            np.testing.assert_array_equal(ours.lower, reference.lowerPositionLimit[theirs.idx_q])
-            np.testing.assert_array_equal(ours.upper, reference.upperPositionLimit[theirs.idx_q])
+            np.testing.assert_array_equal(ours.position_limits[0], reference.lowerPositionLimit[theirs.idx_q])
+            np.testing.assert_array_equal(ours.position_limits[1], reference.upperPositionLimit[theirs.idx_q])
 
 
 def test_every_link_is_where_it_is_in_pinocchio(robot: tuple[ts.Model, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Costs as small frozen descriptions: what a motion should be like, with value, gradient and Hessian at states."""
+"""Costs as small frozen descriptions, with value, gradient and Hessian at states."""
 
 from torsor.costs.cost import Cost, CostSum, CostValue
 from torsor.costs.custom import CustomCost

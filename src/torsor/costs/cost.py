@@ -1,4 +1,4 @@
-"""The contract of every cost, sums and multiples of costs, and the checks that costs share."""
+"""The base class of costs, sums and multiples of costs, and their validation."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    FloatArray = NDArray[np.float64]
-
-At = int | slice | tuple[int, ...] | str
+    from torsor._typing import At, FloatArray
 
 
 class CostValue(NamedTuple):
-    """A cost (...) at states and its derivatives; None for those that are zero at all states, or were not asked for.
+    """A cost (...) at states and its derivatives; None for derivatives that vanish at all states or were not requested.
 
-    dq and dv are (..., nv), du is (..., nu), dq in the tangent space. Of second derivatives, dqdu is (..., nv, nu), and
-    so on. dqdq is that of cost(model.plus(q, x)) with respect to x at 0, which is symmetric: for two directions of one
-    quaternion joint the mean of the derivatives along one after the other, in either order.
+    dq and dv are (..., nv), du is (..., nu), dq in the tangent space. Second derivatives have two such dimensions: dqdu
+    is (..., nv, nu). dqdq is that of cost(model.plus(q, x)) with respect to x at 0, which is symmetric: for two
+    directions of one quaternion joint the mean of the successive derivatives in either order.
     """
 
     value: FloatArray
@@ -47,7 +45,7 @@ class CostValue(NamedTuple):
 
 @dataclass(frozen=True)
 class States:
-    """Where a cost is evaluated: arrays of one batch shape, checked; None for what the cost does not depend on."""
+    """States at which a cost is evaluated: validated arrays of one batch shape, None for inputs that are not used."""
 
     model: Model
     shape: tuple[int, ...]
@@ -60,18 +58,18 @@ class States:
 
 
 class Cost(ABC):
-    """What every cost offers: a small frozen description, which any model with what it names can be evaluated for.
+    """Base class of costs: small frozen descriptions, for any model that has the bodies and joints that they name.
 
-    `evaluate` has its value and derivatives at states. Over a trajectory (`torsor.loss`, `torsor.adjoint`), `at` says
-    when it counts: an index, a slice or a list of rows, over which it is summed, or "time" for its integral. Costs can
-    be added, subtracted, multiplied and divided by numbers; `sum` adds them too.
+    `evaluate` gives value and derivatives at states. Over a trajectory (`torsor.loss`, `torsor.adjoint`) the cost is
+    summed over the rows selected by `at`, an index, a slice or a list of indices, or integrated with `at="time"`. Costs
+    can be added, subtracted, and multiplied and divided by numbers; `sum` works too.
     """
 
     at: At
-    inputs: ClassVar[str]  # of "q", "v" and "u" those that it depends on
-    uses_forces: bool = False  # whether it has energies of forces in it
-    timed: ClassVar[bool] = False  # whether it depends on t, if not on the state
-    __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the cost
+    inputs: ClassVar[str]  # those of "q", "v" and "u" on which it depends
+    uses_forces: bool = False  # whether it contains energies of forces
+    timed: ClassVar[bool] = False  # whether a cost of controls depends on t
+    __array_ufunc__: ClassVar[None] = None  # so that products with NumPy numbers are costs
 
     def evaluate(
         self,
@@ -84,27 +82,34 @@ class Cost(ABC):
         forces: Iterable[Force] = (),
         hessians: bool = False,
     ) -> CostValue:
-        """The cost at states, whenever it counts, and its derivatives.
+        """The cost at states and its derivatives, whatever its `at`.
 
         Parameters
         ----------
-        q, v, u, t : (..., nq), (..., nv), (..., nu), (...)
-            States, controls and times, whose batch shapes broadcast. v and u may be left out if the cost does not
-            depend on them.
-        forces : sequence of Force
-            Those whose energies count, for a cost that has them in it.
+        model : Model
+        q : (..., nq) array_like
+            Configurations.
+        v : (..., nv) array_like, optional
+            Velocities, if the cost depends on them.
+        u : (..., nu) array_like, optional
+            Controls, if the cost depends on them.
+        t : (...) array_like
+            Times.
+        forces : iterable of Force
+            Forces whose energies the cost contains.
         hessians : bool
-            Whether to compute second derivatives too.
+            Whether to compute second derivatives.
 
         Returns
         -------
         CostValue
+            value (...), gradients (..., n) and, with `hessians`, second derivatives (..., n, n).
         """
         return self._evaluate(self._states(model, q, v, u, t, forces), hessians)
 
     @final
     def _states(self, model: Model, q: Any, v: Any, u: Any, t: Any, forces: Iterable[Force]) -> States:
-        """What `evaluate` was given, checked."""
+        """The arguments of `evaluate`, validated."""
         require_model(model)
         given = {"q": q, "v": v, "u": u, "t": t}
         lengths = {"q": model.nq, "v": model.nv}
@@ -138,7 +143,7 @@ class Cost(ABC):
 
     @property
     def terms(self) -> tuple[tuple[float, Cost], ...]:
-        """The costs that this one is a sum of, each with its factor: itself, for all but sums."""
+        """Pairs of a factor and a cost of which this cost is the sum: itself alone, unless it is a `CostSum`."""
         return ((1.0, self),)
 
     @abstractmethod
@@ -146,16 +151,16 @@ class Cost(ABC):
         """The cost at states."""
 
     def _by_parameters(self, x: States) -> dict[str, FloatArray]:
-        """Derivatives with respect to what the cost depends on by itself, not through the states: "inertia" (...,
-        nbodies, 10), "placement" (..., nbodies, 6), "gravity" (..., 3), "springs" (..., n), of their parameters."""
+        """Derivatives with respect to parameters at fixed states: "inertia" (..., nbodies, 10), "placement" (...,
+        nbodies, 6), "gravity" (..., 3), and "springs" (..., n), the parameters of forces with an energy."""
         return {}
 
     def _rows(self) -> int | None:
-        """How many rows its targets have, if they have one for each row of a trajectory that counts."""
+        """Number of rows of the target, if it has one for each selected row of a trajectory."""
         return None
 
     def _coordinates(self, model: Model) -> Sequence[int]:
-        """Indices of the joints in whose coordinates it is given, and has no meaning in others."""
+        """Indices of the joints in whose coordinates the cost is given."""
         return ()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -196,7 +201,7 @@ class Cost(ABC):
 @final
 @dataclass(frozen=True)
 class CostSum(Cost):
-    """A sum of multiples of costs, each of which counts when its own `at` says: `a + 2.0 * b` makes it.
+    """A sum of multiples of costs, each with its own `at`: the type of `a + 2.0 * b`.
 
     Parameters
     ----------
@@ -224,17 +229,17 @@ class CostSum(Cost):
 
     @property
     def at(self) -> At:  # type: ignore[override]
-        """A sum has none: each of its terms counts when its own says."""
+        """Not defined for a sum: each term has its own."""
         raise AttributeError("a sum of costs has no `at` of its own; its terms have: [c.at for _, c in cost.terms]")
 
     @property
     def inputs(self) -> str:  # type: ignore[override]
-        """Of "q", "v" and "u" those that the terms depend on."""
+        """Those of "q", "v" and "u" on which the terms depend."""
         return "".join(a for a in "qvu" if any(a in term.inputs for _, term in self.summands))
 
     @property
     def terms(self) -> tuple[tuple[float, Cost], ...]:
-        """The costs, each with its factor."""
+        """Pairs of a factor and a cost."""
         return self.summands
 
     def _evaluate(self, x: States, hessians: bool) -> CostValue:
@@ -250,13 +255,13 @@ class CostSum(Cost):
 
 
 def when(at: Any, inputs: str) -> At:
-    """`at` as it is kept."""
+    """`at` as it is stored."""
     expected = "expected 'time', an index, a slice or a list of indices"
     out: At
     if isinstance(at, str):
         if at != "time":
             raise ValueError(f"at is {at!r}, {expected}")
-        out = at
+        out = "time"
     elif isinstance(at, slice):
         try:
             out = slice(*(None if k is None else index(k) for k in (at.start, at.stop, at.step)))
@@ -275,7 +280,7 @@ def when(at: Any, inputs: str) -> At:
         except TypeError:
             raise TypeError(f"at is {at!r}, {expected}") from None
         if not given:
-            raise ValueError(f"at is {at!r}, which is no row, {expected}")
+            raise ValueError(f"at is {at!r}, which selects no row, {expected}")
         out = given if listed else given[0]
     if "u" in inputs and out != "time":
         raise ValueError(
@@ -285,7 +290,7 @@ def when(at: Any, inputs: str) -> At:
 
 
 def weights(value: Any, *, one: bool = False) -> float | tuple[float, ...]:
-    """Numbers of at least 0: one, or one for each velocity or control, of which the model says how many."""
+    """Nonnegative numbers: one, or one for each velocity or control, whose number is checked with the model."""
     if isinstance(value, float) and 0 <= value < inf:
         return value
     a = as_array("weight", value)
@@ -296,12 +301,12 @@ def weights(value: Any, *, one: bool = False) -> float | tuple[float, ...]:
     if not np.isfinite(a).all():
         raise ValueError(f"weight is not finite: got {a.tolist()}")
     if (a < 0).any():
-        raise ValueError(f"weight is {a.tolist()}, expected 0 at least; for a cost to be made large, negate it: -cost")
+        raise ValueError(f"weight is {a.tolist()}, expected at least 0; to maximise a cost, negate it: -cost")
     return float(a) if a.ndim == 0 else as_tuple(a)
 
 
 def target_rows(value: Any, times: Any, *, number: bool = False) -> tuple[Any, tuple[float, ...] | None]:
-    """A target and its times as they are kept: (k,) (or a number), or rows (n, k) of them."""
+    """A target and its times as they are stored: (k,), or a number, or rows (n, k)."""
     a = as_array("target", value)
     if not np.isfinite(a).all():
         raise ValueError("target is not finite")
@@ -324,7 +329,7 @@ def target_rows(value: Any, times: Any, *, number: bool = False) -> tuple[Any, t
 
 
 def row_count(target: Any, times: Any) -> int | None:
-    """How many rows a target has without times."""
+    """Number of rows of a target without times."""
     return len(target) if times is None and np.ndim(target) == 2 else None
 
 
@@ -333,8 +338,8 @@ def _evenly(before: FloatArray, after: FloatArray, fraction: FloatArray) -> Floa
 
 
 def target_at(target: FloatArray, times: Any, x: States, between: Callable[..., FloatArray] = _evenly) -> FloatArray:
-    """The target at states: (k,), or (..., k). `between` has it between two times; before the first and after the last
-    it stays."""
+    """The target at states: (k,), or (..., k). `between` interpolates between two times; before the first and after the
+    last it is constant."""
     if target.ndim < 2:
         return target
     if times is None:
@@ -390,7 +395,7 @@ class Selection:
             self.label = f"{', '.join(map(repr, names))} {'has' if len(names) == 1 else 'have'}"
 
     def require(self, name: str, value: FloatArray, size: int, what: str, *, number: bool = True) -> None:
-        """The last dimension of a field is that of the joints."""
+        """Requires that the last dimension of a field is that of the joints."""
         if value.shape[-1:] != (size,) and not (number and value.ndim == 0):
             expected = f"one number or (..., {size})" if number else f"(..., {size})"
             raise ValueError(f"{name} has shape {value.shape}, expected {expected}: {self.label} {size} {what}")

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor._check import complex_allowed
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, when
+from torsor._core import complex_step
+from torsor.costs.cost import Cost, CostValue, States, symmetric, when
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import Array, At, AtLike, FloatArray, Inputs
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
 
-_STEP = 1e-30  # of complex steps: far below rounding, far above underflow
-_REAL_STEP = 1e-6  # of differences that only tell whether a function depends on something
+_REAL_STEP = 1e-6  # of differences that detect whether a function depends on an input
 _ROUNDING = 1e-14  # of a cost, relative
 _CASTING = "Casting complex values"  # how NumPy's ComplexWarning begins
 _PAIRS = (("q", "q"), ("q", "v"), ("q", "u"), ("v", "v"), ("v", "u"), ("u", "u"))
@@ -30,27 +28,31 @@ _PAIRS = (("q", "q"), ("q", "v"), ("q", "u"), ("v", "v"), ("v", "u"), ("u", "u")
 @final
 @dataclass(frozen=True, init=False)
 class CustomCost(Cost):
-    """A cost that is a function of the user's.
+    """A user-defined cost.
 
-    All functions are called with many states at a time: q (..., nq), v (..., nv), u (..., nu), t (...), with None for
-    those of q, v and u that `inputs` does not name. `testing.check_cost` checks them.
+    All functions are called with batches of states: q (..., nq), v (..., nv), u (..., nu), t (...), with None for those
+    of q, v and u that are not in `inputs`. `testing.check_cost` tests them.
 
     Parameters
     ----------
     function : callable
-        function(q, v, u, t) gives the cost (...).
+        function(q, v, u, t) returns the cost (...).
     gradient : callable, optional
-        gradient(q, v, u, t) gives (dq, dv, du), each (..., n), or None where it is zero; dq in the tangent space. Left
-        out, it comes by complex steps of the function, which must be written for complex arrays, without abs, norm,
-        conj or float: one call for each of nv + nv + nu directions.
+        gradient(q, v, u, t) returns (dq, dv, du), each (..., n), or None where it is zero; dq in the tangent space. By
+        default complex steps through the function, which must accept complex arrays and not use abs, norm, conj or
+        float: one call for each of nv + nv + nu directions.
     hessian : callable, optional
-        hessian(q, v, u, t) gives (dqdq, dqdv, dqdu, dvdv, dvdu, dudu), each (..., n, m), or None where it is zero. Left
-        out, it comes by complex steps of the gradient, which must be given then and be written for complex arrays.
+        hessian(q, v, u, t) returns (dqdq, dqdv, dqdu, dvdv, dvdu, dudu), each (..., n, m), or None where it is zero. By
+        default complex steps through the gradient, which must then be given and accept complex arrays.
     inputs : str
-        Of "q", "v" and "u" those that the cost depends on; all may depend on t.
+        Those of "q", "v" and "u" on which the cost depends, as "qv"; it may always depend on t.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral. A cost of
-        controls is an integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral. A cost
+        of controls is an integral.
+
+    Examples
+    --------
+    >>> cost = ts.CustomCost(lambda q, v, u, t: (v * v).sum(-1), at="time")
     """
 
     function: Callable[..., Any]
@@ -66,8 +68,8 @@ class CustomCost(Cost):
         function: Callable[..., Any],
         gradient: Callable[..., Any] | None = None,
         hessian: Callable[..., Any] | None = None,
-        inputs: str = "qv",
-        at: Any = -1,
+        inputs: Inputs = "qv",
+        at: AtLike = -1,
     ) -> None:
         for name, given in (("function", function), ("gradient", gradient), ("hessian", hessian)):
             if not callable(given) and (given is not None or name == "function"):
@@ -97,7 +99,7 @@ class CustomCost(Cost):
             return CostValue(value, *first, *calls("hessian", here))
         if self.gradient is None:
             raise TypeError(
-                "second derivatives of a CustomCost come by complex steps of its gradient, which was not given; give "
+                "second derivatives of a CustomCost are complex steps through its gradient, which was not given; give "
                 "gradient=, written for complex arrays, or hessian="
             )
         second: list[FloatArray | None] = []
@@ -109,7 +111,7 @@ class CustomCost(Cost):
 
 
 class _Calls:
-    """Calls of the user's functions in one evaluation, at its states and at complex steps away from them."""
+    """Calls of the user-defined functions in one evaluation, at its states and at complex steps from them."""
 
     def __init__(self, cost: CustomCost, x: States) -> None:
         self.cost, self.x = cost, x
@@ -122,7 +124,7 @@ class _Calls:
         self.independent: set[tuple[str, str, tuple[int, ...]]] = set()
 
     def __call__(self, name: str, at: dict[str, Any]) -> list[Any]:
-        """All that a function gives at q, v and u, of their dtype."""
+        """The results of a function at q, v and u, of their dtype."""
         dtype = np.result_type(float, *(at[a].dtype for a in self.cost.inputs))
         found = self._checked(name, at, dtype)
         if dtype.kind == "c":
@@ -131,15 +133,15 @@ class _Calls:
         return [None if part is None else part.astype(dtype, copy=False) for part in found]
 
     def complex_steps(self, name: str, part: int, along: str) -> FloatArray:
-        """The derivative of one part of what a function gives along q, in the tangent space, v or u: (..., n)."""
+        """The derivative (..., n) of one result of a function along q, in the tangent space, v or u."""
         x, n = self.x, self.sizes[along]
         out = np.zeros((*self.shapes[name][part], n))
         for k in range(n):
             step = np.zeros(n, complex)
-            step[k] = 1j * _STEP
+            step[k] = 1j * complex_step
             found = self(name, {"q": x.q, "v": x.v, "u": x.u, along: self._moved(along, getattr(x, along), step)})[part]
             if found is not None:
-                out[..., k] = found.imag / _STEP
+                out[..., k] = found.imag / complex_step
         return out
 
     def _moved(self, along: str, at: Array, step: Array) -> Array:
@@ -152,7 +154,7 @@ class _Calls:
             complex_allowed.reset(token)
 
     def _checked(self, name: str, at: dict[str, Any], dtype: Any) -> list[Any]:
-        """What a function gives, one for each of its shapes."""
+        """The results of a function, validated, one for each of its shapes."""
         given, shapes = self._given(name, at, dtype.kind == "c"), self.shapes[name]
         if name == "function":
             given = (given,)
@@ -173,7 +175,7 @@ class _Calls:
         return out
 
     def _given(self, name: str, at: dict[str, Any], complex_steps: bool) -> Any:
-        """Calls a function, in which those of this library take complex arrays if it is called with some."""
+        """Calls a function, within which functions of this library accept complex arrays if it gets complex ones."""
         inputs = self.cost.inputs
         token = complex_allowed.set(complex_steps or complex_allowed.get())
         try:
@@ -196,13 +198,13 @@ class _Calls:
             complex_allowed.reset(token)
 
     def _left_out(self, text: str) -> str:
-        """A part of a message: what the functions are not called with."""
+        """A part of a message: the inputs with which the functions are not called."""
         inputs = self.cost.inputs
         names = " and ".join(a for a in "qvu" if a not in inputs)
-        return text.format(f"None for {names}, as inputs is {inputs!r}; name there all that it reads") if names else ""
+        return text.format(f"None for {names}, as inputs is {inputs!r}; name all inputs that it reads") if names else ""
 
     def _require_independent(self, name: str, at: dict[str, Any], parts: tuple[int, ...]) -> None:
-        """Real results for complex states are right only if they do not depend on these, which real steps tell."""
+        """Real results for complex states are correct only if they do not depend on them, which real steps detect."""
         along = "".join(a for a in self.cost.inputs if at[a].dtype.kind == "c")
         if not parts or (name, along, parts) in self.independent:
             return

@@ -1,4 +1,4 @@
-"""What controls cost."""
+"""The cost of controls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from torsor.costs.cost import At, Cost, CostValue, States, diagonal, weights
+from torsor.costs.cost import Cost, CostValue, States, diagonal, weights
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from torsor._typing import At
 
 
 @final
@@ -21,7 +23,7 @@ class ControlEffort(Cost):
     Parameters
     ----------
     weight : float or (nu,) array_like
-        One number for all controls, or one for each; 0 at least.
+        One number for all controls, or one for each; at least 0.
     """
 
     weight: float | tuple[float, ...]

@@ -11,10 +11,12 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import complex_allowed
-from torsor.costs.cost import At, Cost, CostValue, States, symmetric, weights, when
+from torsor._core import complex_step
+from torsor.costs.cost import Cost, CostValue, States, symmetric, weights, when
 from torsor.costs.placement import by_placement, carriers, cross, parents
 from torsor.derivatives.hessians import inverse_dynamics_hessians
-from torsor.derivatives.matrices import inverse_dynamics_derivatives, inverse_dynamics_vjp
+from torsor.derivatives.matrices import inverse_dynamics_derivatives
+from torsor.derivatives.vjp import inverse_dynamics_vjp
 from torsor.dynamics import gravity_forces, kinetic_energy, mass_matrix, potential_energy
 from torsor.forces.force import CompiledForces, compile_forces
 from torsor.inertia import Inertia
@@ -25,7 +27,8 @@ from torsor.model import Model, ModelBuilder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, EnergyPart, FloatArray
+
 
 _PARTS = ("kinetic", "potential", "forces")
 
@@ -33,26 +36,26 @@ _PARTS = ("kinetic", "potential", "forces")
 @final
 @dataclass(frozen=True, init=False)
 class EnergyCost(Cost):
-    """weight times energies: any of "kinetic", "potential" (of gravity) and "forces" (of those that have one).
+    """A multiple of kinetic energy, potential energy of gravity, and energies of forces.
 
-    Derivatives of the energies of forces by their parameters come by complex steps: with "forces", the `energy` of a
-    user-defined force must take complex numbers if the force has parameters.
+    Derivatives of the energies of forces with respect to their parameters are complex steps: with "forces", the
+    `energy` of a user-defined force with parameters must accept complex numbers.
 
     Parameters
     ----------
-    parts : sequence of str
-        Which energies.
+    parts : sequence of {"kinetic", "potential", "forces"}
+        The energies in the sum.
     weight : float
-        0 at least.
+        Factor, at least 0.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     """
 
-    parts: tuple[str, ...]
+    parts: tuple[EnergyPart, ...]
     weight: float
     at: At = field(hash=False)
 
-    def __init__(self, parts: Sequence[str] = ("kinetic",), weight: float = 1.0, at: Any = -1) -> None:
+    def __init__(self, parts: Sequence[EnergyPart] = ("kinetic",), weight: float = 1.0, at: AtLike = -1) -> None:
         listed = isinstance(parts, Sequence) and not isinstance(parts, str)
         if not listed or not parts or any(p not in _PARTS for p in parts):
             raise ValueError(f"parts are {parts!r}, expected a list of 'kinetic', 'potential' and 'forces'")
@@ -64,7 +67,7 @@ class EnergyCost(Cost):
 
     @property
     def inputs(self) -> str:  # type: ignore[override]
-        """The kinetic energy depends on v."""
+        """The inputs, "qv" with the kinetic energy, else "q"."""
         return "qv" if "kinetic" in self.parts else "q"
 
     @property
@@ -152,9 +155,9 @@ def _by_parameters(x: States, springs: CompiledForces) -> FloatArray:
             warnings.filterwarnings("error", message="Casting complex values")
             for k in np.flatnonzero(np.isfinite(p).all(axis=tuple(range(p.ndim - 1)))):
                 moved = p.astype(complex)
-                moved[..., k] += 1e-30j
+                moved[..., k] += 1j * complex_step
                 energies: Any = _core.force_energies(x.model, x.q, rest, x.t, moved, {"forces": springs.core}, None, 1)
-                out[..., k] = energies.imag.sum(axis=-1) / 1e-30
+                out[..., k] = energies.imag.sum(axis=-1) / complex_step
     except (TypeError, RuntimeWarning) as error:
         raise TypeError(
             f"EnergyCost takes complex steps of the energies of forces, one of which takes no complex numbers: {error}"

@@ -1,4 +1,4 @@
-"""What the places of points and masses depend on besides q: the placements of joints."""
+"""Derivatives of positions of points and masses with respect to the placements of joints."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import numpy as np
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import FloatArray
 
-    FloatArray = NDArray[np.float64]
 
 _NEXT, _LAST = [1, 2, 0], [2, 0, 1]
 
 
 def cross(a: FloatArray, b: FloatArray) -> FloatArray:
-    """a x b; np.cross takes as long as all the rest of a cost."""
+    """a x b; np.cross takes as long as the rest of a cost."""
     return a[..., _NEXT] * b[..., _LAST] - a[..., _LAST] * b[..., _NEXT]
 
 
 def parents(model: Model) -> list[int]:
-    """Of every body, -1 for the world."""
+    """Index of the parent of every body, -1 for the world."""
     at = {b.name: i for i, b in enumerate(model.bodies)}
     return [at.get(b.parent, -1) for b in model.bodies]
 
 
 def carriers(model: Model, body: int) -> list[int]:
-    """A body and all that carry it."""
+    """A body and all its ancestors."""
     above, out = parents(model), [body]
     while above[out[-1]] >= 0:
         out.append(above[out[-1]])
@@ -37,7 +36,7 @@ def carriers(model: Model, body: int) -> list[int]:
 
 def by_placement(model: Model, poses: FloatArray, bodies: list[int], wrenches: FloatArray) -> FloatArray:
     """Gradient (..., nbodies, 6) with respect to placements. `wrenches` (..., k, 6) are the gradients with respect to
-    motions of k bodies with all that they carry, moment first, in the world's frame."""
+    motions of k bodies with their descendants, moment first, in the world frame."""
     above = [parents(model)[i] for i in bodies]
     carried = poses[..., above, :, :]
     carried[..., [k for k, parent in enumerate(above) if parent < 0], :, :] = np.eye(4)

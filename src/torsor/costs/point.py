@@ -1,4 +1,4 @@
-"""Where a point of a body should be."""
+"""A target for the position of a point of a body."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.costs.cost import At, Cost, CostValue, States, row_count, symmetric, target_at, target_rows, weights, when
+from torsor.costs.cost import Cost, CostValue, States, row_count, symmetric, target_at, target_rows, weights, when
 from torsor.costs.placement import by_placement, carriers, cross
 from torsor.derivatives.kinematics import point_hessian
 from torsor.forces.force import body_name, numbers
 from torsor.kinematics import body_poses, point_jacobian, point_positions
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, FloatArray
 
 
 @final
 @dataclass(frozen=True, init=False)
 class PointTarget(Cost):
-    """weight |x - target|^2 / 2, x the world position of a point of a body: where an end effector should be.
+    """weight |x - target|^2 / 2, with x the position in the world of a point of a body, such as an end effector.
 
     Parameters
     ----------
     body : str
-        The body, or the joint that carries it.
+        Name of the body or of its joint.
     point : (3,) array_like
-        In the body's frame.
+        Point in the body's frame.
     target : (3,) or (n, 3) array_like
-        In the world's frame; or a row for each row of the trajectory that counts, or for each of the times.
+        Target in the world frame; or one for each selected row of the trajectory, or for each of `times`.
     weight : float
-        0 at least.
+        Factor, at least 0.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     times : (n,) array_like, optional
-        Times of the rows of the target, between which it moves evenly.
+        Times of the rows of the target, interpolated linearly.
     """
 
     body: str
@@ -56,7 +56,7 @@ class PointTarget(Cost):
         point: ArrayLike,
         target: ArrayLike,
         weight: float = 1.0,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(target, times)

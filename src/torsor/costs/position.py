@@ -1,4 +1,4 @@
-"""What the coordinates of joints should be."""
+"""A target for the coordinates of joints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from torsor._core import complex_step
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -27,35 +27,32 @@ from torsor.model import Model
 from torsor.spatial import dexp3_inv, dexp6_inv
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
-
-_STEP = 1e-30  # of complex steps: far below rounding, far above underflow
+    from torsor._typing import Array, At, AtLike, FloatArray
 
 
 @final
 @dataclass(frozen=True, init=False)
 class PositionTarget(Cost):
-    """The sum of weight x^2 / 2, x = model.minus(q, target) the displacements of joints from their targets.
+    """The sum of weight x^2 / 2, with x = model.minus(q, target) the displacements of joints from their targets.
 
     For a `Spherical` joint x is a rotation vector, for a `Free` joint a twist, in the frame of the target: the shorter
-    way, so that the cost has a kink half a turn away from the target. For all other coordinates x is their difference.
+    way, so that the gradient is discontinuous at half a turn from the target. For all other coordinates x is their
+    difference.
 
     Parameters
     ----------
     target : (k,) or (n, k) array_like
-        The k coordinates of the joints, those of the model (nq,) if none are named; or a row for each row of the
-        trajectory that counts, or for each of the times.
+        The k coordinates of the joints; or a row for each selected row of the trajectory, or for each of `times`.
     weight : float or (k',) array_like
-        One number for all velocities of the joints, or one for each; 0 at least.
+        One number for all velocities of the joints, or one for each; at least 0.
     joints : str or sequence of str, optional
-        The joints, or the bodies that they carry; all joints of the model if left out.
+        Names of the joints or of their bodies; all joints of the model by default.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     times : (n,) array_like, optional
-        Times of the rows of the target, between which it moves evenly, by `model.plus`.
+        Times of the rows of the target, interpolated by `model.plus` and `model.minus`.
     """
 
     target: tuple[Any, ...]
@@ -71,7 +68,7 @@ class PositionTarget(Cost):
         target: ArrayLike,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(np.atleast_1d(target) if np.ndim(target) == 0 else target, times)
@@ -106,13 +103,13 @@ class PositionTarget(Cost):
         dqdq[..., range(x.model.nv), range(x.model.nv)] = factor
         for _, at, dexp_inv in groups:
             # d/dq of the gradient, column by column along dx = dexp_inv(x) e_k.
-            moved = off[..., at, None] + 1j * _STEP * dexp_inv(off[..., at])
-            columns = _gradient(np.swapaxes(moved, -1, -2), factor[at], dexp_inv).imag / _STEP
+            moved = off[..., at, None] + 1j * complex_step * dexp_inv(off[..., at])
+            columns = _gradient(np.swapaxes(moved, -1, -2), factor[at], dexp_inv).imag / complex_step
             dqdq[..., at, at] = symmetric(columns)
         return CostValue(value, dq, dqdq=dqdq)
 
     def _goal(self, x: States, chosen: Selection, groups: list[tuple[slice, slice, Any]]) -> FloatArray:
-        """Coordinates (..., nq), those of q for joints without a target."""
+        """Coordinates (..., nq) of the target, arbitrary for joints without one."""
         target = self._numbers[0]
         chosen.require("target", target, chosen.nq, "coordinates", number=False)
         rows = np.zeros((*target.shape[:-1], x.model.nq))
@@ -122,7 +119,7 @@ class PositionTarget(Cost):
                 joint = next(j.name for j in x.model.joints if j.q_slice.start <= at.start < j.q_slice.stop)
                 raise ValueError(f"target has a quaternion of length 0 at joint {joint!r}; no rotation is (0, 0, 0, 1)")
         if self.joints is not None:
-            # Any coordinates will do for the others.
+            # Joints without a target have weight 0.
             others = np.delete(np.arange(x.model.nq), chosen.q)
             rows[..., others] = x.model.neutral[others]
         plus, minus = x.model.plus, x.model.minus
@@ -130,13 +127,13 @@ class PositionTarget(Cost):
 
 
 def _gradient(x: Array, factor: FloatArray, dexp_inv: Any) -> Array:
-    """Of the sum of factor x^2 / 2 along rotations or twists at the end of x (..., n)."""
+    """The gradient of the sum of factor x^2 / 2 along rotations or twists at the end of x (..., n)."""
     return np.asarray(np.einsum("...ij,...i->...j", dexp_inv(x), factor * x))
 
 
 def _groups(model: Model, chosen: Selection) -> list[tuple[slice, slice, Any]]:
-    """Of every quaternion of the joints: its coordinates; its velocities, for a free joint those of the position too;
-    the inverse derivative of the exponential of these."""
+    """For every quaternion of the joints: its coordinates; its velocities, with those of the position for a free joint;
+    the inverse derivative of the exponential map."""
     out: list[tuple[slice, slice, Any]] = []
     for i in chosen.indices:
         joint = model.joints[i]

@@ -1,4 +1,4 @@
-"""What velocities should be."""
+"""A target for velocities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor.costs.cost import (
-    At,
     Cost,
     CostValue,
     Selection,
@@ -26,29 +25,29 @@ from torsor.costs.cost import (
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import At, AtLike, FloatArray
 
 
 @final
 @dataclass(frozen=True, init=False)
 class VelocityTarget(Cost):
-    """The sum of weight (v - target)^2 / 2 over velocities of joints: to come to rest, by default.
+    """The sum of weight (v - target)^2 / 2 over velocities of joints, by default with the target 0.
 
     Parameters
     ----------
     target : float, (k,) or (n, k) array_like
-        One number for all k velocities of the joints, or one for each; or a row for each row of the trajectory that
-        counts, or for each of the times.
+        One number for all k velocities of the joints, or one for each; or a row for each selected row of the
+        trajectory, or for each of `times`.
     weight : float or (k,) array_like
-        One number for all velocities, or one for each; 0 at least.
+        One number for all velocities, or one for each; at least 0.
     joints : str or sequence of str, optional
-        The joints, or the bodies that they carry; all joints of the model if left out.
+        Names of the joints or of their bodies; all joints of the model by default.
     at : int, slice, list of int or "time"
-        When it counts: rows, over which it is summed, by default the last one; or "time" for the integral.
+        Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     times : (n,) array_like, optional
-        Times of the rows of the target, between which it changes evenly.
+        Times of the rows of the target, interpolated linearly.
     """
 
     target: float | tuple[Any, ...]
@@ -64,7 +63,7 @@ class VelocityTarget(Cost):
         target: ArrayLike = 0.0,
         weight: ArrayLike = 1.0,
         joints: str | Sequence[str] | None = None,
-        at: Any = -1,
+        at: AtLike = -1,
         times: ArrayLike | None = None,
     ) -> None:
         kept, when_of_rows = target_rows(target, times, number=True)
@@ -82,7 +81,9 @@ class VelocityTarget(Cost):
         return row_count(self.target, self.times)
 
     def _coordinates(self, model: Model) -> Sequence[int]:
-        return Selection(model, self.joints).indices if self._numbers[0].any() else ()  # rest is rest in all of them
+        return (
+            Selection(model, self.joints).indices if self._numbers[0].any() else ()
+        )  # zero velocity is the same in all coordinates
 
     def _evaluate(self, x: States, hessians: bool) -> CostValue:
         target, weight = self._numbers

@@ -1,14 +1,15 @@
 """Second derivatives of inverse and forward dynamics, exact: whole tensors, or contracted with weights on the output.
 
 `H.d2tau_dqdv[..., i, j, k]` is d/dv_k (dtau_i/dq_j): output, first direction, second direction. Directions of q are in
-the tangent space, one after the other: `H.d2tau_dqdq[..., i, j, k]` is the derivative of `dtau_dq[i, j]` at
+the tangent space, applied successively: `H.d2tau_dqdq[..., i, j, k]` is the derivative of `dtau_dq[i, j]` at
 model.plus(q, dq) along dq_k. It is symmetric in j and k except for two directions of one spherical or free joint, which
 do not commute: there `d2tau_dqdq[i, j, k] - d2tau_dqdq[i, k, j]` is the derivative of tau_i along the commutator of the
 two, which for two rotations e_j and e_k is dtau_i/dq along the rotation e_k x e_j.
 
-With weights, `contract=w`, the same matrices are those of the scalar w . tau. They take some 1.6 times as long as first
-derivatives, and nothing of size nv^3 is formed. Batches, `out`, `outputs`, `threads`, `f_ext` and `f_ext_frame` are as
-in `torsor.derivatives.matrices`; w (..., nv) broadcasts with the batch, so that (n, nv) are n weights on one state.
+With weights, `contract=w`, the results are the second derivatives of the scalar w . tau. They take about 1.6 times as
+long as first derivatives, and nothing of size nv^3 is formed. Batches, `out`, `outputs`, `threads`, `f_ext` and
+`f_ext_frame` are as in `torsor.derivatives.matrices`; w (..., nv) broadcasts with the batch, so that (n, nv) are n
+weights on one state.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from torsor.derivatives.matrices import output_bits
 from torsor.model import require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray, Frame
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("inverse_dynamics_hessians")
@@ -93,28 +93,27 @@ def inverse_dynamics_hessians(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    f_ext: ArrayLike | None = None,
-    contract: None = None,
-    out: InverseDynamicsHessians | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
+    *,
+    f_ext: ArrayLike | None = ...,
+    f_ext_frame: Frame = ...,
+    contract: None = ...,
+    outputs: Sequence[str] | None = ...,
+    out: InverseDynamicsHessians | None = ...,
+    threads: int = ...,
 ) -> InverseDynamicsHessians: ...
-
-
 @overload
 def inverse_dynamics_hessians(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    f_ext: ArrayLike | None = None,
     *,
+    f_ext: ArrayLike | None = ...,
+    f_ext_frame: Frame = ...,
     contract: ArrayLike,
-    out: ContractedInverseDynamicsHessians | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = ...,
+    out: ContractedInverseDynamicsHessians | None = ...,
+    threads: int = ...,
 ) -> ContractedInverseDynamicsHessians: ...
 
 
@@ -123,24 +122,50 @@ def inverse_dynamics_hessians(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     contract: ArrayLike | None = None,
+    outputs: Sequence[str] | None = None,
     out: InverseDynamicsHessians | ContractedInverseDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsHessians | ContractedInverseDynamicsHessians:
     """Second derivatives of inverse dynamics. Singh 2022, Alg. 1, for every joint.
 
     Parameters
     ----------
-    contract : (..., nv), optional
-        Weights w on the torques: gives the second derivatives of w . tau, in O(nv d) with d the depth of the tree,
-        and its gradients.
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    contract : (..., nv) array_like, optional
+        Weights w on the generalized forces: gives the second derivatives of w . tau, in O(nv d) with d the depth of the
+        tree, and its gradients.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : InverseDynamicsHessians or ContractedInverseDynamicsHessians, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
 
     Returns
     -------
-    InverseDynamicsHessians, or ContractedInverseDynamicsHessians with `contract`
+    InverseDynamicsHessians
+        d2tau_dqdq, d2tau_dqdv, d2tau_dvdv and d2tau_dadq, each (..., nv, nv, nv).
+    ContractedInverseDynamicsHessians
+        With `contract`: the same fields, each (..., nv, nv), and dtau_dq, dtau_dv and dtau_da, each (..., nv).
+
+    Examples
+    --------
+    >>> H = ts.inverse_dynamics_hessians(model, q, v, a)
+    >>> h = ts.inverse_dynamics_hessians(model, q, v, a, contract=w)
+    >>> np.allclose(h.d2tau_dqdq, np.einsum(\"i,ijk->jk\", w, H.d2tau_dqdq))
+    True
     """
     plain = outputs is None and f_ext_frame == "body"
     if contract is None:
@@ -156,28 +181,27 @@ def forward_dynamics_hessians(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
-    f_ext: ArrayLike | None = None,
-    contract: None = None,
-    out: ForwardDynamicsHessians | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
+    *,
+    f_ext: ArrayLike | None = ...,
+    f_ext_frame: Frame = ...,
+    contract: None = ...,
+    outputs: Sequence[str] | None = ...,
+    out: ForwardDynamicsHessians | None = ...,
+    threads: int = ...,
 ) -> ForwardDynamicsHessians: ...
-
-
 @overload
 def forward_dynamics_hessians(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
-    f_ext: ArrayLike | None = None,
     *,
+    f_ext: ArrayLike | None = ...,
+    f_ext_frame: Frame = ...,
     contract: ArrayLike,
-    out: ContractedForwardDynamicsHessians | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = ...,
+    out: ContractedForwardDynamicsHessians | None = ...,
+    threads: int = ...,
 ) -> ContractedForwardDynamicsHessians: ...
 
 
@@ -186,23 +210,54 @@ def forward_dynamics_hessians(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
     contract: ArrayLike | None = None,
+    outputs: Sequence[str] | None = None,
     out: ForwardDynamicsHessians | ContractedForwardDynamicsHessians | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsHessians | ContractedForwardDynamicsHessians:
-    """Second derivatives of forward dynamics, from first and second ones of inverse dynamics.
+    """Second derivatives of forward dynamics, from first and second derivatives of inverse dynamics.
 
     Parameters
     ----------
-    contract : (..., nv), optional
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    contract : (..., nv) array_like, optional
         Weights w on the accelerations: gives the second derivatives of w . a, and its gradients.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : ForwardDynamicsHessians or ContractedForwardDynamicsHessians, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
 
     Returns
     -------
-    ForwardDynamicsHessians, or ContractedForwardDynamicsHessians with `contract`
+    ForwardDynamicsHessians
+        d2a_dqdq, d2a_dqdv, d2a_dvdv and d2a_dtaudq, each (..., nv, nv, nv).
+    ContractedForwardDynamicsHessians
+        With `contract`: the same fields, each (..., nv, nv), and da_dq, da_dv and da_dtau, each (..., nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> H = ts.forward_dynamics_hessians(model, q, v, tau)
+    >>> h = ts.forward_dynamics_hessians(model, q, v, tau, contract=w)
+    >>> np.allclose(h.d2a_dqdq, np.einsum(\"i,ijk->jk\", w, H.d2a_dqdq))
+    True
     """
     plain = outputs is None and f_ext_frame == "body"
     if contract is None:
@@ -212,13 +267,26 @@ def forward_dynamics_hessians(
     return _core.forward_dynamics_hessians_contracted(model, q, v, tau, contract, f_ext, options, out, threads)
 
 
-def christoffel_symbols(model: Model, q: ArrayLike, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
-    """The symbols G (..., nv, nv, nv) with which Coriolis and centrifugal torques are tau_i = G_ijk v_j v_k, symmetric
-    in j and k.
+def christoffel_symbols(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    """Coefficients G of the Coriolis and centrifugal terms: tau_i = G_ijk v_j v_k, symmetric in j and k.
 
-    For joints with q in R^n they are Christoffel's symbols of the first kind of the mass matrix, (dM_ij/dq_k +
-    dM_ik/dq_j - dM_jk/dq_i) / 2. Spherical and free joints have velocities that are no rates of coordinates, and their
+    For joints with q in R^n they are the Christoffel symbols of the first kind of the mass matrix, (dM_ij/dq_k +
+    dM_ik/dq_j - dM_jk/dq_i) / 2. Spherical and free joints have velocities that are not rates of coordinates, and their
     structure constants enter.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    out : (..., nv, nv, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    G : (..., nv, nv, nv) array
     """
     rest = np.zeros(require_model(model).nv)
     options = {"wanted": 1 << InverseDynamicsHessians._fields.index("d2tau_dvdv")}

@@ -1,13 +1,13 @@
 """First derivatives of twists, accelerations, Jacobians and momentum, exact and in closed form.
 
-Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. The last index of
-every result is the direction. Batches, `out`, `threads` and `frame` are as in `torsor.kinematics`; `out`
-takes a record where the function returns one. `outputs` names the arrays to compute, all by default; the
-others are None in the record and cost nothing.
+Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. The last index of every
+result is the direction. Batches, `out`, `threads` and `frame` are as in `torsor.kinematics`; `out` takes a record where
+the function returns one. `outputs` names the fields to compute, all by default; the others are None in the record and
+are not computed.
 
-The derivative of a pose needs no function of its own. Along direction k a body moves with the twist that is
-column k of its `jacobian`: dT/dq_k = T @ spatial.hat6(J[:, k]) with J in "body". `point_jacobian` is the
-derivative of `point_positions`.
+The derivative of a pose needs no separate function. Along direction k a body moves with the twist in column k of its
+`jacobian`: dT/dq_k = T @ spatial.hat6(J[:, k]) with J in "body". `point_jacobian` is the derivative of
+`point_positions`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from torsor.dynamics import about_point
 from torsor.kinematics import body_indices, of_list
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray, Frame, ReferencePoint
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("body_velocities_derivatives")
@@ -52,9 +51,9 @@ class BodyAccelerationsDerivatives(NamedTuple):
 class MaximalJacobianDerivatives(NamedTuple):
     """Derivatives of J = maximal_jacobian(q) and of its rate Jdot (..., 6 nbodies, nv).
 
-    dJ_dq and dJdot_dq are (..., 6 nbodies, nv, nv): the indices of J, then the direction. dJ_dq[..., r, j, k]
-    is the derivative of J[..., r, j] along direction k. The derivative of Jdot with respect to v is dJ_dq.
-    Jdot and dJdot_dq are None if v was not given.
+    dJ_dq and dJdot_dq are (..., 6 nbodies, nv, nv): the indices of J, then the direction. dJ_dq[..., r, j, k] is the
+    derivative of J[..., r, j] along direction k. The derivative of Jdot with respect to v is dJ_dq. Jdot and dJdot_dq
+    are None if v was not given.
     """
 
     dJ_dq: FloatArray
@@ -63,11 +62,11 @@ class MaximalJacobianDerivatives(NamedTuple):
 
 
 @record_of("momentum_derivatives")
-class CentroidalMomentumDerivatives(NamedTuple):
+class MomentumDerivatives(NamedTuple):
     """Derivatives of h = momentum(q, v) and of its rate hdot(q, v, a), each (..., 6, nv).
 
-    hdot is dh_dq v + dh_dv a, and its derivative with respect to a is dh_dv. Its derivatives are None if
-    a was not given.
+    hdot is dh_dq v + dh_dv a, and its derivative with respect to a is dh_dv. Its derivatives are None if a was not
+    given.
     """
 
     dh_dq: FloatArray
@@ -80,12 +79,35 @@ def body_velocities_derivatives(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
-    frame: str = "body",
+    *,
+    outputs: Sequence[str] | None = None,
+    frame: Frame = "body",
     out: BodyVelocitiesDerivatives | None = None,
     threads: int = 1,
-    outputs: Sequence[str] | None = None,
 ) -> BodyVelocitiesDerivatives:
-    """dV_dq and dV_dv (the Jacobians of all bodies) of `body_velocities`."""
+    """Derivatives of `body_velocities`.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which results are expressed.
+    out : BodyVelocitiesDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    BodyVelocitiesDerivatives
+        dV_dq and dV_dv (the Jacobians of all bodies), each (..., nbodies, 6, nv).
+    """
     options = {"axes": axes(frame), "wanted": output_bits(BodyVelocitiesDerivatives._fields, outputs)}
     return _core.body_velocities_derivatives(model, q, v, options, out, threads)
 
@@ -95,12 +117,35 @@ def body_accelerations_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
-    frame: str = "body",
+    *,
+    outputs: Sequence[str] | None = None,
+    frame: Frame = "body",
     out: BodyAccelerationsDerivatives | None = None,
     threads: int = 1,
-    outputs: Sequence[str] | None = None,
 ) -> BodyAccelerationsDerivatives:
-    """dA_dq, dA_dv and dA_da (the Jacobians of all bodies) of `body_accelerations`."""
+    """Derivatives of `body_accelerations`.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which results are expressed.
+    out : BodyAccelerationsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    BodyAccelerationsDerivatives
+        dA_dq, dA_dv and dA_da (the Jacobians of all bodies), each (..., nbodies, 6, nv).
+    """
     options = {"axes": axes(frame), "wanted": output_bits(BodyAccelerationsDerivatives._fields, outputs)}
     return _core.body_accelerations_derivatives(model, q, v, a, options, out, threads)
 
@@ -109,11 +154,32 @@ def maximal_jacobian_derivatives(
     model: Model,
     q: ArrayLike,
     v: ArrayLike | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
     out: MaximalJacobianDerivatives | None = None,
     threads: int = 1,
-    outputs: Sequence[str] | None = None,
 ) -> MaximalJacobianDerivatives:
-    """dJ_dq of `maximal_jacobian` and, if v is given, Jdot and dJdot_dq. Sueda 2021, Alg. 11."""
+    """Derivatives of `maximal_jacobian` and of its rate. Sueda 2021, Alg. 11.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like, optional
+        Velocities, for Jdot and dJdot_dq.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : MaximalJacobianDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    MaximalJacobianDerivatives
+        dJ_dq (..., 6 nbodies, nv, nv) and, if v is given, Jdot (..., 6 nbodies, nv) and dJdot_dq, shaped as dJ_dq.
+    """
     if outputs is None and v is None:
         outputs = ("dJ_dq",)
     wanted = output_bits(MaximalJacobianDerivatives._fields, outputs)
@@ -125,14 +191,31 @@ def point_hessian(
     q: ArrayLike,
     body: str | Sequence[str],
     points: ArrayLike = (0.0, 0.0, 0.0),
+    *,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Derivatives of `point_jacobian`: (..., 3, nv, nv) for a point given as (3,), else (..., n, 3, nv, nv).
+    """Derivatives of `point_jacobian`: second derivatives of the positions of points.
 
-    H[..., i, j, k] is the derivative along direction k of J[..., i, j]: the second derivative of the
-    position, first along j, then along k. It is symmetric in j and k, except that the directions of one
-    spherical or free joint do not commute.
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    body : str or sequence of n str
+        The body of all points, or of each.
+    points : (3,) or (..., n, 3) array_like
+        Points in the frames of their bodies.
+    out : (..., 3, nv, nv) or (..., n, 3, nv, nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    H : (..., 3, nv, nv) or (..., n, 3, nv, nv) array
+        H[..., i, j, k] is the derivative of J[..., i, j] along direction k. It is symmetric in j and k, except that the
+        directions of one spherical or free joint do not commute. (..., 3, nv, nv) for one point given as (3,).
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -141,21 +224,45 @@ def point_hessian(
     return result[..., 0, :, :, :] if out is None else out
 
 
-def centroidal_momentum_derivatives(
+def momentum_derivatives(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike | None = None,
-    about: str = "com",
-    out: CentroidalMomentumDerivatives | None = None,
-    threads: int = 1,
+    *,
     outputs: Sequence[str] | None = None,
-) -> CentroidalMomentumDerivatives:
-    """dh_dq and dh_dv (the centroidal momentum matrix) of `momentum` and, if a is given, those of its rate.
+    about: ReferencePoint = "com",
+    out: MomentumDerivatives | None = None,
+    threads: int = 1,
+) -> MomentumDerivatives:
+    """Derivatives of `momentum` and of its rate.
 
-    `about` is as for `momentum`; bodies fixed to the world do not count.
+    Bodies fixed to the world do not contribute.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    a : (..., nv) array_like, optional
+        Accelerations, for dhdot_dq and dhdot_dv.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    about : {"com", "world"}
+        Reference point of the angular part: the centre of mass, or the origin of the world.
+    out : MomentumDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    MomentumDerivatives
+        dh_dq and dh_dv (the matrix of `momentum_matrix`) and, if a is given, dhdot_dq and dhdot_dv, each (..., 6, nv).
     """
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")
-    options = {"axes": about_point(about), "wanted": output_bits(CentroidalMomentumDerivatives._fields, outputs)}
+    options = {"axes": about_point(about), "wanted": output_bits(MomentumDerivatives._fields, outputs)}
     return _core.momentum_derivatives(model, q, v, a, options, out, threads)

@@ -1,11 +1,10 @@
-"""First derivatives of inverse, forward and hybrid dynamics, exact: as matrices (`*_derivatives`) and in reverse
-(`*_vjp`).
+"""First derivatives of inverse, forward and hybrid dynamics as matrices, exact.
 
-Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is
-the derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
-`torsor.dynamics`; wrenches are held fixed in the frame in which they are given. `out` takes a record of the kind that
-the function returns. `outputs` names the matrices to compute, all by default; the others are None in the record and
-cost nothing.
+Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is the
+derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
+`torsor.dynamics`; wrenches are held fixed in the frame in which they are given. `out` takes a record of the type that
+the function returns. `outputs` names the fields to compute, all by default; the others are None in the record and are
+not computed.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from torsor._check import axes, listed, record_of
 from torsor.dynamics import prescribed_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray, Frame
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("inverse_dynamics_derivatives")
@@ -49,8 +47,9 @@ class ForwardDynamicsDerivatives(NamedTuple):
 class HybridDynamicsDerivatives(NamedTuple):
     """Derivatives of (a, tau) = hybrid_dynamics(q, v, a, tau), each (..., nv, nv).
 
-    What is given is itself: da_da is the identity on prescribed velocities, dtau_dtau on the others. What is not read
-    has zero columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed ones.
+    Prescribed quantities pass through: da_da is the identity on prescribed velocities, dtau_dtau on the others. Inputs
+    that are not read have zero columns: da_da and dtau_da at the other velocities, da_dtau and dtau_dtau at prescribed
+    ones.
     """
 
     da_dq: FloatArray
@@ -63,51 +62,8 @@ class HybridDynamicsDerivatives(NamedTuple):
     dtau_dtau: FloatArray
 
 
-@record_of("inverse_dynamics_vjp")
-class InverseDynamicsGradient(NamedTuple):
-    """Gradients of w . inverse_dynamics(q, v, a), shaped as what they belong to (q as v)."""
-
-    q: FloatArray
-    v: FloatArray
-    a: FloatArray
-    f_ext: FloatArray
-    inertia: FloatArray
-    placement: FloatArray
-    gravity: FloatArray
-
-
-@record_of("forward_dynamics_vjp")
-class ForwardDynamicsGradient(NamedTuple):
-    """Gradients of w . forward_dynamics(q, v, tau), shaped as what they belong to (q as v)."""
-
-    q: FloatArray
-    v: FloatArray
-    tau: FloatArray
-    f_ext: FloatArray
-    inertia: FloatArray
-    placement: FloatArray
-    gravity: FloatArray
-
-
-@record_of("hybrid_dynamics_vjp")
-class HybridDynamicsGradient(NamedTuple):
-    """Gradients of w_a . a + w_tau . tau over the results of hybrid dynamics, shaped as what they belong to (q as v).
-
-    Zero for what is not read: `a` of free velocities, `tau` of prescribed ones.
-    """
-
-    q: FloatArray
-    v: FloatArray
-    a: FloatArray
-    tau: FloatArray
-    f_ext: FloatArray
-    inertia: FloatArray
-    placement: FloatArray
-    gravity: FloatArray
-
-
 def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
-    """One bit for each field that is asked for."""
+    """One bit for each requested field."""
     if outputs is None:
         return (1 << len(fields)) - 1
     names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
@@ -122,14 +78,43 @@ def inverse_dynamics_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivatives | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
 ) -> InverseDynamicsDerivatives:
-    """dtau_dq, dtau_dv and dtau_da (the mass matrix) of inverse dynamics. Singh 2022, eqs. (7)-(10), for every
-    joint."""
+    """Derivatives of inverse dynamics. Singh 2022, eqs. (7)-(10), for every joint.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : InverseDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    InverseDynamicsDerivatives
+        dtau_dq, dtau_dv and dtau_da (the mass matrix), each (..., nv, nv).
+
+    Examples
+    --------
+    >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
+    >>> dtau = d.dtau_dq @ dq + d.dtau_dv @ dv + d.dtau_da @ da
+    """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = output_bits(InverseDynamicsDerivatives._fields, outputs)
@@ -142,13 +127,43 @@ def forward_dynamics_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
+    *,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivatives | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
 ) -> ForwardDynamicsDerivatives:
-    """da_dq, da_dv and da_dtau (the inverse mass matrix) of forward dynamics."""
+    """Derivatives of forward dynamics.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, tau : (..., nv) array_like
+        Velocities and generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : ForwardDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    ForwardDynamicsDerivatives
+        da_dq, da_dv and da_dtau (the inverse mass matrix), each (..., nv, nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint moves no mass, in any state of the batch.
+    """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
         wanted = output_bits(ForwardDynamicsDerivatives._fields, outputs)
@@ -165,12 +180,45 @@ def hybrid_dynamics_derivatives(
     tau: ArrayLike | None = None,
     prescribed: Sequence[str] | ArrayLike,
     f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
     out: HybridDynamicsDerivatives | None = None,
     threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
 ) -> HybridDynamicsDerivatives:
-    """All eight blocks of the derivatives of hybrid dynamics; arguments as `hybrid_dynamics`. Kim 2012, Table 7."""
+    """Derivatives of hybrid dynamics. Kim 2012, Table 7.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    a, tau : (..., nv) array_like, optional
+        Accelerations and generalized forces, zero by default.
+    prescribed : sequence of str, or (nv,) array_like of bool
+        Names of the joints whose accelerations are given, or a mask over velocities.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : HybridDynamicsDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    HybridDynamicsDerivatives
+        da_dq, da_dv, da_da, da_dtau, dtau_dq, dtau_dv, dtau_da and dtau_dtau, each (..., nv, nv).
+
+    Raises
+    ------
+    SingularMassMatrixError
+        If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+    """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -180,88 +228,3 @@ def hybrid_dynamics_derivatives(
     a = rest if a is None else a
     tau = rest if tau is None else tau
     return _core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
-
-
-def inverse_dynamics_vjp(
-    model: Model,
-    q: ArrayLike,
-    v: ArrayLike,
-    a: ArrayLike,
-    w: ArrayLike,
-    f_ext: ArrayLike | None = None,
-    out: InverseDynamicsGradient | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
-) -> InverseDynamicsGradient:
-    """Gradients of w . inverse_dynamics(q, v, a) with respect to everything that it depends on, in O(n).
-
-    Returns
-    -------
-    InverseDynamicsGradient
-        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10), with respect to `Inertia.parameters`;
-        placement (..., nbodies, 6), along twists x of placement @ SE3.exp(x); gravity (..., 3).
-    """
-    options = {
-        "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": output_bits(InverseDynamicsGradient._fields, outputs),
-    }
-    return _core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
-
-
-def forward_dynamics_vjp(
-    model: Model,
-    q: ArrayLike,
-    v: ArrayLike,
-    tau: ArrayLike,
-    w: ArrayLike,
-    f_ext: ArrayLike | None = None,
-    out: ForwardDynamicsGradient | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
-) -> ForwardDynamicsGradient:
-    """Gradients of w . forward_dynamics(q, v, tau) with respect to everything that it depends on, in O(n).
-
-    Results as those of `inverse_dynamics_vjp`, with tau in place of a.
-    """
-    options = {
-        "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": output_bits(ForwardDynamicsGradient._fields, outputs),
-    }
-    return _core.forward_dynamics_vjp(model, q, v, tau, w, f_ext, options, out, threads)
-
-
-def hybrid_dynamics_vjp(
-    model: Model,
-    q: ArrayLike,
-    v: ArrayLike,
-    *,
-    a: ArrayLike | None = None,
-    tau: ArrayLike | None = None,
-    prescribed: Sequence[str] | ArrayLike,
-    w_a: ArrayLike | None = None,
-    w_tau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
-    out: HybridDynamicsGradient | None = None,
-    threads: int = 1,
-    f_ext_frame: str = "body",
-    outputs: Sequence[str] | None = None,
-) -> HybridDynamicsGradient:
-    """Gradients of w_a . a + w_tau . tau over the results (a, tau) of `hybrid_dynamics`, in O(n); weights left out
-    are zero."""
-    options = {
-        "prescribed": prescribed_mask(model, prescribed),
-        "axes": axes(f_ext_frame, "f_ext_frame"),
-        "wanted": output_bits(HybridDynamicsGradient._fields, outputs),
-    }
-    rest = np.zeros(model.nv)
-    a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))
-    return _core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
-
-
-def inertial_regressor(
-    model: Model, q: ArrayLike, v: ArrayLike, a: ArrayLike, out: FloatArray | None = None, threads: int = 1
-) -> FloatArray:
-    """The matrix Y (..., nv, 10 nbodies) with inverse_dynamics(q, v, a) = Y model.inertial_parameters."""
-    return _core.inertial_regressor(model, q, v, a, out, threads)

@@ -1,11 +1,11 @@
-"""Forces as small frozen descriptions, and what they do at a state."""
+"""Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import GroundContact
 from torsor.forces.custom import CustomForce
 from torsor.forces.evaluation import (
     GeneralizedForcesDerivatives,
-    GeneralizedForcesGradient,
+    GeneralizedForcesVJP,
     force_energies,
     generalized_forces,
     generalized_forces_derivatives,
@@ -13,7 +13,7 @@ from torsor.forces.evaluation import (
 )
 from torsor.forces.force import Force
 from torsor.forces.joint_forces import JointDamping, JointLimits, JointSpring, JointTorque
-from torsor.forces.springs import Cable, MultiPointSpring, PointSpring, Spring, SpringDamper
+from torsor.forces.springs import Cable, CustomCable, CustomSpring, PointSpring, SpringDamper
 
 __all__ = [
     "BodyDamping",
@@ -22,16 +22,16 @@ __all__ = [
     "CustomForce",
     "Force",
     "GeneralizedForcesDerivatives",
-    "GeneralizedForcesGradient",
+    "GeneralizedForcesVJP",
     "GroundContact",
     "JointDamping",
     "JointLimits",
     "JointSpring",
     "JointTorque",
-    "MultiPointSpring",
+    "CustomCable",
     "PointForce",
     "PointSpring",
-    "Spring",
+    "CustomSpring",
     "SpringDamper",
     "force_energies",
     "generalized_forces",

@@ -14,6 +14,7 @@ from torsor.model import Model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from torsor._typing import Frame
     from torsor.forces.force import Part
 
 
@@ -27,9 +28,9 @@ class BodyDamping(Force):
     Parameters
     ----------
     body : str
-        The body.
+        Name of the body.
     coefficients : float or (6,) array_like
-        One for each component of the twist [angular; linear] at the body's origin, or one for all.
+        One number for each component of the twist at the body's origin, angular first, or one for all.
     """
 
     body: str
@@ -55,25 +56,25 @@ class BodyWrench(Force):
     Parameters
     ----------
     body : str
-        The body.
+        Name of the body.
     wrench : (6,) or (n, 6) array_like
-        With `times` one row for each time, linear between them and constant before the first and after the last.
+        With `times` one row for each time, interpolated linearly, constant before the first and after the last.
     times : (n,) array_like, optional
-        Increasing.
-    frame : str
-        In which the wrench is given and stays: "body", the body's frame; "local_world_aligned", the world's axes, at
-        the body's origin; "world", the world's frame, moment about its origin.
+        Times of the rows, increasing.
+    frame : {"body", "world", "local_world_aligned"}
+        Frame in which the wrench is given and held fixed: that of the body; the world frame, moment about its origin;
+        or the axes of the world, moment about the body's origin.
     """
 
     body: str
     wrench: tuple[Any, ...]
     times: tuple[float, ...] | None = None
-    frame: str = "body"
+    frame: Frame = "body"
 
     has_energy: ClassVar[bool] = False
     _numbers: ClassVar[tuple[str, ...]] = ("wrench",)
 
-    def __init__(self, body: str, wrench: ArrayLike, times: ArrayLike | None = None, frame: str = "body") -> None:
+    def __init__(self, body: str, wrench: ArrayLike, times: ArrayLike | None = None, *, frame: Frame = "body") -> None:
         axes(frame)
         table, when = over_time(wrench, times, 6, "wrench")
         object.__setattr__(self, "body", body_name(body))
@@ -91,18 +92,18 @@ class BodyWrench(Force):
 class PointForce(Force):
     """A force in the world's axes at a point of a body, constant or a table over time. Sueda 2021, 1.9.2.
 
-    Its energy is that of a constant force, -force.x, x the point's place in the world.
+    Its energy is that of a constant force, -force.x, with x the position of the point in the world.
 
     Parameters
     ----------
     body : str
-        The body.
+        Name of the body.
     point : (3,) array_like
         The point, in the body's frame.
     force : (3,) or (n, 3) array_like
-        With `times` one row for each time, linear between them and constant before the first and after the last.
+        With `times` one row for each time, interpolated linearly, constant before the first and after the last.
     times : (n,) array_like, optional
-        Increasing.
+        Times of the rows, increasing.
     """
 
     body: str

@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, init=False)
 class GroundContact(Force):
-    """Points of a body against a plane, with friction. Sueda 2021, 1.9.6, signs corrected.
+    """Contact of points of a body with a plane, with friction. Sueda 2021, 1.9.6, signs corrected.
 
-    A point at depth d > 0 below the plane, moving with velocity u, feels
+    The force on a point at depth d > 0 below the plane, with velocity u, is
 
     - along the normal n: stiffness d - damping n.u;
     - against its slip s, the part of u along the plane: friction_stiffness |s| (static) or friction stiffness d
       (dynamic), whichever is smaller.
 
-    The dynamic limit takes the spring's part of the normal force alone. So friction is a continuous function of the
-    state, zero where the point touches down, and never does positive work; its derivative jumps where static turns
-    into dynamic. The normal spring has an energy, stiffness d^2 / 2, with a continuous first derivative; the damper
-    acts while the point is below the plane, sets in with a jump in proportion to the speed of impact, and may hold
-    back a point that leaves faster than the spring pushes.
+    The dynamic limit uses only the spring's part of the normal force. So friction is a continuous function of the
+    state, zero at touch-down, and never does positive work; its derivative is discontinuous between static and dynamic
+    friction. The normal spring has an energy, stiffness d^2 / 2, with a continuous first derivative. The damper acts
+    while the point is below the plane, is discontinuous at impact in proportion to the speed, and may also pull on a
+    point that separates faster than the spring pushes.
 
     Parameters
     ----------
     body : str
-        The body.
+        Name of the body.
     points : (3,) or (n, 3) array_like
-        Points of it, in its frame.
+        Points in its frame.
     stiffness, damping : float
-        Of the normal force.
+        Coefficients of the normal force.
     friction_stiffness : float
-        Static friction for each unit of slip velocity: the larger, the less a point creeps that should stick.
+        Static friction per unit of slip velocity: the larger, the less a sticking point creeps.
     friction : float
         Coefficient mu of dynamic friction.
     ground, normal : (3,) array_like
-        A point of the plane, and the direction to its free side, in the world. The normal may have any length; it
-        stays as it is given, and gradients are with respect to these three numbers.
+        A point of the plane, and its outward normal, in the world. The normal may have any length; it is stored as
+        given, and gradients are with respect to these three numbers.
     """
 
     body: str

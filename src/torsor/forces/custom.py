@@ -1,4 +1,4 @@
-"""Forces of the user's own, written in Python."""
+"""User-defined forces, written in Python."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ from torsor.forces.force import Force, number, require_names
 from torsor.model import Model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
     from typing_extensions import Self
 
+    from torsor._typing import Array, FloatArray
     from torsor.forces.force import Part
-
-    Array = NDArray[Any]
-    FloatArray = NDArray[np.float64]
 
 
 class CustomForce(Force):
-    """A force of the user's own, in reduced coordinates.
+    """A user-defined force in reduced coordinates.
 
     Derive a class with the methods `value` and `derivatives`; `energy` if it has one; an attribute `p` (n,) and
-    `gradient` if it has parameters. Each takes one state. `value` and `energy` must take complex arrays, and be
-    written without abs, conj or comparisons of complex numbers, if complex steps are to go through them;
-    `testing.check_force` checks them all.
+    `gradient` if it has parameters. Each takes one state. For complex steps through them, `value` and `energy` must
+    accept complex arrays and not use abs, conj or comparisons of complex numbers; `testing.check_force` tests them all.
 
-    The methods run under the interpreter lock, once for each evaluation: such a force is far slower than a built-in
+    The methods run under the interpreter lock, once for each evaluation, so the force is far slower than a built-in
     one.
 
-    Gradients of a trajectory of `LinearlyImplicitEuler`, which has K and D in its steps, take second derivatives. They
-    come by a complex step through `value`, `derivatives` and `gradient` if all of these are written for complex arrays,
-    which `complex_derivatives = True` in the class says.
+    Gradients of a trajectory of `LinearlyImplicitEuler`, whose steps contain K and D, need second derivatives. They are
+    complex steps through `value`, `derivatives` and `gradient`: set `complex_derivatives = True` in the class if all of
+    these accept complex arrays.
     """
 
     p: ArrayLike = ()
@@ -46,33 +43,33 @@ class CustomForce(Force):
 
     @abstractmethod
     def value(self, q: Array, v: Array, t: float, p: Array) -> ArrayLike:
-        """Torques (nv,) at the state q (nq,), v (nv,), the time t and with the parameters p (n,)."""
+        """Generalized forces (nv,) at the state q (nq,), v (nv,), the time t and with the parameters p (n,)."""
 
     @abstractmethod
     def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[ArrayLike, ArrayLike]:
-        """(K, D), each (nv, nv): derivatives of the torques by q, in the tangent space, and by v."""
+        """Derivatives (K, D), each (nv, nv), of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
 
     def energy(self, q: Array, t: float, p: Array) -> Any:
-        """The potential whose gradient is minus the torques at v = 0; 0 if there is none."""
+        """The potential energy at (q, t, p), whose gradient is minus `value` at v = 0; 0 if there is none."""
         return 0.0
 
     def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> ArrayLike:
-        """The gradient (n,) of w . value(q, v, t, p) by p."""
-        raise NotImplementedError(f"{type(self).__name__} has parameters p, and so needs a method gradient")
+        """The gradient (n,) of w . value(q, v, t, p) with respect to p."""
+        raise NotImplementedError(f"{type(self).__name__} has parameters p and needs a method gradient")
 
     @property
     def has_energy(self) -> bool:  # type: ignore[override]
-        """Whether it has a method `energy` of its own."""
+        """Whether the class defines `energy`."""
         return type(self).energy is not CustomForce.energy
 
     @property
     def parameters(self) -> dict[str, FloatArray]:
-        """{"p": p}, or nothing."""
+        """{"p": p}, or an empty dict without parameters."""
         p = spatial.frozen_array(np.atleast_1d(self.p), (np.size(self.p),), f"p of {type(self).__name__}")
         return {"p": p.copy()} if p.size else {}
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
-        """A copy with another p."""
+        """A copy with the given `values`, {"p": p}."""
         require_names(values)
         for name in values:
             if name != "p" or not self.parameters:
@@ -118,7 +115,7 @@ class CustomForce(Force):
 
     @staticmethod
     def _allowing(q: Array, method: Any, *arguments: Any) -> Any:
-        """Calls a method, in which functions of this library take complex arrays if q is one."""
+        """Calls a method, within which functions of this library accept complex arrays if q is complex."""
         token = complex_allowed.set(q.dtype.kind == "c" or complex_allowed.get())
         try:
             return method(*arguments)

@@ -1,8 +1,8 @@
-"""What forces do at a state: torques, their derivatives, energies, and gradients in reverse.
+"""Evaluation of forces at a state: generalized forces, their derivatives and gradients, and energies.
 
 Every function takes one state or any batch of states, whose batch shapes broadcast, t among them; `out` and `threads`
-are as in `torsor.dynamics`. Derivatives with respect to q are in the tangent space. Gravity is no force here: the
-model has it.
+are as in `torsor.dynamics`. Derivatives with respect to q are in the tangent space. Gravity belongs to the model, not
+to the list of forces.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from torsor._check import record_of
 from torsor.forces.force import Force, compile_forces
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray
     from torsor.model import Model
-
-    FloatArray = NDArray[np.float64]
 
 
 @record_of("generalized_forces_derivatives")
@@ -32,9 +31,15 @@ class GeneralizedForcesDerivatives(NamedTuple):
     dtau_dv: FloatArray
 
 
-class GeneralizedForcesGradient(NamedTuple):
-    """Gradients of w . generalized_forces(q, v): q and v (..., nv), and for each force a dict of its parameters' by
-    name, shaped (..., *shape of the parameter)."""
+class GeneralizedForcesVJP(NamedTuple):
+    """Gradients of w . generalized_forces(q, v).
+
+    Attributes
+    ----------
+    q, v : (..., nv)
+    parameters : tuple of dicts
+        For each force the gradients with respect to its parameters: name -> (..., *shape of the parameter).
+    """
 
     q: FloatArray
     v: FloatArray
@@ -46,11 +51,37 @@ def generalized_forces(
     forces: Iterable[Force],
     q: ArrayLike,
     v: ArrayLike,
+    *,
     t: ArrayLike = 0.0,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Torques tau (..., nv) of all forces together, at the state q, v and the time t."""
+    """Sum of the generalized forces of a list of forces.
+
+    Parameters
+    ----------
+    model : Model
+    forces : iterable of Force
+        Compiled once for the same model and force objects.
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    t : (...) array_like
+        Time.
+    out : (..., nv) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    tau : (..., nv) array
+
+    Examples
+    --------
+    >>> tau = ts.generalized_forces(model, [ts.JointDamping(None, 0.1)], q, v)
+    """
     compiled = compile_forces(model, forces)
     return _core.generalized_forces(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
@@ -60,12 +91,35 @@ def generalized_forces_derivatives(
     forces: Iterable[Force],
     q: ArrayLike,
     v: ArrayLike,
+    *,
     t: ArrayLike = 0.0,
     out: GeneralizedForcesDerivatives | None = None,
     threads: int = 1,
 ) -> GeneralizedForcesDerivatives:
-    """K = dtau_dq and D = dtau_dv of `generalized_forces`, exact: a force that depends on velocities of bodies depends
-    on q through them, Sueda 2021, eq. (3.57)."""
+    """Derivatives of `generalized_forces`, exact.
+
+    A force that depends on velocities of bodies depends on q through them, Sueda 2021, eq. (3.57).
+
+    Parameters
+    ----------
+    model : Model
+    forces : iterable of Force
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    t : (...) array_like
+        Time.
+    out : GeneralizedForcesDerivatives, optional
+        Record of arrays for the results.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    GeneralizedForcesDerivatives
+        dtau_dq and dtau_dv, each (..., nv, nv).
+    """
     compiled = compile_forces(model, forces)
     return _core.generalized_forces_derivatives(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
@@ -74,13 +128,30 @@ def force_energies(
     model: Model,
     forces: Iterable[Force],
     q: ArrayLike,
+    *,
     t: ArrayLike = 0.0,
     out: FloatArray | None = None,
     threads: int = 1,
 ) -> FloatArray:
-    """Potential energy (..., n) of each of n forces, 0 for those without one (`has_energy`).
+    """Potential energies of forces.
 
-    Its gradient is minus the force's torque at v = 0.
+    Parameters
+    ----------
+    model : Model
+    forces : iterable of n forces
+    q : (..., nq) array_like
+        Configurations.
+    t : (...) array_like
+        Time.
+    out : (..., n) array, optional
+        Array for the result.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    energies : (..., n) array
+        The gradient of each is minus the generalized force at v = 0. Zero for forces without an energy (`has_energy`).
     """
     compiled = compile_forces(model, forces)
     rest = np.zeros(model.nv)
@@ -93,10 +164,32 @@ def generalized_forces_vjp(
     q: ArrayLike,
     v: ArrayLike,
     w: ArrayLike,
+    *,
     t: ArrayLike = 0.0,
     threads: int = 1,
-) -> GeneralizedForcesGradient:
-    """Gradients of w . tau, tau of `generalized_forces`, with respect to q, v and the parameters of every force."""
+) -> GeneralizedForcesVJP:
+    """Gradients of w . generalized_forces(q, v) with respect to q, v and the parameters of every force.
+
+    Parameters
+    ----------
+    model : Model
+    forces : iterable of Force
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    w : (..., nv) array_like
+        Cotangents: weights on the generalized forces.
+    t : (...) array_like
+        Time.
+    threads : int
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    GeneralizedForcesVJP
+        q and v (..., nv), and for each force a dict of gradients by name of the parameter.
+    """
     compiled = compile_forces(model, forces)
     gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, compiled.parameters, w, compiled.options, None, threads)
-    return GeneralizedForcesGradient(gq, gv, compiled.unflatten(flat))
+    return GeneralizedForcesVJP(gq, gv, compiled.unflatten(flat))

@@ -1,4 +1,4 @@
-"""The contract of every force, the checks that forces share, and their way into the core."""
+"""The base class of forces, their validation, and their compilation for the core."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from torsor._check import listed
 from torsor.model import WORLD, Model, require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
     from typing_extensions import Self
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Part = tuple[Any, ...]  # as core/bind/forces.cpp reads it
 
 Numbers = float | tuple[Any, ...]
 
 
 class Force(ABC):
-    """What every force offers: a small frozen description, which any model with the bodies that it names can carry.
+    """Base class of forces: small frozen descriptions, for any model that has the bodies and joints that they name.
 
-    `generalized_forces` and its companions evaluate forces; `simulate` applies them. Every number that a force is made
-    of is a parameter, with respect to which gradients come.
+    `generalized_forces` evaluates forces, `simulate` and `step` apply them. All numbers in a force are parameters, with
+    respect to which gradients are available.
     """
 
     has_energy: ClassVar[bool] = True
@@ -38,12 +39,12 @@ class Force(ABC):
 
     @property
     def parameters(self) -> dict[str, FloatArray]:
-        """The force's numbers by name; without those that are left to the model."""
+        """Numbers of the force by name, without those that are taken from the model."""
         values = ((name, getattr(self, name)) for name in self._numbers)
         return {name: np.array(value, dtype=np.float64) for name, value in values if value is not None}
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
-        """A copy with other values of some parameters."""
+        """A copy with the given `values` of some parameters, by name."""
         require_names(values)
         for name in values:
             if name not in self._numbers:
@@ -51,7 +52,7 @@ class Force(ABC):
         return replace(self, **values)  # type: ignore[type-var]
 
     def _for_model(self, model: Model) -> Force:
-        """The force with nothing left to the model: what was None has its value."""
+        """The force with all values that it takes from the model, which were None, filled in."""
         return self
 
     def _joints(self, model: Model) -> tuple[str, ...]:
@@ -59,12 +60,12 @@ class Force(ABC):
         return ()
 
     def _coupled(self, model: Model) -> tuple[str, ...]:
-        """Parameters whose allowed values are not all between two bounds, each number by itself."""
+        """Parameters whose allowed values are not described by two bounds for each number."""
         return ()
 
     @abstractmethod
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
-        """The force as parts of the core; `at` says where each parameter begins in the flat array."""
+        """The force as parts of the core; `at` has the index at which each parameter begins in the flat array."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +73,21 @@ class CompiledForces:
     """Forces compiled for one model."""
 
     given: tuple[Force, ...]
-    forces: tuple[Force, ...]  # with nothing left to the model
+    forces: tuple[Force, ...]  # with the values that they take from the model
     core: _core.ForceSet
     parameters: FloatArray  # of all forces, flat
-    changeable: tuple[tuple[Force, dict[str, FloatArray]], ...]  # forces that can change, and their parameters then
+    changeable: tuple[tuple[Force, dict[str, FloatArray]], ...]  # mutable forces, and their parameters when compiled
 
     def __post_init__(self) -> None:
         self.parameters.flags.writeable = False
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Those of a function of the core."""
+        """Options of a function of the core."""
         return {"forces": self.core}
 
     def is_current(self) -> bool:
-        """Whether all forces have the parameters that they were compiled with."""
+        """Whether all forces still have the parameters with which they were compiled."""
         for force, then in self.changeable:
             now = force.parameters
             if now.keys() != then.keys() or any(not np.array_equal(now[name], then[name]) for name in then):
@@ -116,7 +117,7 @@ class CompiledForces:
 
 
 def require_forces(forces: Iterable[Force]) -> tuple[Force, ...]:
-    """The forces, all of which are some."""
+    """Validated tuple of forces."""
     if isinstance(forces, Force) or not isinstance(forces, Iterable):
         hint = f"; did you mean [{type(forces).__name__}(...)]?" if isinstance(forces, Force) else ""
         raise TypeError(f"forces must be a sequence of forces, got {type(forces).__name__}{hint}")
@@ -128,15 +129,15 @@ def require_forces(forces: Iterable[Force]) -> tuple[Force, ...]:
     return listed_forces
 
 
-_KEPT = 8  # lists of forces that a model remembers
+_KEPT = 8  # lists of forces that a model caches
 _lock = Lock()
 
 
 def compile_forces(model: Model, forces: Iterable[Force]) -> CompiledForces:
-    """The forces as the core takes them, with their parameters in one flat array.
+    """The forces compiled for the core, with their parameters in one flat array.
 
-    The model remembers what it compiled last, by the identity of the forces, which takes less time than what it saves
-    by a factor of 100.
+    The model caches the lists that it compiled last, by the identity of the forces: a look-up takes a hundredth of the
+    time of compiling.
     """
     cache: dict[tuple[int, ...], CompiledForces] = require_model(model)._cache.setdefault("forces", {})
     if type(forces) is not tuple and type(forces) is not list:
@@ -192,12 +193,12 @@ def numbers(value: Any, shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
 
 
 def direction(value: Any, name: str) -> tuple[Any, ...]:
-    """A vector (3,) whose length does not matter, as it is given: the core makes it one of unit length."""
+    """A vector (3,) of which only the direction matters, as given: the core normalises it."""
     x = spatial.frozen_array(value, (3,), name)
     largest = float(np.abs(x).max())
     if largest == 0:
         raise ValueError(f"{name} is zero, expected a vector (x, y, z) of any positive length")
-    if not 1e-100 < largest < 1e100:  # the square of its length is no number
+    if not 1e-100 < largest < 1e100:  # the square of its length would overflow or underflow
         raise ValueError(f"{name} is {x.tolist()}, expected a vector of a length between 1e-100 and 1e100")
     return as_tuple(x)
 
@@ -216,7 +217,7 @@ def row(value: Any, name: str) -> tuple[float, ...]:
 
 
 def require_names(values: Any) -> None:
-    """Values of parameters come by name."""
+    """Rejects values of parameters that are not given by name."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values is {values!r}, expected a dict of parameters by name")
 
@@ -256,7 +257,7 @@ def body_index(model: Model, name: str, *, world: bool = False) -> int:
     if name == WORLD:
         if world:
             return -1
-        raise ValueError(f"a force on {WORLD!r} moves nothing; name one of the bodies {listed(_names(model))}")
+        raise ValueError(f"a force on {WORLD!r} has no effect; name one of the bodies {listed(_names(model))}")
     if not isinstance(name, str) or name not in model._index["body"]:
         bodies = [WORLD, *_names(model)] if world else _names(model)
         raise KeyError(f"no body named {name!r} for a force to act on; bodies are {listed(bodies)}")
@@ -275,7 +276,7 @@ def body_name(name: Any) -> str:
 
 
 def number(value: Any, dtype: Any, name: str, force: Force) -> FloatArray:
-    """What a user's function gave for a number, as an array (1,)."""
+    """The result of a user-defined function that returns a number, as an array (1,)."""
     a = np.asarray(value)
     if a.shape != () or not np.can_cast(a.dtype, dtype, "same_kind"):
         raise ValueError(

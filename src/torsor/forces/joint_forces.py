@@ -1,4 +1,4 @@
-"""Forces in reduced coordinates: springs, dampers and limits of joints, and torques."""
+"""Forces in coordinates of joints: springs, dampers, limits and torques."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from torsor.model import Model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from torsor.forces.force import Part
 
-    FloatArray = NDArray[np.float64]
 
 _NONE = (-1, 0)
 
 
 class _Span:
-    """Which joints a force is on: one by name, or all of the model's."""
+    """The joints on which a force acts: one by name, or all joints of the model."""
 
     def __init__(self, model: Model, joint: str | None) -> None:
         self.index = -1
@@ -43,7 +42,7 @@ class _Span:
         return int(self.v.stop - self.v.start)
 
     def per_velocity(self, force: Force, name: str, at: dict[str, int]) -> tuple[int, int]:
-        """Where a number for each velocity lies: (first, step)."""
+        """Position of the numbers for each velocity in the flat array: (first, step)."""
         shape = np.shape(getattr(force, name))
         if shape not in ((), (self.nv,)):
             raise ValueError(
@@ -64,7 +63,7 @@ class _Span:
 
 
 class _JointForce(Force):
-    """A force in the coordinates of one joint, or of all of the model's."""
+    """A force in the coordinates of one joint, or of all joints of the model."""
 
     joint: str | None
 
@@ -77,19 +76,19 @@ class _JointForce(Force):
 class JointSpring(_JointForce):
     """Springs and dampers in the coordinates of a joint: torque -stiffness x - damping v.
 
-    The displacement x is q - rest. For a quaternion it is the rotation vector from rest to q, log(rest^-1 q): the
-    energy is x.stiffness x / 2 all the same, and the torque its gradient (a kink at half a turn from rest, where the
-    shorter way changes). For the position of a `Free` joint, the last three velocities, it is q - rest along the axes
-    of the joint's frame.
+    The displacement x is q - rest. For a quaternion it is the rotation vector from rest to q, log(rest^-1 q); the
+    energy is x . stiffness x / 2 and the torque minus its gradient, which is discontinuous at half a turn from rest,
+    where the shorter way changes. For the position of a `Free` joint, the last three velocities, x is q - rest along
+    the axes of the joint's frame.
 
     Parameters
     ----------
     joint : str or None
-        The joint, or the body that it carries; None for all joints of the model.
+        Name of the joint or of its body; None for all joints of the model.
     stiffness : float or (nv,) array_like
         One number for all velocities, or one for each.
     rest : (nq,) array_like, optional
-        Coordinates at rest; neutral ones if left out.
+        Coordinates at rest; the neutral ones by default.
     damping : float or (nv,) array_like
         One number for all velocities, or one for each.
     """
@@ -140,7 +139,7 @@ class JointDamping(_JointForce):
     Parameters
     ----------
     joint : str or None
-        The joint, or the body that it carries; None for all joints of the model.
+        Name of the joint or of its body; None for all joints of the model.
     damping : float or (nv,) array_like
         One number for all velocities, or one for each.
     """
@@ -163,23 +162,22 @@ class JointDamping(_JointForce):
 @final
 @dataclass(frozen=True, init=False)
 class JointLimits(_JointForce):
-    """Springs and dampers that push a joint back between its limits: stiffness (limit - q) - damping v while violated.
+    """Springs and dampers beyond position limits: torque stiffness (limit - q) - damping v while a limit is violated.
 
-    The energy, stiffness (limit - q)^2 / 2, has a continuous first derivative: the torque of the spring sets in from
-    zero, and its derivative jumps at the limit. That of the damper jumps there, in proportion to the speed at which
-    the limit is met. Quaternion joints have no limits of this kind.
+    The energy, stiffness (limit - q)^2 / 2, has a continuous first derivative: the torque of the spring is zero at the
+    limit, and its derivative is discontinuous there. The torque of the damper is discontinuous at the limit, in
+    proportion to the speed. Quaternion joints have no limits of this kind.
 
     Parameters
     ----------
     joint : str or None
-        The joint, or the body that it carries; None for all joints of the model but quaternion ones.
+        Name of the joint or of its body; None for all joints of the model except quaternion joints.
     stiffness : float or (nv,) array_like
         One number for all velocities, or one for each.
     damping : float or (nv,) array_like
         One number for all velocities, or one for each.
     lower, upper : (nq,) array_like, optional
-        Limits, infinite where there is none; those of the model (`position_limits`) if left out, which must then have
-        some.
+        Limits, infinite where there is none; by default `position_limits` of the model, which must then exist.
     """
 
     joint: str | None
@@ -213,12 +211,13 @@ class JointLimits(_JointForce):
         if self.joint is not None and span.nq != span.nv:
             raise ValueError(
                 f"joint {self.joint!r} has a quaternion, which has no limits; use SphericalEuler or SphericalExp, or "
-                "limit it by a force of your own"
+                "write a CustomForce"
             )
+        lower, upper = model.position_limits
         force = replace(
             self,
-            lower=as_tuple(model.q_lower[span.q]) if self.lower is None else self.lower,
-            upper=as_tuple(model.q_upper[span.q]) if self.upper is None else self.upper,
+            lower=as_tuple(lower[span.q]) if self.lower is None else self.lower,
+            upper=as_tuple(upper[span.q]) if self.upper is None else self.upper,
         )
         span.coordinates(force.lower, "lower", self)
         span.coordinates(force.upper, "upper", self)
@@ -257,12 +256,12 @@ class JointTorque(_JointForce):
     Parameters
     ----------
     joint : str or None
-        The joint, or the body that it carries; None for all joints of the model.
+        Name of the joint or of its body; None for all joints of the model.
     torque : (nv,) or (n, nv) array_like
-        One for each velocity; with `times` one row for each time, linear between them and constant before the first
-        and after the last.
+        One for each velocity; with `times` one row for each time, interpolated linearly, constant before the first and
+        after the last.
     times : (n,) array_like, optional
-        Increasing.
+        Times of the rows, increasing.
     """
 
     joint: str | None

@@ -1,8 +1,8 @@
 """Springs between points of bodies, straight or through via points, and cables. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
 
 A point is given in its body's frame; the body "world" is the world. The length of a path through points is the sum of
-its segments'. A segment without length (below 3e-15 of the size of its ends' coordinates) has no direction, and pulls
-at nothing.
+its segments. A segment without length (below 3e-15 of the coordinates of its ends) has no direction and exerts no
+force.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torsor.kinematics import point_positions
 from torsor.model import Model, require_model
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import Array
     from torsor.forces.force import Part
 
-    Array = NDArray[Any]
 
 Law = Callable[..., Any]
 
@@ -68,7 +68,7 @@ class _Path(Force):
 
 
 def _length(model: Model, q: ArrayLike, bodies: Sequence[str], points: Any) -> float:
-    """Of the path at q."""
+    """Length of the path at q."""
     require_model(model)
     if np.ndim(q) != 1:
         raise ValueError(f"q has shape {np.shape(q)}, expected ({model.nq},): a force is at rest at one configuration")
@@ -94,18 +94,21 @@ def _require_rest_length(force: Force, value: float | None) -> None:
 @final
 @dataclass(frozen=True, init=False)
 class PointSpring(_Pair):
-    """A spring of no length at rest, and a damper, between two points: stiffness dx + damping dv. Sueda 2021, 1.9.5.
+    """A spring with zero rest length and a damper between two points: stiffness dx + damping dv. Sueda 2021, 1.9.5.
 
-    It draws the points together in all directions alike: a stiff one closes a loop.
+    It is isotropic; a stiff one closes a loop.
 
     Parameters
     ----------
-    body1, body2 : str
-        Bodies, or "world".
-    point1, point2 : (3,) array_like
-        Points in their frames.
+    body1 : str
+        Name of a body, or "world".
+    point1 : (3,) array_like
+        Point in its frame.
+    body2 : str
+    point2 : (3,) array_like
+        The other body and point.
     stiffness, damping : float
-        Force for each unit of distance, and of the points' relative velocity.
+        Force per unit of distance, and per unit of relative velocity.
     """
 
     body1: str
@@ -137,21 +140,24 @@ class PointSpring(_Pair):
 @final
 @dataclass(frozen=True, init=False)
 class SpringDamper(_Pair):
-    """A spring and damper with a length at rest, between two points. Sueda 2021, 1.9.9.
+    """A spring and damper with a rest length between two points. Sueda 2021, 1.9.9.
 
     With the strain e = (l - L)/L of the length l against the rest length L, the tension is stiffness e + damping
     de/dt and the energy stiffness e^2 L / 2.
 
     Parameters
     ----------
-    body1, body2 : str
-        Bodies, or "world".
-    point1, point2 : (3,) array_like
-        Points in their frames.
+    body1 : str
+        Name of a body, or "world".
+    point1 : (3,) array_like
+        Point in its frame.
+    body2 : str
+    point2 : (3,) array_like
+        The other body and point.
     stiffness, damping : float
-        Force for each unit of strain, and of its rate.
-    rest_length : float
-        L; `at_rest` finds it from a configuration. Needed before the force can act.
+        Force per unit of strain, and per unit of its rate.
+    rest_length : float, optional
+        L; `at_rest` sets it to the length at a configuration. Required for evaluation.
     """
 
     body1: str
@@ -180,7 +186,7 @@ class SpringDamper(_Pair):
         object.__setattr__(self, "rest_length", _rest_length(rest_length))
 
     def at_rest(self, model: Model, q: ArrayLike) -> SpringDamper:
-        """A copy whose rest length is the length at q (nq,)."""
+        """A copy whose rest length is the length at the configuration q (nq,) of the model."""
         length = _length(model, q, (self.body1, self.body2), (self.point1, self.point2))
         return replace(self, rest_length=length)
 
@@ -194,22 +200,22 @@ class SpringDamper(_Pair):
 class Cable(_Path):
     """A cable through via points, each a ring on its body. Sueda 2021, 1.9.10.
 
-    As `SpringDamper` while the path is longer than the rest length; nothing otherwise. The energy has a continuous
-    first derivative; the damper's part of the tension sets in with a jump when the cable becomes taut. Without damping
-    a cable pulls and never pushes. With it, the tension of (1.83) is negative while a taut cable shortens faster than
-    its spring draws, dl/dt < -stiffness (l - L) / damping.
+    The tension is that of `SpringDamper` while the path is longer than the rest length, and zero otherwise. The energy
+    has a continuous first derivative; the damper's part of the tension is discontinuous where the cable becomes taut.
+    Without damping a cable never pushes. With it, the tension of (1.83) is negative while a taut cable shortens faster
+    than dl/dt = -stiffness (l - L) / damping.
 
     Parameters
     ----------
     bodies : sequence of str
         A body, or "world", for each point.
     points : (n, 3) array_like
-        The points in their bodies' frames, two at least.
+        The points in the frames of their bodies, at least two.
     stiffness, damping : float
-        Force for each unit of strain, and of its rate.
-    rest_length : float
-        Length up to which the cable is slack; `at_rest` finds it from a configuration. Needed before the force can
-        act.
+        Force per unit of strain, and per unit of its rate.
+    rest_length : float, optional
+        Length up to which the cable is slack; `at_rest` sets it to the length at a configuration. Required for
+        evaluation.
     """
 
     bodies: tuple[str, ...]
@@ -234,7 +240,7 @@ class Cable(_Path):
         object.__setattr__(self, "rest_length", _rest_length(rest_length))
 
     def at_rest(self, model: Model, q: ArrayLike) -> Cable:
-        """A copy whose rest length is the length at q (nq,)."""
+        """A copy whose rest length is the length at the configuration q (nq,) of the model."""
         return replace(self, rest_length=_length(model, q, self.bodies, self.points))
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
@@ -243,7 +249,7 @@ class Cable(_Path):
 
 
 class _Tension(Force):
-    """A tension given by the user: what `Spring` and `MultiPointSpring` share."""
+    """A user-defined tension: the common part of `CustomSpring` and `CustomCable`."""
 
     law: Law
     energy: Law | None
@@ -259,11 +265,11 @@ class _Tension(Force):
 
     @property
     def has_energy(self) -> bool:  # type: ignore[override]
-        """Whether it was given one."""
+        """Whether `energy` was given."""
         return self.energy is not None
 
     def _tension(self, x: Array, p: Array) -> Array:
-        """f, df/dl, df/dldot and df/dp in one array: what the core asks for."""
+        """f, df/dl, df/dldot and df/dp in one array, as the core expects."""
         given = self.law(x[0], x[1], p) if p.size else self.law(x[0], x[1])
         names = "(f, df_dl, df_dldot, df_dp)" if p.size else "(f, df_dl, df_dldot)"
         if not isinstance(given, (tuple, list)) or len(given) != 3 + (p.size > 0):
@@ -280,7 +286,7 @@ class _Tension(Force):
         return out.astype(x.dtype)
 
     def _energy(self, x: Array, p: Array) -> Array:
-        """The energy at the length x[0], in one array: what the core asks for."""
+        """The energy at the length x[0], as an array (1,)."""
         if self.energy is None:
             return np.zeros(1, x.dtype)
         return number(self.energy(x[0], p) if p.size else self.energy(x[0]), x.dtype, "the energy", self)
@@ -288,23 +294,26 @@ class _Tension(Force):
 
 @final
 @dataclass(frozen=True, init=False)
-class Spring(_Tension, _Pair):
-    """A spring between two points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.7.
+class CustomSpring(_Tension, _Pair):
+    """A spring between two points whose tension is a user-defined function of length and rate. Sueda 2021, 1.9.7.
 
     Parameters
     ----------
-    body1, body2 : str
-        Bodies, or "world".
-    point1, point2 : (3,) array_like
-        Points in their frames.
+    body1 : str
+        Name of a body, or "world".
+    point1 : (3,) array_like
+        Point in its frame.
+    body2 : str
+    point2 : (3,) array_like
+        The other body and point.
     law : function
         `law(l, ldot)` returns (f, df_dl, df_dldot); with parameters `law(l, ldot, p)` returns (f, df_dl, df_dldot,
-        df_dp). A positive f pulls. It is called under the interpreter lock, with NumPy numbers, complex ones inside
+        df_dp). A positive f pulls. It is called under the interpreter lock with NumPy numbers, complex within
         `testing.complex_inputs`.
     energy : function, optional
-        `energy(l)` or `energy(l, p)`, whose derivative is f at rest.
+        `energy(l)` or `energy(l, p)`, whose derivative is f at ldot = 0.
     law_parameters : (n,) array_like
-        p, if the law has parameters of its own.
+        Parameters p of the law.
     """
 
     body1: str
@@ -337,17 +346,18 @@ class Spring(_Tension, _Pair):
 
 @final
 @dataclass(frozen=True, init=False)
-class MultiPointSpring(_Tension, _Path):
-    """A spring through via points whose tension is the user's function of its length and rate. Sueda 2021, 1.9.8.
+class CustomCable(_Tension, _Path):
+    """A cable through via points whose tension is a user-defined function of length and rate. Sueda 2021, 1.9.8.
 
     Parameters
     ----------
     bodies : sequence of str
         A body, or "world", for each point.
     points : (n, 3) array_like
-        The points in their bodies' frames, two at least.
-    law, energy, law_parameters
-        As those of `Spring`.
+        The points in the frames of their bodies, at least two.
+    law, energy : function
+    law_parameters : (n,) array_like
+        As for `CustomSpring`.
     """
 
     bodies: tuple[str, ...]

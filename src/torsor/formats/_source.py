@@ -1,4 +1,4 @@
-"""What a user hands to a loader: the path of a file, or the text itself."""
+"""The input of a loader: the path of a file, or the text itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Source = str | bytes | os.PathLike[str]
 
 
 def text_or_path(source: object, kind: str) -> str | bytes | Path:
-    """Tell text from paths: bytes, and strings that start with `<`, are text; the rest are paths.
+    """Distinguishes text from paths: bytes, and strings that start with `<`, are text; the rest are paths.
 
     Parameters
     ----------
     source : str, bytes or path-like
-        What the user gave. White space and a byte order mark before the `<` do not count.
+        The input. White space and a byte order mark before the `<` are ignored.
     kind : str
         Name of the format, for messages.
 
@@ -28,9 +28,9 @@ def text_or_path(source: object, kind: str) -> str | bytes | Path:
     Raises
     ------
     FileNotFoundError
-        When there is no file at the path.
+        If there is no file at the path.
     FormatError
-        When the text is empty, or what is at the path is not a file.
+        If the text is empty, or the path is not that of a file.
     """
     if isinstance(source, (bytes, bytearray)):
         if not source.strip():

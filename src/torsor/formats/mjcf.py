@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,18 +20,20 @@ from torsor.spatial import SE3
 if TYPE_CHECKING:
     import mujoco
 
+    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
+
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
 
 
 def load_mjcf(
     path_or_text: Source | mujoco.MjModel,
     *,
-    armature: Literal["refuse", "ignore"] = "refuse",
-    unphysical: Literal["refuse", "accept"] = "refuse",
+    armature: RefuseOrIgnore = "refuse",
+    unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike | None = None,
     name: str | None = None,
 ) -> Model:
-    """Load a model from an MJCF file, from MJCF text, or from a compiled `mujoco.MjModel`.
+    """Loads a model from an MJCF file, from MJCF text, or from a compiled `mujoco.MjModel`.
 
     Needs the `mujoco` package: `pip install torsor[mjcf]`.
 
@@ -50,26 +52,26 @@ def load_mjcf(
     several joints `Composite(...)` of these, named as the body
     ============== ====================================================================================
 
-    A hinge or ball that is not at the origin of its body (`pos`) sits on a massless body of its own
-    (`'thigh/joint'`), to which the MuJoCo body is fixed; and so does each of several joints of one body that
-    are at different places, or have a `ref` that turns the next.
+    A hinge or ball that is not at the origin of its body (`pos`) has a separate massless body
+    (`'thigh/joint'`), to which the MuJoCo body is fixed; and so has each of several joints of one body that
+    are at different places, or have a `ref` that rotates the next.
 
     Geoms are kept as visuals, except planes, height fields, meshes without a file, and what belongs to the
     world; meshes keep their scale and pose, but not `refpos` and `refquat`, and the path where MuJoCo found
-    them. What acts on bodies is not part of a model and is passed over: actuators, springs, damping,
-    friction, gravity compensation, fluids, contacts, tendons, equality constraints. Armature is inertia, but
-    of joints, which a model does not hold: see below.
+    them. Forces are not part of a model and are ignored: actuators, springs, damping, friction, gravity
+    compensation, fluids, contacts, tendons, equality constraints. So is armature, the inertia of joints: see
+    below.
 
     Parameters
     ----------
     path_or_text : str, bytes, path-like or mujoco.MjModel
-        Path of a file; or the text: bytes, or a string that starts with `<`; or what MuJoCo made of one.
+        Path of a file; or the text: bytes, or a string that starts with `<`; or a compiled model.
     armature : {'refuse', 'ignore'}
-        What to do when joints, tendons or actuators have armature: refuse the file, or leave armature out.
+        Whether to refuse files in which joints, tendons or actuators have armature, or to ignore armature.
     unphysical : {'refuse', 'accept'}
-        What to do with inertias that no body can have: refuse the file, or load them as they are.
-    gravity : array_like of shape (3,), optional
-        Acceleration of gravity in the frame of the world; that of the file by default.
+        Whether to refuse files with unphysical inertias, or to load them as they are.
+    gravity : (3,) array_like, optional
+        Acceleration of gravity in the world frame; that of the file by default.
     name : str, optional
         Name of the model; that in the file by default.
 
@@ -80,11 +82,11 @@ def load_mjcf(
     Raises
     ------
     FormatError
-        When MuJoCo refuses the file, or it has something that is to be refused.
+        If MuJoCo rejects the file, or it has something to be refused.
     FileNotFoundError
-        When there is no file at the path.
+        If there is no file at the path.
     ImportError
-        When `mujoco` is not installed.
+        If `mujoco` is not installed.
 
     Examples
     --------
@@ -127,7 +129,7 @@ def _mujoco() -> Any:
 
 
 def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
-    """Let MuJoCo read the file; what it would print and log becomes Python warnings."""
+    """Reads the file with MuJoCo, whose messages become Python warnings."""
     mujoco = _mujoco()
     if isinstance(path_or_text, mujoco.MjModel):
         return path_or_text
@@ -173,7 +175,7 @@ def _refuse_armature(mj: mujoco.MjModel) -> None:
 
 
 class _Names:
-    """Names for bodies and joints: those of the file, and others for what has none there."""
+    """Names of bodies and joints: those of the file, and new ones where it has none."""
 
     def __init__(self, mj: mujoco.MjModel) -> None:
         mujoco = _mujoco()
@@ -183,7 +185,7 @@ class _Names:
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
 
     def joint(self, segment: _Segment | None, body: str) -> str | None:
-        """Name of the joint of a body: that of the file, or the body's (None) where no joint has it."""
+        """Name of the joint of a body: that of the file, or None for the name of the body, if that is free."""
         if segment is not None and len(segment.members) == 1 and (own := self.joints[segment.members[0]]):
             return own
         return self.new(f"{body}/joint") if body in self.joints else None
@@ -204,7 +206,7 @@ def _pose(p: NDArray[np.float64], wxyz: NDArray[np.float64]) -> SE3:
 
 @dataclass
 class _Segment:
-    """Joints of a MuJoCo body with nothing between them: one joint of ours."""
+    """Joints of a MuJoCo body without bodies between them, which become one joint."""
 
     placement: SE3
     joints: list[Joint]
@@ -252,7 +254,7 @@ def _segments(mj: mujoco.MjModel, body: int) -> tuple[list[_Segment], SE3]:
 
 
 def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: int, accept: bool) -> None:
-    """Add one MuJoCo body, on massless bodies that carry those of its joints that are elsewhere."""
+    """Adds one MuJoCo body, with massless bodies for joints that are not at its origin."""
     name = names.bodies[body]
     parent = names.bodies[mj.body_parentid[body]]
     segments, end = _segments(mj, body)
@@ -311,6 +313,7 @@ def _visuals(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
         placement = _pose(mj.geom_pos[geom], mj.geom_quat[geom])
         mesh, scale = None, (1.0, 1.0, 1.0)
+        shape: Shape
         size: tuple[float, ...] = ()
         if kind == kinds.mjGEOM_BOX:
             shape, size = "box", (2.0 * x, 2.0 * y, 2.0 * z)

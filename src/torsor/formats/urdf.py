@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,10 @@ from torsor.joints import Composite, Fixed, Free, Joint, Planar, Prismatic, Revo
 from torsor.model import Model, ModelBuilder, Visual
 from torsor.spatial import SE3
 
-_MAX_DEPTH = 100  # of elements in one another; a robot needs six, whatever else a file carries somewhat more
+if TYPE_CHECKING:
+    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
+
+_MAX_DEPTH = 100  # of nested elements; a robot needs six, extensions somewhat more
 _SIZES: dict[str, tuple[tuple[str, int], ...]] = {  # attributes of a shape, and how many numbers are in each
     "box": (("size", 3),),
     "sphere": (("radius", 1),),
@@ -37,12 +40,12 @@ def load_urdf(
     path_or_text: Source,
     root: Joint | None = None,
     *,
-    mimic: Literal["refuse", "ignore"] = "refuse",
-    unphysical: Literal["refuse", "accept"] = "refuse",
+    mimic: RefuseOrIgnore = "refuse",
+    unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike = (0.0, 0.0, -9.81),
     name: str | None = None,
 ) -> Model:
-    """Load a robot from a URDF file, or from URDF text.
+    """Loads a robot from a URDF file, or from URDF text.
 
     Every link becomes a body of the same name, whose joint has the name of the URDF joint above it. The root
     link is a body too; its joint is `root`, named `'root_joint'` unless the file uses that name. A root
@@ -65,8 +68,8 @@ def load_urdf(
     normalised, a `<limit>` without `lower` or `upper` has 0 there, a link without `<inertial>` is
     massless. A `<limit>` that is missing, or that lacks `velocity` or `effort`, does not limit. Visuals
     are kept, with colours of materials resolved and mesh file names as they are written. Collision shapes,
-    transmissions, safety controllers, sensors and extensions of simulators are passed over, and so is
-    `<dynamics>`: joint damping and friction are forces, which a model does not hold.
+    transmissions, safety controllers, sensors and extensions of simulators are ignored, and so is
+    `<dynamics>`: joint damping and friction are forces, which are not part of a model.
 
     Parameters
     ----------
@@ -75,11 +78,11 @@ def load_urdf(
     root : Joint, optional
         Joint between the world and the root link. None fixes it to the world; `Free()` lets it float.
     mimic : {'refuse', 'ignore'}
-        What to do with joints that copy others: refuse the file, or load them as joints in their own right.
+        Whether to refuse files with joints that copy others, or to load them as independent joints.
     unphysical : {'refuse', 'accept'}
-        What to do with inertias that no body can have: refuse the file, or load them as they are.
-    gravity : array_like of shape (3,)
-        Acceleration of gravity in the frame of the world.
+        Whether to refuse files with unphysical inertias, or to load them as they are.
+    gravity : (3,) array_like
+        Acceleration of gravity in the world frame.
     name : str, optional
         Name of the model; that of the robot in the file by default.
 
@@ -90,9 +93,9 @@ def load_urdf(
     Raises
     ------
     FormatError
-        When the file is not a valid URDF. The message names the element and its line.
+        If the file is not a valid URDF. The message names the element and its line.
     FileNotFoundError
-        When there is no file at the path.
+        If there is no file at the path.
 
     Examples
     --------
@@ -126,8 +129,8 @@ def load_urdf(
                 inertia,
                 joint_name=joint_name,
                 position_limits=limits.position,
-                velocity_limit=limits.velocity,
-                effort_limit=limits.effort,
+                velocity_limits=limits.velocity,
+                effort_limits=limits.effort,
                 visuals=visuals,
             )
         except ValueError as error:
@@ -160,7 +163,7 @@ def _check_option(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 class _Element:
-    """An XML element that knows where it stands, so that errors can say so."""
+    """An XML element with its position in the file, for error messages."""
 
     __slots__ = ("attributes", "children", "line", "owner", "source", "tag")
 
@@ -212,7 +215,7 @@ class _Element:
         values = []
         for word in words:
             try:
-                value = float(word.replace("_", "?"))  # Python, and Python alone, reads 1_0 as 10
+                value = float(word.replace("_", "?"))  # float() alone would read 1_0 as 10
             except ValueError as error:
                 self.fail(f"{attribute} has {word!r}, expected a number", error)
             if math.isnan(value) or (math.isinf(value) and not infinite):
@@ -478,4 +481,4 @@ def _visual(visual: _Element, color: Color | None) -> Visual:
         if "scale" in shape.attributes:
             x, y, z = shape.numbers("scale", 3)
             scale = (x, y, z)
-    return Visual(shape.tag, size, _pose(visual), color, mesh, scale)
+    return Visual(cast("Shape", shape.tag), size, _pose(visual), color, mesh, scale)

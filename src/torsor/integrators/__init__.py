@@ -1,12 +1,12 @@
-"""Integrators as small frozen descriptions, each a step size and what its solver may do.
+"""Integrators as small frozen descriptions, each a step size and the limits of its solver.
 
-An implicit integrator of the user's own is a subclass of `Implicit` with the matrix of a Runge-Kutta method, as in
-`torsor.integrators.sdirk3`.
+`CustomIntegrator` takes the matrix of a user-defined implicit Runge-Kutta method.
 """
 
 from torsor.integrators.adaptive import Adaptive
-from torsor.integrators.base import Implicit, Integrator
+from torsor.integrators.base import Integrator
 from torsor.integrators.bdf import BDF1, BDF2
+from torsor.integrators.custom import CustomIntegrator
 from torsor.integrators.euler import LinearlyImplicitEuler, SymplecticEuler
 from torsor.integrators.sdirk2 import SDIRK2
 from torsor.integrators.sdirk3 import SDIRK3
@@ -18,7 +18,7 @@ __all__ = [
     "SDIRK2",
     "SDIRK3",
     "Adaptive",
-    "Implicit",
+    "CustomIntegrator",
     "Integrator",
     "LinearlyImplicitEuler",
     "SymplecticEuler",

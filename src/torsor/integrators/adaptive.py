@@ -1,11 +1,14 @@
-"""SciPy's methods with error control, for reference."""
+"""SciPy's integrators with error control, for reference."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from torsor.integrators.base import Integrator, require_positive
+
+if TYPE_CHECKING:
+    from torsor._typing import ScipyMethod
 
 _SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy.integrate.solve_ivp
 
@@ -13,12 +16,19 @@ _SCIPY = ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA")  # methods of scipy
 @final
 @dataclass(frozen=True)
 class Adaptive(Integrator):
-    """An explicit method with error control, from SciPy: for reference. h is the spacing of the rows only.
+    """An integrator of SciPy with error control, for reference. It has no derivatives.
 
-    `method` is one of `scipy.integrate.solve_ivp`'s, with its rtol and atol. No derivatives.
+    Parameters
+    ----------
+    h : float
+        Spacing of the rows of the trajectory; the steps are SciPy's.
+    method : {"RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"}
+        Method of `scipy.integrate.solve_ivp`.
+    rtol, atol : float
+        Relative and absolute error tolerance.
     """
 
-    method: str = "DOP853"
+    method: ScipyMethod = "DOP853"
     rtol: float = 1e-10
     atol: float = 1e-10
 

@@ -1,17 +1,26 @@
-"""Integrators of order 1 that solve at most a linear system a step."""
+"""Integrators of order 1 that solve at most one linear system per step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torsor.integrators.base import _LINEARISED, Explicit
+from torsor import _core
+from torsor.integrators.base import Explicit
 
 
 @final
 @dataclass(frozen=True)
 class SymplecticEuler(Explicit):
-    """v1 = v0 + h a(q0, v0), q1 = q0 + h v1: explicit, of order 1. Controls are taken at the beginning of a step."""
+    """Semi-implicit (symplectic) Euler, explicit, of order 1: v1 = v0 + h a(q0, v0), q1 = q0 + h v1.
+
+    Controls are taken at the beginning of a step.
+
+    Parameters
+    ----------
+    h : float
+        Step size.
+    """
 
     order: ClassVar[int] = 1
 
@@ -19,13 +28,16 @@ class SymplecticEuler(Explicit):
 @final
 @dataclass(frozen=True)
 class LinearlyImplicitEuler(Explicit):
-    """Symplectic Euler with stiffness and damping of the forces at the end of the step, linearised: order 1.
+    """Symplectic Euler with the forces linearised at the end of the step, of order 1. Sueda 2021, (2.84)-(2.86).
 
-    Sueda 2021, (2.84)-(2.86).
-
-    One linear system a step: (M - h D - h^2 K) (v1 - v0) = h f + h^2 K v0, with K = dtau/dq and D = dtau/dv of all
+    One linear system per step: (M - h D - h^2 K) (v1 - v0) = h f + h^2 K v0, with K = dtau/dq and D = dtau/dv of all
     forces, the change of their lever arms included. Gravity and velocity-dependent inertial forces are explicit.
+
+    Parameters
+    ----------
+    h : float
+        Step size.
     """
 
     order: ClassVar[int] = 1
-    _kind: ClassVar[int] = _LINEARISED
+    _kind: ClassVar[_core.StageKind] = _core.StageKind.linearised

@@ -13,7 +13,7 @@ from torsor import _core
 from torsor.integrators.base import Integrator, require_at_least_one, require_positive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from torsor._typing import FloatArray, QuadratureRule
 
 
 @final
@@ -22,26 +22,26 @@ class Variational(Integrator):
     """A variational integrator: symplectic, conserves momenta exactly and energy without drift. Fan 2018.
 
     A step makes the action of a polynomial through order / 2 + 1 control points stationary, integrated by quadrature;
-    controls, damping and other forces enter by the principle of Lagrange and d'Alembert. The state between steps is
-    (q, p), p = M(q) v being the momenta. A step is never divided: that would end the conservation.
+    controls, damping and other forces enter by the Lagrange-d'Alembert principle. The state between steps is (q, p),
+    with momenta p = M(q) v. Steps are never divided: that would destroy conservation.
 
     Parameters
     ----------
     h : float
-        The step.
+        Step size.
     order : int
         2, 4, 6, ...: twice the number of control points beyond the first.
-    rule : "gauss", "lobatto", "trapezoid" or "midpoint"
-        The quadrature. "gauss" has order / 2 points, "lobatto" order / 2 + 1, which are the control points (Fan's own).
-        "midpoint" is "gauss" and "trapezoid" is "lobatto", of order 2 both.
+    rule : {"gauss", "lobatto", "trapezoid", "midpoint"}
+        Quadrature. "gauss" has order / 2 points, "lobatto" order / 2 + 1, which are the control points (as in Fan
+        2018). "midpoint" is "gauss" of order 2, "trapezoid" is "lobatto" of order 2.
     tolerance : float
-        Estimated error of v that Newton's method may leave, relative to 1 + |v|.
+        Bound on the estimated error of v that Newton's method leaves, relative to 1 + |v|.
     iterations : int
-        Evaluations of the equations that it may take for one step.
+        Maximum number of evaluations of the equations for one step.
     """
 
     order: int = 2  # type: ignore[misc]
-    rule: str = "gauss"
+    rule: QuadratureRule = "gauss"
     tolerance: float = 1e-12
     iterations: int = 50
 
@@ -62,11 +62,11 @@ class Variational(Integrator):
         require_at_least_one(self.iterations, "iterations of Variational")
 
     @property
-    def _fractions(self) -> tuple[float, ...]:  # type: ignore[override]
+    def _fractions(self) -> tuple[float, ...]:
         return tuple(((1.0 + quadrature(self)[0]) / 2.0).tolist())
 
     @property
-    def _weights(self) -> tuple[float, ...]:  # type: ignore[override]
+    def _weights(self) -> tuple[float, ...]:
         return tuple((quadrature(self)[1] / 2.0).tolist())
 
     @cached_property
@@ -74,7 +74,7 @@ class Variational(Integrator):
         return _scheme(self)
 
 
-def quadrature(integrator: Variational) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def quadrature(integrator: Variational) -> tuple[FloatArray, FloatArray]:
     """Points and weights on [-1, 1]."""
     s = integrator.order // 2
     return np.polynomial.legendre.leggauss(s) if integrator.rule in ("gauss", "midpoint") else lobatto(s + 1)
@@ -100,7 +100,7 @@ def _scheme(integrator: Variational) -> _core.VariationalScheme:
     )  # fmt: skip
 
 
-def lobatto(n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lobatto(n: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights of the Gauss-Lobatto quadrature with n >= 2 points on [-1, 1]."""
     legendre = np.zeros(n)
     legendre[-1] = 1.0  # P_{n-1}, whose derivative has its roots at the inner nodes

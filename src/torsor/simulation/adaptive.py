@@ -16,25 +16,23 @@ from torsor.simulation.failures import StepFailed
 from torsor.simulation.run import Run
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
 
 
 class _NoEnd(Exception):
-    """SciPy would go on for ever, or nearly."""
+    """SciPy would not stop, or not in reasonable time."""
 
 
 class _Rates:
-    """The function f(t, y) that SciPy integrates from t0 to t1, and whether that comes to an end.
+    """The function f(t, y) that SciPy integrates from t0 to t1, with a check that the integration ends.
 
-    Rates that are not finite make SciPy try a shorter step, which may help; but from some states it would never stop.
-    Nor would it with motions that are too fast for any step.
+    Rates that are not finite make SciPy try a shorter step, which may help; but from some states it would never stop,
+    nor with motions that are too fast for any step.
     """
 
     def __init__(self, f: Callable[[float, FloatArray], FloatArray], t0: float, t1: float) -> None:
         self.f, self.t0, self.t1 = f, t0, t1
-        self.count = self.not_finite = 0  # all calls, and those on end whose rates are not finite
+        self.count = self.not_finite = 0  # all calls, and consecutive ones whose rates are not finite
         self.running = False
 
     def __call__(self, time: float, y: FloatArray) -> FloatArray:
@@ -43,7 +41,7 @@ class _Rates:
         self.running = False
         self.count += 1
         self.not_finite = 0 if np.isfinite(rates).all() else self.not_finite + 1
-        if self.not_finite > 1000:  # after which a step is shorter by far more than all digits
+        if self.not_finite > 1000:  # the step is then far below rounding
             raise _NoEnd(_NOT_FINITE)
         if self.count % 10_000 == 0 and not (time - self.t0) * 1e9 > (self.t1 - self.t0) * self.count:
             raise _NoEnd("its steps are so short that it would take 1e9 evaluations of the dynamics to the next row")
@@ -56,7 +54,7 @@ _NOT_FINITE = "the acceleration is not finite there or soon after it; look at th
 def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report: Callable[[int], None]) -> None:
     """Fills the rows by `scipy.integrate.solve_ivp` over each step, in coordinates and velocities.
 
-    All trajectories come to the end of `chunk` steps, which `report` is told, before any goes on.
+    All trajectories take `chunk` steps, then `report` is called with the row, before any continues.
     """
     try:
         from scipy.integrate import solve_ivp
@@ -84,7 +82,7 @@ class _Track:
         self.parameters: FloatArray = parameters[0]
 
     def acceleration(self, time: float, q: FloatArray, v: FloatArray, step: int) -> FloatArray:
-        """Under forces and the controls of a step, or after the last step those of it."""
+        """The acceleration under forces and the controls of a step, after the last step with its controls."""
         run, model = self.run, self.model
         tau = np.zeros(model.nv)
         step = min(step, run.steps - 1)
@@ -100,7 +98,7 @@ class _Track:
         return forward_dynamics(model, q, v, tau)
 
     def step_parameters(self, step: int) -> FloatArray:
-        """Of the forces, with the signals of a step."""
+        """Parameters of the forces, with the signals of a step."""
         table = self.run.batch.signal_table
         if table is None or step < 0:
             return self.parameters
@@ -109,7 +107,7 @@ class _Track:
         return out
 
     def step(self, integrator: Adaptive, k: int, t: FloatArray, solve_ivp: Callable[..., Any]) -> None:
-        """From row k to row k + 1."""
+        """Integrates from row k to row k + 1."""
         run, model, i, nq = self.run, self.model, self.index, self.model.nq
 
         def rate(time: float, y: FloatArray) -> FloatArray:
@@ -129,7 +127,7 @@ class _Track:
             if not result.success or not np.isfinite(result.y[:, -1]).all():
                 raise _NoEnd(_NOT_FINITE if rates.not_finite else result.message)
         except (_NoEnd, ValueError, ArithmeticError) as error:
-            if rates.running:  # that of a force or of controls; SciPy's own are of numbers that are not finite
+            if rates.running:  # an error of a force or of controls; SciPy's own are about numbers that are not finite
                 raise
             reason = _NOT_FINITE if rates.not_finite else error
             raise StepFailed(f"SciPy's {integrator.method} stopped {{where}}: {reason}", i, k) from None

@@ -1,13 +1,13 @@
 """Gradients of whole simulations by the adjoint method. Sueda 2021, 3.5.
 
-All at the cost of about one simulation, whatever the number of parameters. The gradient is that of the discrete steps,
-exact to rounding and to what Newton's method left.
+The cost is about that of one simulation, whatever the number of parameters. The gradient is that of the discrete steps,
+exact to rounding and to the tolerance of Newton's method.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -25,46 +25,56 @@ from torsor.simulation.steps import require_second_derivatives
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Node = tuple[FloatArray, FloatArray]  # of all trajectories: (batch, ...) each
 
 
 class AdjointGradient(NamedTuple):
-    """Gradients of a loss of a trajectory; None for those that were not asked for.
+    """Gradients of a loss of a trajectory.
 
     Attributes
     ----------
     q0, v0 : (..., nv)
         With respect to the initial state, q0 in the tangent space.
     controls : as the trajectory's, or (..., steps, nv)
-        With respect to the controls of every step. Of a policy, with respect to what would be added to its controls at
-        that step, all later feedback included.
+        With respect to the controls of every step. For a policy, with respect to a perturbation of its controls at that
+        step, including all later feedback.
     inertia : (..., nbodies, 10)
         With respect to `Inertia.parameters` of every body.
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     forces : tuple of dicts
-        For each force the gradients with respect to its parameters, by name; of a signal, summed over the steps.
-    signals : tuple of dicts
-        For each force the gradients with respect to its signals, (..., steps, *shape of the parameter); None if there
-        are none.
+        For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
+    signals : tuple of dicts or None
+        For each force the gradients with respect to its signals, (..., steps, *shape of the parameter); None without
+        signals.
     """
 
     q0: FloatArray
     v0: FloatArray
     controls: FloatArray
-    inertia: FloatArray | None
-    placement: FloatArray | None
-    gravity: FloatArray | None
-    forces: tuple[dict[str, FloatArray], ...] | None
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+    forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
 
 
+class StateGradient(NamedTuple):
+    """Gradients of a loss of a trajectory with respect to the initial state and the controls alone: the first fields of
+    `AdjointGradient`."""
+
+    q0: FloatArray
+    v0: FloatArray
+    controls: FloatArray
+
+
 def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
-    """Loss derivatives (batch, rows, nv), own memory."""
+    """Derivatives (batch, rows, nv) of the loss, in new memory."""
     nv, rows, shape = trajectory.model.nv, len(trajectory.t), trajectory.batch_shape
     out = np.zeros((*shape, rows, nv))
     if value is not None:
@@ -83,6 +93,41 @@ def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> F
     return out.reshape(prod(shape), rows, nv)
 
 
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: Literal[True] = ...,
+    threads: int = ...,
+) -> AdjointGradient: ...
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: Literal[False],
+    threads: int = ...,
+) -> StateGradient: ...
+@overload
+def adjoint(
+    trajectory: Trajectory,
+    loss: Cost | Loss | None = ...,
+    *,
+    dloss_dq: ArrayLike | None = ...,
+    dloss_dv: ArrayLike | None = ...,
+    dloss_du: ArrayLike | None = ...,
+    parameters: bool,
+    threads: int = ...,
+) -> AdjointGradient | StateGradient: ...
+
+
 def adjoint(
     trajectory: Trajectory,
     loss: Cost | Loss | None = None,
@@ -92,29 +137,48 @@ def adjoint(
     dloss_du: ArrayLike | None = None,
     parameters: bool = True,
     threads: int = 1,
-) -> AdjointGradient:
-    """The gradient of a loss of the trajectory with respect to all that it was simulated from.
+) -> AdjointGradient | StateGradient:
+    """Gradient of a loss of a trajectory with respect to initial state, controls and parameters.
+
+    Give the loss, or its derivatives `dloss_dq`, `dloss_dv` and `dloss_du`. In a batch each trajectory has its own loss
+    and its own gradient.
 
     Parameters
     ----------
     trajectory : Trajectory
-        From `simulate`. Of a batch, each trajectory has its own loss and its own gradient.
-    loss : Cost or Loss
-        A cost, or what `loss` made of one and this trajectory; or instead its derivatives:
-    dloss_dq, dloss_dv : (..., rows, nv) or (..., nv)
-        Derivatives of the loss with respect to every row, or the last one; dloss_dq in the tangent space (for a
-        quaternion, along rotations in the child's frame), in the coordinates of the row.
-    dloss_du : as the controls
-        Derivatives with respect to the controls themselves.
+        From `simulate`, with any integrator but `Adaptive`.
+    loss : Cost or Loss, optional
+        A cost, or the result of `loss` for this trajectory.
+    dloss_dq, dloss_dv : (..., rows, nv) or (..., nv) array_like, optional
+        Derivatives of the loss with respect to every row, or to the last one; dloss_dq in the tangent space, in the
+        coordinates of the row.
+    dloss_du : array_like, optional
+        Derivatives of the loss with respect to the controls at fixed states, shaped as the controls.
     parameters : bool
-        Whether to compute the gradients of inertias, placements, gravity and forces too.
+        Whether to compute the gradients with respect to inertias, placements, gravity and parameters of forces.
     threads : int
-        Shares a batch among threads, 0 for one per core.
+        Number of threads for a batch; 0 for one per core.
+
+    Returns
+    -------
+    AdjointGradient
+        q0, v0 (..., nv), controls, inertia (..., nbodies, 10), placement (..., nbodies, 6), gravity (..., 3), forces
+        and signals; with `parameters=False` a `StateGradient` with q0, v0 and controls alone.
+
+    Raises
+    ------
+    ConvergenceError
+        If a step has no derivative.
+
+    Examples
+    --------
+    >>> g = ts.adjoint(trajectory, ts.PointTarget("hand", (0, 0, 0.1), target) + 1e-3 * ts.ControlEffort())
+    >>> g.controls, g.inertia
     """
     if not isinstance(trajectory, Trajectory):
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
     if isinstance(trajectory.integrator, Adaptive):
-        raise TypeError("a trajectory of Adaptive has no adjoint; simulate with one of the other integrators")
+        raise TypeError("a trajectory of Adaptive has no adjoint; simulate with another integrator")
     require_second_derivatives(trajectory.integrator, trajectory.forces)
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
@@ -125,7 +189,7 @@ def adjoint(
             got = type(loss).__name__
             raise TypeError(f"loss must be a Cost or a Loss, got {got}; give arrays as dloss_dq= and dloss_dv=")
         if not same_trajectory(loss.of, trajectory):
-            raise ValueError("loss is of another trajectory than the one given; make it from this one")
+            raise ValueError("loss belongs to another trajectory; compute it from this one")
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
     elif dloss_dq is None and dloss_dv is None and dloss_du is None:
         raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
@@ -144,15 +208,16 @@ def adjoint(
     q, v, u, forces, signals = (gradients[name] for name in ("q", "v", "u", "forces", "signals"))
     if controls.actuation is not None:
         u = controls.actuation.pull_back(u) + gradients["direct_u"]
+    state = shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u)
+    if not parameters:
+        return StateGradient(*state)
     if signals is not None and batch.signal_table is not None:
         forces[:, batch.signal_table[0]] = signals.sum(axis=1)
     gradient = AdjointGradient(
-        shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u),
-        shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
-        None if forces is None else batch.compiled.unflatten(shaped(forces)),
-        None if signals is None else batch.signals_by_name(shaped(signals)),
+        *state, shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
+        batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
     )  # fmt: skip
-    if loss is not None and parameters:
+    if loss is not None:
         _add_direct(gradient, loss)
     return gradient
 
@@ -160,9 +225,9 @@ def adjoint(
 def _gradients(
     trajectory: Trajectory, dq: ArrayLike | None, dv: ArrayLike | None, du: ArrayLike | None, parameters: bool
 ) -> dict[str, Any]:
-    """Where the core puts gradients, with those of the loss itself: of rows (batch, rows, nv), of torques (batch,
-    steps, stages, nv); and of parameters, None if they are not asked for. With actuation, those of the loss by controls
-    stand apart, in "direct_u"."""
+    """Arrays to which the core adds gradients, initialised with the derivatives of the loss: of rows (batch, rows, nv),
+    of torques (batch, steps, stages, nv), and of parameters, None if they are not requested. With actuation, the
+    derivatives of the loss with respect to controls are apart, in "direct_u"."""
     model, steps, shape, n = trajectory.model, trajectory.steps, trajectory.batch_shape, prod(trajectory.batch_shape)
     matrix, stages = trajectory.actuation, controls_of(trajectory).stages
     size = model.nv if matrix is None else matrix.shape[1]
@@ -188,7 +253,7 @@ def _gradients(
 
 
 def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: int) -> None:
-    """Window by window from the end, the steps of each taken once more."""
+    """Sweeps window by window from the end, repeating the steps of each (checkpointing)."""
     k, after = trajectory.every, None
     q, v = gradients["q"], gradients["v"]
     by_step = [name for name in ("u", "direct_u", "signals") if gradients[name] is not None]
@@ -206,12 +271,12 @@ def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: i
 
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
-    """Adds what a loss depends on by itself."""
+    """Adds the explicit parameter dependence of the loss."""
     sums = (gradient.inertia, gradient.placement, gradient.gravity)
     for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
-        if total is not None and part is not None:
+        if part is not None:
             total += part
-    for totals, parts in zip(gradient.forces or (), loss.dforces or (), strict=False):
+    for totals, parts in zip(gradient.forces, loss.dforces or (), strict=False):
         for name, value in parts.items():
             totals[name] += value
     for totals, parts in zip(gradient.signals or (), loss.dsignals or (), strict=False):
@@ -220,7 +285,7 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
 
 
 class _Window:
-    """Some steps on the way back: gradients (batch, steps + 1, nv) at their rows, to which each step adds its own."""
+    """Steps of a backward sweep: gradients (batch, steps + 1, nv) at their rows, to which each step adds."""
 
     def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: int) -> None:
         self.trajectory, self.run, self.gradients, self.threads = trajectory, run, gradients, threads
@@ -230,14 +295,14 @@ class _Window:
             self._add_feedback(trajectory.policy)
 
     def _add_feedback(self, policy: Policy) -> None:
-        """Takes the derivatives of the policy at all rows, for the core; and what the loss has by controls through it,
-        unless the core does that too."""
+        """Evaluates the derivatives of the policy at all rows, for the core, and adds the derivatives of the loss with
+        respect to controls through it, unless the core does."""
         run, trajectory, actuation = self.run, self.trajectory, self.run.controls.actuation
         nv, t0, h = run.v.shape[-1], float(trajectory.t[0]), trajectory.integrator.h
         size = nv if actuation is None else actuation.matrix.shape[1]
         feedback = np.zeros((run.size, run.steps, nv, nv)), np.zeros((run.size, run.steps, nv, nv))
         for k in range(run.steps):
-            both = policy.jacobians(t0 + (run.start + k) * h, *run.states(k), size)
+            both = policy._jacobians(t0 + (run.start + k) * h, *run.states(k), size)
             for jacobian, matrices, g in zip(both, feedback, (self.gq, self.gv), strict=True):
                 flat = jacobian.reshape(run.size, size, nv)
                 if actuation is None:
@@ -248,8 +313,8 @@ class _Window:
         run.feedback = feedback
 
     def sweep(self, after: Node | None) -> Node | None:
-        """Goes back over all steps. `after`: gradients of what stood for the row before the last one for the steps
-        after these. Returns the same of the row before the first, where the integrator needs one."""
+        """Sweeps back over all steps. `after` are cotangents, from the later steps, of the substitute for the row
+        before the last. Returns those of the row before the first, where the integrator needs one."""
         run, steps = self.run, self.run.steps
         before = None if run.initial is None else (np.zeros_like(self.gq[:, 0]), np.zeros_like(self.gv[:, 0]))
         segments = _charts.segments(run.first_charts, run.switches, steps + 1)
@@ -261,7 +326,7 @@ class _Window:
                 if steps not in mine.get(i, {}):
                     self.gq[i, steps - 1] += after[0][i]
                     self.gv[i, steps - 1] += after[1][i]
-        # Trajectories that keep their charts, together; the others one by one.
+        # Trajectories that keep their charts are swept together, the others one by one.
         groups: dict[tuple[str, ...], list[int]] = {}
         for i, charts in enumerate(run.first_charts):
             if i not in mine:
@@ -283,7 +348,7 @@ class _Window:
         before: Node | None,
         after: Node | None,
     ) -> None:
-        """From row `last` of trajectory i to row `first`, and through the switch there."""
+        """Sweeps from row `last` of trajectory i to row `first`, and through the switch there."""
         run, gq, gv = self.run, self.gq, self.gv
         # The last step ends in these coordinates too, in a row that a switch may have changed.
         kept = {name: getattr(run, name)[i, last].copy() for name in ("q", "v", "a")}
@@ -319,8 +384,8 @@ class _Window:
         previous: Node | None,
         node: Node | None,
     ) -> None:
-        """From row `last` to row `first`, of trajectories with the same charts. `previous` is what stands for the row
-        before the first, `node` has its gradients."""
+        """Sweeps from row `last` to row `first`, trajectories with the same charts. `previous` is the substitute for
+        the row before the first, `node` receives its cotangents."""
         run, trajectory, n, tracks = self.run, self.trajectory, len(chosen), np.array(chosen, np.int64)
         state = None if previous is None else (previous[0][tracks], previous[1][tracks])
         given = (None, None) if node is None else (node[0][tracks], node[1][tracks])

@@ -1,4 +1,4 @@
-"""Trajectories in .npz files: all arrays without loss, and a description of the models and the forces."""
+"""Trajectories in .npz files: all arrays without loss, and a description of models and forces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
 from torsor.forces.force import Force, require_forces
-from torsor.integrators import Implicit, Integrator
+from torsor.integrators import CustomIntegrator, Integrator
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
@@ -23,17 +23,15 @@ from torsor.simulation.controls import Policy
 from torsor.simulation.parameters import read_parameters
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from torsor._typing import FloatArray
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
 
 _NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
 
 
 def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
-    """Writes a trajectory, without its models and forces, but with what tells them from others."""
+    """Writes a trajectory, with a description of its models and forces instead of these."""
     scheme = {f.name: getattr(trajectory.integrator, f.name) for f in fields(trajectory.integrator)}
     arrays: dict[str, Any] = {name: getattr(trajectory, name) for name in ("t", "q", "v", "a", "substeps", "every")}
     arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(trajectory._description), np.uint8)
@@ -52,8 +50,9 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
     for name, value in _charts.to_arrays(trajectory.switches).items():
         arrays[f"switch_{name}"] = value
     for name, value in scheme.items():
-        arrays[f"integrator_{name}"] = np.array(value)
-    arrays["integrator_A"] = _rows_of(type(trajectory.integrator))
+        if name != "A":
+            arrays[f"integrator_{name}"] = np.array(value)
+    arrays["integrator_A"] = _rows_of(trajectory.integrator)
     with open(path, "wb") as file:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
@@ -95,14 +94,16 @@ def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
         except (ValueError, EOFError, BadZipFile):
             data = None
         if not isinstance(data, NpzFile):
-            raise ValueError(f"{os.fspath(path)!r} is no trajectory: expected a .npz file as Trajectory.save writes it")
+            raise ValueError(
+                f"{os.fspath(path)!r} is not a trajectory file: expected a .npz file written by Trajectory.save"
+            )
         yield data
 
 
 def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
     missing = [n for n in _NEEDED if n not in data.files]
     if missing:
-        raise ValueError(f"{label} is no trajectory: it has no {', '.join(missing)}")
+        raise ValueError(f"{label} is not a trajectory file: it has no {', '.join(missing)}")
     nq, nv = data["q"].shape[-1], data["v"].shape[-1]
     if (nq, nv) != (models[0].nq, models[0].nv):
         raise ValueError(
@@ -129,11 +130,11 @@ def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[st
 def _check_scene(
     label: str, data: NpzFile, models: Sequence[Model], forces: Sequence[Force], replaced: list[dict[str, FloatArray]]
 ) -> None:
-    """Refuses models and forces other than those of the file."""
+    """Rejects models and forces other than those of the file."""
     try:
         saved = _fingerprint.from_bytes(data["scene"].tobytes())
     except ValueError:
-        raise ValueError(f"{label} is no trajectory: it does not say of what") from None
+        raise ValueError(f"{label} is not a trajectory file: it has no description of its models") from None
     different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced))
     if different:
         raise ValueError(
@@ -143,12 +144,12 @@ def _check_scene(
 
 
 def _lost(t: float, q: FloatArray, v: FloatArray) -> FloatArray:
-    """Stands for the function of a policy that was not given again."""
+    """Substitute for the function of a policy that was not given."""
     raise RuntimeError("the policy is not in the file of a trajectory; give it to Trajectory.load")
 
 
 def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
-    """The policy that gave the controls of the file; another one is refused if it shows in the first step."""
+    """The policy that gave the controls of the file; another one is rejected if its first controls differ."""
     if "policy" not in data.files:
         if given is not None:
             raise ValueError(f"{label} was simulated without a policy, got {given!r}")
@@ -158,7 +159,7 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
     policy = given if isinstance(given, Policy) else Policy(given)
     u = data["controls"]
     if u.shape[-2]:
-        expected = policy.values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
+        expected = policy._values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
         error = np.abs(u[..., 0, :] - expected).max(initial=0.0)
         if error > 1e-9 * (1.0 + np.abs(expected).max(initial=0.0)):
             raise ValueError(
@@ -169,17 +170,19 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
 
 def _read_integrator(label: str, data: NpzFile) -> Integrator:
     name = str(data["integrator"])
-    own = {kind.__name__: kind for kind in Implicit.__subclasses__()}  # user-defined ones, the last of a name
-    kind = getattr(integrators, name, own.get(name))
+    kind = getattr(integrators, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Integrator)):
-        raise ValueError(
-            f"{label} is of an integrator {name!r} not known here; define it before loading, if it is yours"
-        )
-    if not np.array_equal(_rows_of(kind), data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)):
+        raise ValueError(f"{label} is of an integrator {name!r}, which this version of torsor does not have")
+    given = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind) if f.name != "A"}
+    A = data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)
+    if kind is CustomIntegrator:
+        ends = np.cumsum(np.arange(1, len(A) + 1))
+        return kind(**given, A=[row.tolist() for row in np.split(A, ends[ends < len(A)])])
+    if not np.array_equal(_rows_of(kind), A):
         raise ValueError(f"{label} is of another integrator {name!r} than the one here: its matrix A differs")
-    return kind(**{f.name: data[f"integrator_{f.name}"].item() for f in fields(kind)})
+    return kind(**given)
 
 
-def _rows_of(kind: type[Integrator]) -> FloatArray:
+def _rows_of(integrator: Integrator | type[Integrator]) -> FloatArray:
     """The matrix A of an implicit integrator, row by row."""
-    return np.array([a for row in getattr(kind, "A", ()) for a in row], dtype=np.float64)
+    return np.array([a for row in getattr(integrator, "A", ()) for a in row], dtype=np.float64)

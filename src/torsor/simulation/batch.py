@@ -1,4 +1,4 @@
-"""What the trajectories of a batch move in: models of one structure, and forces with parameters of their own."""
+"""Models, forces and parameters of each trajectory of a batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torsor.simulation.parameters import leads_of, steps_of_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.parameters import Parameters
 
-    FloatArray = NDArray[np.float64]
     Charts = tuple[str, ...]
 
 _STRUCTURE = "models of a batch must have the same bodies and the same kinds of joints, in the same order"
@@ -51,7 +51,7 @@ def read_models(model: Any) -> tuple[Model, ...]:
 
 
 def _kinds(joint: Any) -> Any:
-    """What may not differ between the joints of one body."""
+    """The properties in which the joints of one body must agree."""
     parts = [_kinds(part) for part in getattr(joint, "joints", ())]
     return type(joint), joint.nq, joint.nv, getattr(joint, "chart", None), parts
 
@@ -68,17 +68,17 @@ class Span:
     by_row: bool = False  # whether the parameters differ between rows
 
     def at(self, rows: NDArray[np.int64]) -> Span:
-        """The same with the parameters of some of its rows."""
+        """The span with the parameters of some of its rows."""
         return replace(self, parameters=self.parameters[:, rows - self.rows.start]) if self.by_row else self
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of a function of the core."""
+        """Options of a function of the core."""
         return {"forces": self.forces}
 
 
 class Batch:
-    """The models of a batch of trajectories, and the forces compiled for each in the charts that it comes to be in.
+    """The models of a batch of trajectories, and the forces compiled for each model and set of charts.
 
     `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well, and so do `signals`,
     parameters with a row for each step.
@@ -112,7 +112,7 @@ class Batch:
         self.signal_table = self._tabulate() if any(self.signals) else None
 
     def _with_first(self) -> tuple[Force, ...]:
-        """What the forces are compiled from: with their first parameters, where they lack some of their own."""
+        """The forces to compile, with the first of the given parameters where they lack their own."""
         out = []
         for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
             rows = self._rows(force, {**values, **signals})
@@ -181,7 +181,7 @@ class Batch:
         return [(name, value, lead) for (name, value), lead in zip(values.items(), leads, strict=True)]
 
     def _check_signals(self, k: int) -> None:
-        """Refuses values that a force does not take. Where these are intervals, the ends of all values tell."""
+        """Rejects values that a force does not accept. Where these are intervals, the extreme values decide."""
         force, model, signals = self._first[k], self.models[0], self._signals_of(k)
         rows = {name: x for name, x in self._rows(force, self.signals[k]).items() if len(x)}
         if not rows:
@@ -192,7 +192,7 @@ class Batch:
                     force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
                 return
             except ValueError:
-                pass  # which comes again below, with its step
+                pass  # raised again below, with its step
         fixed, fixed_leads = self.parameters[k], leads_of(model, self.forces[k], self.parameters[k])
         lead = np.broadcast_shapes(*(lead for _, _, lead in signals), *fixed_leads)
         steps = signals[0][1].shape[len(signals[0][2])]
@@ -217,7 +217,7 @@ class Batch:
                 raise ValueError(f"force {k} ({type(force).__name__}) at step {j % steps}{where}: {error}") from None
 
     def signals_by_name(self, table: FloatArray) -> Parameters:
-        """For each force its part of (..., steps, columns) numbers, as the signals are given."""
+        """For each force its part of a table (..., steps, columns), shaped as the signals."""
         out: list[dict[str, FloatArray]] = []
         at = 0
         for k, values in enumerate(self.signals):
@@ -249,7 +249,7 @@ class Batch:
     def arguments(
         self, charts: Charts, chosen: NDArray[np.int64]
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
-        """What the core takes for some trajectories that are in the same charts."""
+        """The arguments of the core for some trajectories in the same charts."""
         used, of = [0], self.model_of if len(chosen) == self.size else np.zeros(len(chosen), np.int64)
         if len(self.models) > 1 and len(chosen):
             unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
@@ -275,8 +275,8 @@ class Batch:
         return out
 
     def _row_parameters(self, rows: int, every: int) -> FloatArray | None:
-        """With signals, the parameters (batch, rows, n) at all rows: those of the step before, at the first row of the
-        first step."""
+        """With signals, the parameters (batch, rows, n) at all rows: those of the step that ends there, at the first
+        row of the first step."""
         if self.signal_table is None:
             return None
         columns, table = self.signal_table
@@ -286,7 +286,7 @@ class Batch:
         return out
 
     def select(self, chosen: Sequence[int]) -> Batch:
-        """The same with some of the forces alone, the charts being those of all."""
+        """The batch with some of the forces only, and the charts of all."""
         parameters = tuple(self.parameters[k] for k in chosen)
         signals = tuple(self.signals[k] for k in chosen)
         out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape, signals)
@@ -295,7 +295,7 @@ class Batch:
 
 
 def switching_parts(model: Model, forces: Sequence[Force]) -> Sequence[_charts.ChartPart]:
-    """The joints that change their charts: all with charts but those in whose coordinates a force is given."""
+    """The joints that change their charts: all joints with charts, except where a force is given in coordinates."""
     parts = _charts.chart_parts(model)
     kept = {name for force in forces for name in force._joints(model)} if parts else set()
     return [p for p in parts if model.joints[p.body].name not in kept]

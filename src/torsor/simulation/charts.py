@@ -1,7 +1,7 @@
-"""Coordinates of joints that are changed during a simulation, and what that means for derivatives.
+"""Changes of the coordinates of joints during a simulation, and their derivatives.
 
-`SphericalEuler` goes to another chart when |det S| falls below 1/2, `SphericalExp` to the equivalent vector below pi
-when it exceeds that. Sueda 2021, 2.5.5 and 2.5.8; docs/derivations/implicit_steps.md, section 4.
+`SphericalEuler` switches to another chart when |det S| falls below 1/2, `SphericalExp` to the equivalent vector shorter
+than pi when it is longer. Sueda 2021, 2.5.5 and 2.5.8; docs/derivations/implicit_steps.md, section 4.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import hypot
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from torsor._core import ChartLimit
 from torsor.joints import Composite, Free, Joint, Spherical, SphericalEuler, SphericalExp
 from torsor.model import Model
 from torsor.spatial import quaternion_to_matrix
@@ -20,7 +21,11 @@ from torsor.spatial import quaternion_to_matrix
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import EulerChart, FloatArray
+
+
+def _euler(chart: str) -> SphericalEuler:
+    return SphericalEuler(cast("EulerChart", chart))
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,10 @@ class ChartPart:
     chart: str  # "exp" for exponential coordinates
 
     def limit(self, chart: str) -> int:
-        """When to change it: the kind of ChartLimit in core/integrators/trajectory.hpp."""
-        return 2 if chart == "exp" else 1 if chart[0] == chart[2] else 0
+        """The kind of limit at which it is changed."""
+        if chart == "exp":
+            return ChartLimit.exponential
+        return ChartLimit.euler_sine if chart[0] == chart[2] else ChartLimit.euler_cosine
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def chart_parts(model: Model) -> Sequence[ChartPart]:
 
 def _replaced(joint: Joint, path: tuple[int, ...], chart: str) -> Joint:
     if not path:
-        return joint if chart == "exp" else SphericalEuler(chart)
+        return joint if chart == "exp" else _euler(chart)
     assert isinstance(joint, Composite)
     joints = list(joint.joints)
     joints[path[0]] = _replaced(joints[path[0]], path[1:], chart)
@@ -102,12 +109,12 @@ def with_charts(model: Model, parts: Sequence[ChartPart], charts: Sequence[str])
 
 
 def _joint(chart: str) -> Joint:
-    return SphericalExp() if chart == "exp" else SphericalEuler(chart)
+    return SphericalExp() if chart == "exp" else _euler(chart)
 
 
 def _best_chart(old: str, q: FloatArray) -> str:
     """The chart with the largest |det S| at this rotation; among equals the first by name."""
-    R = SphericalEuler(old).T(q)[:3, :3]
+    R = _euler(old).T(q)[:3, :3]
     charts = [SphericalEuler(c) for c in SphericalEuler.CHARTS]
     return max(charts, key=lambda c: round(float(abs(c.det_S(c.from_rotation(R)))), 6)).chart
 
@@ -121,10 +128,10 @@ def _carry(old: str, new: str, q: FloatArray, near: FloatArray | None) -> FloatA
     """The coordinates in the new chart; `near` are those of a neighbouring row."""
     if new != "exp":
         assert old != "exp"
-        (moved,) = SphericalEuler(old).switch(new, q)
+        (moved,) = _euler(old).switch(_euler(new), q)
         return moved if near is None else _near(moved, near)
     length = hypot(*q)
-    if length == 0.0:  # no direction in which to take turns off
+    if length == 0.0:  # without a direction along which to remove turns
         return q
     turns = round(length / (2 * np.pi)) if near is None else 1
     scaled = q * (1 - 2 * np.pi * turns / length)
@@ -143,7 +150,7 @@ def _maps(old: str, new: str, q: FloatArray, q_new: FloatArray, v: FloatArray) -
     return Phi, np.asarray(np.linalg.solve(Eb, along_a - along_b @ Phi), dtype=np.float64)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of a motion that grows beyond all bounds, which the next step tells
+@np.errstate(over="ignore", invalid="ignore")  # of a motion that diverges, which the next step detects
 def switch_charts(
     track: int,
     row: int,
@@ -153,7 +160,7 @@ def switch_charts(
     v: FloatArray,
     a: FloatArray,
 ) -> ChartSwitch:
-    """Changes the coordinates of a row, in place, of all joints that are due; q, v, a: rows of one trajectory."""
+    """Changes the coordinates of a row, in place, for all joints that need it; q, v, a: rows of one trajectory."""
     charts = list(old)
     before_q, before_v, before_a = q[row].copy(), v[row].copy(), a[row].copy()
     previous_q, previous_v = q[row - 1].copy(), v[row - 1].copy()
@@ -163,7 +170,7 @@ def switch_charts(
         if old[k] == "exp":
             due = hypot(*x) > np.pi
         else:
-            due = abs(float(SphericalEuler(old[k]).det_S(x))) < 0.5
+            due = abs(float(_euler(old[k]).det_S(x))) < 0.5
             charts[k] = _best_chart(old[k], x) if due else old[k]
         if not due:
             continue
@@ -186,8 +193,8 @@ def pull_back(
     gq: FloatArray,
     gv: FloatArray,
 ) -> None:
-    """Gradients at a node in the new coordinates, turned in place into those in the old ones; q, v: the node in the old
-    ones, q_new in the new ones."""
+    """Transforms gradients at a node from the new coordinates to the old ones, in place; q, v: the node in the old
+    coordinates, q_new: in the new ones."""
     for part, old, new in zip(parts, switch.old, switch.charts, strict=True):
         iq, iv = slice(part.iq, part.iq + 3), slice(part.iv, part.iv + 3)
         if old == new and np.array_equal(q[iq], q_new[iq]):
@@ -199,7 +206,7 @@ def pull_back(
 def segments(
     start: Sequence[tuple[str, ...]], switches: Sequence[ChartSwitch], rows: int
 ) -> list[tuple[int, int, int, tuple[str, ...]]]:
-    """(trajectory, first row, row after the last, charts) of parts with one set of charts, from those at the start of
+    """Parts in one set of charts, (trajectory, first row, row after the last, charts), given the charts at the start of
     each trajectory."""
     mine: dict[int, list[ChartSwitch]] = {}
     for s in switches:
@@ -239,7 +246,7 @@ def to_arrays(switches: Sequence[ChartSwitch]) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[ChartSwitch, ...]:
-    """What `to_arrays` made arrays of."""
+    """The switches from the arrays of `to_arrays`."""
     if not arrays:
         return ()
     out = []

@@ -1,4 +1,4 @@
-"""Torques at the joints: where they act (actuation), and where they come from: arrays, functions of time, policies."""
+"""Controls: actuation, the map from controls to torques, and their sources: arrays, functions of time, policies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torsor.model import require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from torsor._typing import FloatArray
     from torsor.integrators import Integrator
     from torsor.model import Model
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
     OfTime = Callable[[float], ArrayLike]
     OfState = Callable[[float, FloatArray, FloatArray], ArrayLike]
     Derivatives = Callable[[float, FloatArray, FloatArray], tuple[ArrayLike, ArrayLike]]
@@ -38,7 +38,7 @@ class Actuation:
 
     @cached_property
     def velocities(self) -> NDArray[np.int64] | None:
-        """If each control is the torque of one velocity, and no two of the same: these."""
+        """The velocities on which controls act, if each is the torque of one velocity and no two are the same."""
         rows, columns = np.nonzero(self.matrix)
         single = len(rows) == self.matrix.shape[1] == len(set(rows.tolist())) == len(set(columns.tolist()))
         if not single or (self.matrix[rows, columns] != 1.0).any():
@@ -46,7 +46,7 @@ class Actuation:
         return np.asarray(rows[np.argsort(columns)])
 
     def torques(self, u: FloatArray) -> FloatArray:
-        """B u (..., nv) of u (..., nu): summed in one order, so that a batch has the bits of its parts."""
+        """B u (..., nv) of u (..., nu), summed in one order, so that a batch has the same bits as its parts."""
         out = np.zeros((*u.shape[:-1], len(self.matrix)))
         if self.velocities is not None:
             out[..., self.velocities] = u
@@ -56,7 +56,7 @@ class Actuation:
         return out
 
     def pull_back(self, g: FloatArray) -> FloatArray:
-        """Gradients B^T g (..., nu) by controls, of g (..., nv) by torques."""
+        """Gradients B^T g (..., nu) with respect to controls, of g (..., nv) with respect to torques."""
         if self.velocities is not None:
             return g[..., self.velocities]
         out = np.zeros((*g.shape[:-1], self.matrix.shape[1]))
@@ -66,7 +66,7 @@ class Actuation:
 
 
 def read_actuation(model: Model, given: Any) -> Actuation:
-    """The actuation that a user gave: names of joints, or a matrix (nv, nu)."""
+    """The actuation, validated: names of joints, or a matrix (nv, nu)."""
     if isinstance(given, str):
         raise TypeError(f"actuation is {given!r}, expected a list of names of joints: did you mean [{given!r}]?")
     if isinstance(given, np.ndarray) and given.dtype.kind == "U":
@@ -93,7 +93,7 @@ def read_actuation(model: Model, given: Any) -> Actuation:
 
 
 def _of_joints(model: Model, names: tuple[str, ...]) -> Actuation:
-    """That of some joints. A model keeps the last ones."""
+    """The actuation of some joints, cached in the model."""
     cache = require_model(model)._cache.setdefault("actuation", {})
     if names not in cache:
         if len(cache) >= 8:
@@ -109,7 +109,7 @@ def _selection(model: Model, names: Sequence[str]) -> FloatArray:
     for name in names:
         joint = model.joint(name)
         if joint.nv == 0:
-            raise ValueError(f"actuation names the joint {name!r}, which is fixed: no torque moves it")
+            raise ValueError(f"actuation names the joint {name!r}, which is fixed and has no torque")
         if joint.v_slice.start in velocities:
             raise ValueError(f"actuation names the joint {name!r} twice")
         velocities += range(joint.v_slice.start, joint.v_slice.stop)
@@ -124,16 +124,20 @@ def _selection(model: Model, names: Sequence[str]) -> FloatArray:
 
 @dataclass(frozen=True)
 class Policy:
-    """Controls from the state: feedback.
+    """A feedback policy: controls as a function of time and state.
 
     Parameters
     ----------
     function : callable
-        `function(t, q, v)` returns the controls (..., nu) at the time t in the states q (..., nq), v (..., nv) of all
-        trajectories of a batch. `simulate` calls it once for each step, at its beginning; they hold over the step.
+        `function(t, q, v)` returns the controls (..., nu) at the time t and the states q (..., nq), v (..., nv) of all
+        trajectories of a batch. `simulate` calls it once at the beginning of each step, over which they are constant.
     derivatives : callable, optional
-        `derivatives(t, q, v)` returns du_dq and du_dv, each (..., nu, nv), du_dq in the tangent space. `adjoint` needs
-        it.
+        `derivatives(t, q, v)` returns du_dq and du_dv, each (..., nu, nv), du_dq in the tangent space. Required by
+        `adjoint`.
+
+    Examples
+    --------
+    >>> policy = ts.Policy(lambda t, q, v: -v @ K.T, lambda t, q, v: (np.zeros_like(K), -K))
     """
 
     function: OfState
@@ -148,11 +152,11 @@ class Policy:
             )
 
     def __call__(self, t: float, q: FloatArray, v: FloatArray) -> ArrayLike:
-        """The controls at a time and in states."""
+        """The controls (..., nu) at the time t and the states q, v."""
         return self.function(t, q, v)
 
-    def values(self, t: float, q: FloatArray, v: FloatArray, size: int) -> FloatArray:
-        """The controls (..., size), checked."""
+    def _values(self, t: float, q: FloatArray, v: FloatArray, size: int) -> FloatArray:
+        """The controls (..., size), validated."""
         u = as_array("policy(t, q, v)", self.function(t, q.copy(), v.copy()))
         shape = (*q.shape[:-1], size)
         if u.ndim == 0 or u.shape[-1] != size or not _broadcasts(u.shape, shape):
@@ -166,12 +170,12 @@ class Policy:
             raise ValueError(f"policy(t, q, v) is not finite at t = {t:.6g}{where}")
         return np.broadcast_to(u, shape)
 
-    def jacobians(self, t: float, q: FloatArray, v: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-        """du_dq and du_dv (..., size, nv), checked."""
+    def _jacobians(self, t: float, q: FloatArray, v: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+        """du_dq and du_dv (..., size, nv), validated."""
         if self.derivatives is None:
             raise TypeError(
-                "the controls come from a policy without derivatives, so the gradient would lack what goes through the "
-                "feedback; simulate with controls=Policy(function, derivatives), where derivatives(t, q, v) gives "
+                "the controls come from a policy without derivatives, so the gradient would lack the terms of the "
+                "feedback; simulate with controls=Policy(function, derivatives), where derivatives(t, q, v) returns "
                 "(du_dq, du_dv); for a loaded trajectory give it to Trajectory.load"
             )
         given = self.derivatives(t, q.copy(), v.copy())
@@ -196,7 +200,7 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def as_policy(controls: Any) -> Policy | None:
-    """A policy, if the controls are one: a `Policy`, or a function that takes three arguments and not one alone."""
+    """The policy, if the controls are one: a `Policy`, or a function of three arguments and not of one."""
     if isinstance(controls, Policy):
         return controls
     if not callable(controls):
@@ -228,8 +232,8 @@ class Controls:
     """The controls of all steps of a batch of trajectories.
 
     `values` are (batch, steps, stages, nu), or (1, ...) where they are the same for all; None without controls.
-    `stages` is 1 for torques that are constant over a step. `function` is that of time which they were sampled from,
-    `policy` the one that fills them in step by step.
+    `stages` is 1 for torques that are constant over a step. `function` is the function of time from which they were
+    sampled, `policy` the policy that fills them in step by step.
     """
 
     values: FloatArray | None = None
@@ -239,14 +243,14 @@ class Controls:
     policy: Policy | None = None
 
     def torques(self, start: int, steps: int) -> FloatArray | None:
-        """Those of some steps, (batch or 1, steps, stages, nv), in C order."""
+        """Torques of some steps, (batch or 1, steps, stages, nv), in C order."""
         if self.values is None:
             return None
         values = self.values[:, start : start + steps]
         return np.ascontiguousarray(values) if self.actuation is None else self.actuation.torques(values)
 
     def rows(self, steps: int, shape: tuple[int, ...]) -> FloatArray | None:
-        """Those of the first steps as a trajectory has them: (*shape, steps, nu), or (*shape, steps, stages, nu)."""
+        """Controls of the first steps, as in a trajectory: (*shape, steps, nu) or (*shape, steps, stages, nu)."""
         if self.values is None:
             return None
         values = self.values[:, :steps, 0] if self.stages == 1 else self.values[:, :steps]
@@ -258,7 +262,7 @@ class Controls:
 def read_controls(
     model: Model, integrator: Integrator, controls: Any, actuation: Actuation | None, t: FloatArray
 ) -> tuple[FloatArray | None, int]:
-    """Controls (..., steps, stages, nu) at the times t of the rows, but those of a policy, and the number of stages."""
+    """Controls (..., steps, stages, nu) from an array or a function, and the number of stages. t: times of the rows."""
     steps, size = len(t) - 1, model.nv if actuation is None else actuation.matrix.shape[1]
     letters = "model.nv is" if actuation is None else "the actuation has controls"
     if callable(controls):
@@ -279,7 +283,7 @@ def read_controls(
         array = array[..., None, :]
     if not all_finite(array):
         raise ValueError("controls are not finite")
-    return np.array(array, order="C"), stages  # a copy, which the caller's changes do not reach
+    return np.array(array, order="C"), stages  # a copy, independent of the caller's array
 
 
 def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, letters: str) -> FloatArray | None:
@@ -299,7 +303,7 @@ def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, 
 
 
 def controls_of(trajectory: Trajectory) -> Controls:
-    """Those that a trajectory was simulated with, as arrays."""
+    """The controls of a trajectory, as arrays."""
     u, shape, matrix = trajectory.controls, trajectory.batch_shape, trajectory.actuation
     actuation = None if matrix is None else Actuation(matrix)
     if u is None:

@@ -1,4 +1,4 @@
-"""Steps that cannot be taken, and why."""
+"""Steps that cannot be taken, and their error messages."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from collections.abc import Sequence
 from math import isfinite
 
 from torsor import _check
+from torsor._core import Outcome
 from torsor._errors import ConvergenceError
-from torsor.integrators import Implicit, Integrator, SymplecticEuler, Variational
-from torsor.integrators.base import Explicit
+from torsor.integrators import Integrator, SymplecticEuler, Variational
+from torsor.integrators.base import Explicit, Implicit
 from torsor.model import Model
-
-FINISHED, CHART, FAILED, SINGULAR, GAINED = range(5)  # Outcome of core/integrators/trajectory.hpp
 
 
 class StepFailed(Exception):
-    """A step of a trajectory that could not be taken; `reason` has a place {where} for its time."""
+    """A step of a trajectory that could not be taken; `reason` has a placeholder {where} for its time."""
 
     def __init__(self, reason: str, track: int, step: int) -> None:
         self.reason, self.track, self.step = reason, track, step
 
 
 def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequence[float]) -> str:
-    """What to say of a step that ended so, with a place {where}; `error` is what Newton's method had reached and should
-    have, or of a singular mass matrix the joint."""
+    """The message for a failed step, with a placeholder {where}; `error` is the correction that Newton's method reached
+    and the allowed one, or for a singular mass matrix the index of the joint."""
     name = type(integrator).__name__
-    if outcome == SINGULAR:
+    if outcome == Outcome.singular:
         joint = model.joints[int(error[0])].name
         singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
-        remedy = "give the bodies beyond it inertia, or remove freedoms that repeat each other"
+        remedy = "give the bodies beyond it inertia, or remove redundant degrees of freedom"
         if isinstance(integrator, (SymplecticEuler, Variational)):
             return (
                 f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
@@ -40,7 +39,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
         )
     if isinstance(integrator, Explicit):
         return (
-            f"{name} stopped {{where}}: the motion grows beyond all bounds, or a joint turns by half a turn in one "
+            f"{name} stopped {{where}}: the motion diverges, or a joint turns by half a turn in one "
             "step; try a smaller h, or an implicit integrator"
         )
     if isfinite(error[0]):
@@ -55,7 +54,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     assert isinstance(integrator, Implicit)
     h, iterations, substeps = integrator.h, integrator.iterations, integrator.substeps
     divided = f", also with the step h = {h:g} divided by {substeps}" if substeps > 1 else f" with the step h = {h:g}"
-    if outcome == GAINED:
+    if outcome == Outcome.gained:
         return (
             f"{name} stopped {{where}}: all solutions that Newton's method found gain energy{divided}; "
             "try a smaller h, more substeps, or softer forces"
@@ -67,7 +66,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
 
 
 def step_error(model: Model, integrator: Integrator, failed: _check.StepFailed) -> ConvergenceError:
-    """The error for users where the core cannot take a single step."""
+    """The error that is raised where the core cannot take a single step."""
     outcome, *error = failed.failure
     state = "the given state" if failed.state is None else f"state {failed.state} of the batch (counted flat)"
     reason = reason_of(model, integrator, outcome, error).format(where=f"in the step from {state}")

@@ -1,8 +1,8 @@
-"""What a trajectory was simulated with, in words and numbers: enough to say what differs in another model or force.
+"""Descriptions of the models and forces of a trajectory, by which differences can be reported.
 
-A description maps labels, such as "inertia of 'hand'", to texts or to lists of numbers. It has what motions depend on
-and nothing else: not the names of models, pictures, or limits that no force enforces. What the user wrote, a joint, a
-force, a function, counts by its name and by its public attributes that are numbers, texts, joints or poses.
+A description maps labels, such as "inertia of 'hand'", to texts or to lists of numbers. It contains everything that a
+motion depends on and nothing else: not names of models, visuals, or limits that no force enforces. User-defined joints,
+forces and functions are described by their names and by public attributes that are numbers, texts, joints or poses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torsor.spatial import SE3
 
 Description = dict[str, Any]  # label -> text, or list of numbers
 
-_ROUNDING = 1e-12  # of the largest of some numbers: what other machines may compute otherwise
+_ROUNDING = 1e-12  # relative to the largest of some numbers: rounding differs between machines
 _SHOWN = 4  # differences that a message lists
 
 
 def describe(models: Sequence[Model], forces: Sequence[Force], replaced: Sequence[Mapping[str, Any]]) -> Description:
-    """Models and forces, without the parameters of forces that others replaced."""
+    """Describes models and forces, without parameters of forces that were replaced."""
     out: Description = {}
     if len(models) > 1:
         out["number of models"] = [float(len(models))]
@@ -70,7 +70,7 @@ def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[s
 
 
 def _place(model: Model, name: str, value: Any) -> Any:
-    """What a force acts on, by the names of bodies; any other value as it is."""
+    """Fields that name bodies or joints, by the names of bodies; other values unchanged."""
     if name == "joint" and value is not None:
         return model.joint(value).body
     if name in ("body", "body1", "body2"):
@@ -81,14 +81,14 @@ def _place(model: Model, name: str, value: Any) -> Any:
 
 
 def _attributes(thing: object) -> dict[str, Any]:
-    """The fields of a description of ours; of the user's own, all public attributes."""
+    """The fields of a dataclass, and all public attributes."""
     names = [f.name for f in fields(thing)] if is_dataclass(thing) else []
     names += sorted(name for name in getattr(thing, "__dict__", {}) if name not in names)
     return {name: getattr(thing, name) for name in names if not name.startswith("_")}
 
 
 def _add(out: Description, label: str, value: Any) -> None:
-    """What is made of numbers, texts, joints and poses; of anything else, its name."""
+    """Adds numbers, texts, joints and poses; of any other value, its name."""
     if isinstance(value, SE3):
         out[label] = value.matrix[:3].ravel().tolist()
     elif isinstance(value, Joint):
@@ -115,12 +115,12 @@ def _add(out: Description, label: str, value: Any) -> None:
 
 
 def to_bytes(description: Description) -> bytes:
-    """Numbers come out as they went in."""
+    """The description as JSON, with exact numbers."""
     return json.dumps(description).encode()
 
 
 def from_bytes(data: bytes) -> Description:
-    """Raises ValueError for anything that `to_bytes` did not make."""
+    """The description from the result of `to_bytes`; anything else raises ValueError."""
     out = json.loads(data.decode())
     if not isinstance(out, dict):
         raise ValueError("no description")
@@ -128,7 +128,7 @@ def from_bytes(data: bytes) -> Description:
 
 
 def differences(saved: Description, given: Description) -> str:
-    """What differs, in words; nothing if they are the same."""
+    """A text that lists the differences, empty if there are none."""
     found: list[str] = []
     for label in {**saved, **given}:
         was, now, before = saved.get(label), given.get(label), len(found)
@@ -136,7 +136,7 @@ def differences(saved: Description, given: Description) -> str:
             found += _numbers(label, was, now)
         elif was != now:
             found.append(f"{label} was {_text(was)}, is {_text(now)}")
-        # Below another structure all else differs too.
+        # With another structure everything else differs too.
         if len(found) > before and label.startswith(("number of models", "bodies", "number of forces")):
             break
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
@@ -144,7 +144,7 @@ def differences(saved: Description, given: Description) -> str:
 
 
 def _numbers(label: str, was: list[Any], now: list[Any]) -> list[str]:
-    """The first of some numbers that differs, up to rounding."""
+    """The first number that differs by more than rounding."""
     try:
         a, b = np.array(was, np.float64), np.array(now, np.float64)
     except (TypeError, ValueError):

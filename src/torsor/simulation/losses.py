@@ -1,9 +1,9 @@
 """Costs over trajectories: the value of a cost and its derivatives with respect to every row, for `adjoint`.
 
-In a batch every trajectory has a loss of its own. The field `at` of a cost says when it counts: at rows, over which it
-is summed, or over "time". The integral over a step with the controls u_k is h/2 (c(x_k, u_k, t_k) + c(x_{k+1}, u_k,
-t_{k+1})); several rows of controls in a step count with the integrator's own weights. A cost of states alone is thus
-integrated by the trapezoidal rule, and one of controls alone is h c(u_k) in each step.
+In a batch every trajectory has its own loss. A cost is summed over the rows that its field `at` selects, or integrated
+over time. The integral over a step with the controls u_k is h/2 (c(x_k, u_k, t_k) + c(x_{k+1}, u_k, t_{k+1})); several
+rows of controls in a step have the weights of the integrator. So a cost of states alone is integrated by the
+trapezoidal rule, and a cost of controls alone contributes h c(u_k) in each step.
 """
 
 from __future__ import annotations
@@ -24,22 +24,30 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.batch import Batch, Span
 
-    FloatArray = NDArray[np.float64]
     Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A number (...) for each trajectory and its derivatives; None where they are zero.
+    """The value (...) of a loss for each trajectory and its derivatives; None where they are zero.
 
-    dq and dv are (..., rows, nv), dq in the tangent space; du is shaped as the controls. `dinertia`, `dplacement`,
-    `dgravity`, `dforces` and `dsignals` are derivatives with respect to what the loss depends on by itself, not through
-    the motion: shaped as those of `AdjointGradient`, to which `adjoint` adds them.
+    Losses of the same trajectory can be added, subtracted, and multiplied and divided by numbers.
 
-    `of` is the trajectory, of which alone `adjoint` takes the loss; in a pickled loss, the digest of its numbers. None,
-    for a loss that was made by hand, fits any.
+    Attributes
+    ----------
+    value : (...)
+    dq, dv : (..., rows, nv)
+        With respect to the rows, dq in the tangent space.
+    du : as the controls
+    dinertia, dplacement, dgravity, dforces, dsignals
+        The explicit parameter dependence of the loss, at fixed states: shaped as the fields of `AdjointGradient`, to
+        which `adjoint` adds them.
+    of : Trajectory, str or None
+        The trajectory to which the loss belongs, or in a pickled loss a digest of its numbers. `adjoint` rejects
+        others; None fits any.
     """
 
     value: FloatArray
@@ -53,14 +61,14 @@ class Loss:
     dsignals: tuple[dict[str, FloatArray], ...] | None = None
     of: Trajectory | str | None = field(default=None, repr=False, compare=False)
 
-    __array_ufunc__: ClassVar[None] = None  # a number of NumPy's leaves products with it to the loss
+    __array_ufunc__: ClassVar[None] = None  # so that products with NumPy numbers are losses
 
     def __add__(self, other: Loss) -> Loss:
         if not isinstance(other, Loss):
             return NotImplemented
         if np.shape(self.value) != np.shape(other.value):
             shapes = f"{np.shape(self.value)} and {np.shape(other.value)}"
-            raise ValueError(f"losses of shapes {shapes} cannot be added: they are of other trajectories")
+            raise ValueError(f"losses of shapes {shapes} cannot be added: they belong to different trajectories")
 
         def total(a: Any, b: Any) -> Any:
             if a is None or b is None:
@@ -71,12 +79,14 @@ class Loss:
                 return {name: total(a.get(name), b.get(name)) for name in a | b}
             if np.shape(a) != np.shape(b):
                 shapes = f"{np.shape(a)} and {np.shape(b)}"
-                raise ValueError(f"losses with derivatives {shapes} cannot be added: they are of other trajectories")
+                raise ValueError(
+                    f"losses with derivatives {shapes} cannot be added: they belong to different trajectories"
+                )
             return a + b
 
         parts = {name: total(getattr(self, name), getattr(other, name)) for name in _NUMBERS}
         if not same_trajectory(self.of, other.of):
-            raise ValueError("losses of different trajectories cannot be added; take the gradient of each by itself")
+            raise ValueError("losses of different trajectories cannot be added; take the gradient of each")
         return Loss(**parts, of=self.of if other.of is None else other.of)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,23 +127,33 @@ _NUMBERS = [f.name for f in fields(Loss) if f.name != "of"]
 
 
 def same_trajectory(a: Trajectory | str | None, b: Trajectory | str | None) -> bool:
-    """Whether two losses, or a loss and a trajectory, belong together; copies of a trajectory are as good as it."""
+    """Whether two losses, or a loss and a trajectory, belong to the same trajectory or to copies of it."""
     if a is b or a is None or b is None:
         return True
     return (a if isinstance(a, str) else a._digest) == (b if isinstance(b, str) else b._digest)
 
 
 def loss(trajectory: Trajectory, cost: Cost, *, parameters: bool = True) -> Loss:
-    """A cost of the trajectory: its value, and its derivatives with respect to rows, controls and parameters.
+    """Evaluates a cost over a trajectory, with derivatives with respect to rows, controls and parameters.
 
     Parameters
     ----------
     trajectory : Trajectory
-        From `simulate`. Of a batch, each trajectory has its own loss.
+        From `simulate`. In a batch each trajectory has its own loss.
     cost : Cost
-        From `torsor.costs`, or a sum of them.
+        A cost, or a sum of costs.
     parameters : bool
-        Whether to compute what the cost depends on by itself (`dinertia` and so on) too.
+        Whether to compute the explicit parameter dependence (`dinertia` and so on).
+
+    Returns
+    -------
+    Loss
+        value (...), dq and dv (..., rows, nv), du, and derivatives with respect to parameters.
+
+    Examples
+    --------
+    >>> loss = ts.loss(trajectory, ts.VelocityTarget())
+    >>> g = ts.adjoint(trajectory, loss)
     """
     if not isinstance(trajectory, Trajectory):
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")
@@ -201,14 +221,14 @@ class _Total:
             self.trajectory,
         )  # fmt: skip
 
-    # ---- where a cost counts
+    # ---- rows and steps
 
     def _add_rows(self, term: Cost, chosen: Rows, weights: FloatArray) -> None:
         """The sum of a cost of states over rows, each with its weight."""
         given = term._rows()
         if given not in (None, len(chosen)):
             raise ValueError(
-                f"target has {given} rows, expected {len(chosen)}, one for each row of the trajectory that counts with "
+                f"target has {given} rows, expected {len(chosen)}, one for each row of the trajectory selected by "
                 f"at={term.at!r}; or one target for all of them, or times="
             )
         self._require_coordinates(term, chosen)
@@ -284,7 +304,7 @@ class _Total:
         return by_parameters
 
     def _add_signals(self, found: dict[str, FloatArray], tracks: slice, rows: Rows, weights: FloatArray) -> None:
-        """Adds what parameters with a value for each step have of those of all."""
+        """Adds the derivatives with respect to signals, parameters with a value for each step."""
         table = None if self.springs is None else self.springs.signal_table
         if table is None or "springs" not in found:
             return
@@ -316,7 +336,7 @@ class _Total:
         return replace(self.springs.compiled, core=span.forces, parameters=span.parameters)
 
     def _chosen(self, at: Any) -> Rows:
-        """The numbers of the rows that count."""
+        """Indices of the selected rows."""
         count = self.count
         if isinstance(at, slice):
             chosen = np.arange(count)[at]
@@ -333,7 +353,7 @@ class _Total:
         return chosen
 
     def _require_coordinates(self, term: Cost, chosen: Rows) -> None:
-        """A cost that is given in coordinates of joints has no meaning in others."""
+        """Rejects a cost in coordinates of joints that change at a selected row."""
         switches = self.trajectory._row_switches
         bodies = set(term._coordinates(self.trajectory.model)) if switches else ()
         for switch in switches if bodies else ():
@@ -342,6 +362,6 @@ class _Total:
                 if part.body in bodies and not same and (chosen >= switch.row).any():
                     raise ValueError(
                         f"{type(term).__name__} is given in the coordinates of {part.name!r}, which changed at row "
-                        f"{switch.row}, at t = {self.trajectory.t[switch.row]:g}; let it count at rows before that, "
-                        "use PointTarget, or a Spherical joint, whose coordinates do not change"
+                        f"{switch.row}, at t = {self.trajectory.t[switch.row]:g}; select rows before that, use "
+                        "PointTarget, or a Spherical joint, whose coordinates do not change"
                     )

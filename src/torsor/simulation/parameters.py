@@ -14,13 +14,14 @@ from torsor.model import Model
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Parameters = tuple[dict[str, FloatArray], ...]  # for each force by name
 
 
 def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: int | None = None) -> Parameters:
-    """Parameters that replace those of the forces, or with `steps` signals, which have a row for each of so many steps;
-    checked for all but what each force asks of its own."""
+    """Parameters that replace those of the forces, or signals with a row for each of `steps` steps. Names and shapes
+    are validated, values are not."""
     if given is None:
         return tuple({} for _ in forces)
     what, row = ("parameters", ()) if steps is None else ("signals", (steps,))
@@ -32,7 +33,7 @@ def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: in
         label = f"force {k} ({type(force).__name__})"
         if values is not None and not isinstance(values, Mapping):
             raise TypeError(f"{what} of {label} must be a dict or None, got {type(values).__name__}")
-        # What the force has none of as yet, a length at rest, is a number.
+        # A parameter that the force does not have yet, such as a rest length, is a number.
         known = {**dict.fromkeys(force._numbers, np.zeros(())), **force._for_model(model).parameters}
         out.append({})
         for name, value in (values or {}).items():
@@ -49,7 +50,7 @@ def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: in
 
 
 def require_apart(forces: Sequence[Force], parameters: Parameters, signals: Parameters) -> None:
-    """Refuses a parameter that is given for all steps and as a signal."""
+    """Rejects a parameter that is given both for all steps and as a signal."""
     for k, (values, rows) in enumerate(zip(parameters, signals, strict=True)):
         for name in rows:
             if name in values:
@@ -61,7 +62,7 @@ def require_apart(forces: Sequence[Force], parameters: Parameters, signals: Para
 def batch_shapes(
     model: Model, forces: Sequence[Force], parameters: Parameters, signals: Parameters
 ) -> list[tuple[int, ...]]:
-    """Of each parameter and of each signal."""
+    """The batch shapes of all parameters and signals."""
     if not any(parameters) and not any(signals):
         return []
     both = (parameters, 0), (signals, 1)
@@ -74,11 +75,11 @@ def batch_shapes(
 
 
 def leads_of(model: Model, force: Force, values: Mapping[str, FloatArray], rows: int = 0) -> list[tuple[int, ...]]:
-    """The batch shapes of parameters of a force, or of signals, which have `rows` = 1 dimension more."""
+    """The batch shapes of parameters of a force, or of its signals, which have one more dimension (`rows` = 1)."""
     own = force._for_model(model).parameters if values else {}
     return [value.shape[: value.ndim - rows - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
 
 
 def steps_of_rows(rows: NDArray[np.int64], every: int) -> NDArray[np.int64]:
-    """The steps whose parameters rows have."""
+    """The steps whose parameters hold at rows."""
     return np.maximum(every * rows - 1, 0)

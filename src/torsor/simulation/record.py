@@ -1,4 +1,4 @@
-"""What is kept of a run, as a trajectory; and reports of how far it has come."""
+"""The rows of a run that are kept, as a trajectory, and reports of its progress."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    FloatArray = NDArray[np.float64]
+    from torsor._typing import FloatArray
+
     Callback = Callable[[int, float, FloatArray, FloatArray], object]
 
 
 class Record:
-    """The rows of a trajectory in the making: all of a run, or with `every` those at the ends of its windows."""
+    """The rows of a growing trajectory: all rows of a run, or with `every` those at the ends of its windows."""
 
     def __init__(self, run: Run, integrator: Integrator, t: FloatArray, every: int, fields: dict[str, Any]) -> None:
         self.run, self.integrator, self.t, self.every, self.fields = run, integrator, t, every, fields
@@ -40,13 +41,13 @@ class Record:
                 self.previous = np.full_like(self.rows.q, np.nan), np.full_like(self.rows.v, np.nan)
 
     def begin(self, window: int) -> None:
-        """Takes the run to the beginning of a window, at the end of the one before."""
+        """Restarts the run at the beginning of a window, where the last one ended."""
         if window > 0:
             q, v, a = (x[:, window] for x in (self.rows.q, self.rows.v, self.rows.a))
             self.run.begin(window * self.every, q, v, a, self.run.before_last())
 
     def add_switches(self) -> None:
-        """Those of the run's window."""
+        """Adds the switches of the window."""
         self.switches += [replace(s, row=self.run.start + s.row) for s in self.run.switches]
 
     def end(self, window: int) -> None:
@@ -60,7 +61,7 @@ class Record:
             self.previous[0][:, window + 1], self.previous[1][:, window + 1] = run.before_last()
 
     def trajectory(self, last: int) -> Trajectory:
-        """All up to a row."""
+        """The trajectory up to a row."""
         shape, steps, table = self.run.batch.shape, last * self.every, self.run.batch.signal_table
 
         def rows_of(x: NDArray[Any], count: int) -> Any:
@@ -78,7 +79,7 @@ class Record:
         )  # fmt: skip
 
     def error(self, failed: StepFailed) -> ConvergenceError:
-        """That says where a step failed, with all before it."""
+        """The error for a failed step, with the trajectory before it."""
         step, single = self.run.start + failed.step, self.run.batch.shape == ()
         where = f"at t = {self.t[step]:.6g}" + ("" if single else f" in trajectory {failed.track} of the batch")
         last = step if self.run.size == 1 else len(self.t) - 1
@@ -89,7 +90,7 @@ class Record:
 
 
 class Reporter:
-    """Tells a callback and a progress bar how far a run has come."""
+    """Reports the progress of a run to a callback and a progress bar."""
 
     def __init__(self, run: Run, t: FloatArray, callback: Callback | None, progress: bool) -> None:
         self.run, self.t, self.callback = run, t, callback
@@ -97,21 +98,21 @@ class Reporter:
 
     @property
     def chunk(self) -> int:
-        """After how many steps to report."""
+        """Number of steps between reports."""
         steps = len(self.t) - 1
         return 1 if self.callback is not None else max(1, steps // 100 if self.bar is not None else steps)
 
     def __call__(self, row: int) -> None:
         run, number = self.run, self.run.start + row
         if self.callback is not None and number > 0:
-            # Copies, which stay as they are and change nothing here.
+            # Copies, so that neither side sees changes of the other.
             q, v = run.states(row)
             self.callback(number, float(self.t[number]), q.copy(), v.copy())
         if self.bar is not None:
             self.bar.update(number - self.bar.n)
 
     def close(self) -> None:
-        """Ends the progress bar."""
+        """Closes the progress bar."""
         if self.bar is not None:
             self.bar.close()
 

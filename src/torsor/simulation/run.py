@@ -1,4 +1,4 @@
-"""Steps of a batch of trajectories in the core, between the switches of their charts."""
+"""Steps of a batch of trajectories in the core, between switches of charts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
+from torsor._core import Outcome
 from torsor.integrators import Integrator
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
-from torsor.simulation.failures import CHART, FAILED, StepFailed, reason_of
+from torsor.simulation.failures import StepFailed, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.batch import Batch, Charts
     from torsor.simulation.trajectory import Trajectory
 
-    FloatArray = NDArray[np.float64]
     Indices = NDArray[np.int64]
     State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
 
@@ -40,10 +41,10 @@ class Run:
         self.charts = [batch.charts] * self.size
         self.first_charts = list(self.charts)
         self.switches: list[_charts.ChartSwitch] = []
-        self.initial: State | None = None  # one step before the first row, in the coordinates of that
+        self.initial: State | None = None  # the state one step before the first row, in its coordinates
 
     def begin(self, start: int, q: FloatArray, v: FloatArray, a: FloatArray, previous: State | None) -> None:
-        """Restarts from row `start` with the given state and, if needed, that one step before it."""
+        """Restarts from row `start` with the given state and, if needed, the state one step before it."""
         self.start, self.switches, self.first_charts = start, [], list(self.charts)
         self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
         self.initial = None
@@ -52,27 +53,27 @@ class Run:
         self.load_inputs()
 
     def load_inputs(self) -> None:
-        """Takes the controls and signals of these steps."""
+        """Loads the controls and signals of these steps."""
         self.u = self.controls.torques(self.start, self.steps)
         if self.batch.signal_table is not None:
             self.signals = np.ascontiguousarray(self.batch.signal_table[1][:, self.start : self.start + self.steps])
 
     def states(self, row: int) -> State:
-        """Those of a row, shaped as the batch."""
+        """The states of a row, shaped as the batch."""
         q, v = self.q[:, row], self.v[:, row]
         return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
 
     def decide(self, row: int, t: float) -> None:
-        """Takes the controls of the step that begins at a row from the policy, if there is one."""
+        """Evaluates the policy, if there is one, for the step that begins at a row."""
         policy, values, torques, actuation = self.controls.policy, self.controls.values, self.u, self.controls.actuation
         if policy is None or values is None or torques is None:
             return
-        u = policy.values(t, *self.states(row), values.shape[-1]).reshape(self.size, values.shape[-1])
+        u = policy._values(t, *self.states(row), values.shape[-1]).reshape(self.size, values.shape[-1])
         values[:, self.start + row, 0] = u
         torques[:, row, 0] = u if actuation is None else actuation.torques(u)
 
     def before_last(self) -> State:
-        """The row before the last one, in the coordinates of that."""
+        """The state of the row before the last, in the coordinates of the last."""
         q, v = self.q[:, -2].copy(), self.v[:, -2].copy()
         for s in self.switches:
             if s.row == self.steps:
@@ -80,8 +81,8 @@ class Run:
         return q, v
 
     def tracks(self, chosen: Indices, previous: State | None) -> dict[str, Any]:
-        """The arguments of the core for some of the trajectories; `previous` is what stands for the row before their
-        first one, if anything does."""
+        """The arguments of the core for some of the trajectories; `previous` is the substitute for the row before their
+        first one, if any."""
         q, v = previous or (None, None)
         signals = self.batch.signal_table
         return {
@@ -102,8 +103,8 @@ def _unknown(shape: tuple[int, ...]) -> FloatArray:
 def step_through(
     integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
 ) -> None:
-    """Runs the core over all steps. All trajectories come to the end of `chunk` steps, which `report` is told, before
-    any goes on."""
+    """Runs the core over all steps. All trajectories take `chunk` steps, then `report` is called with the row, before
+    any continues."""
     stepper = _Stepper(integrator, run, t0, threads)
     for end in [*range(chunk, run.steps, chunk), run.steps]:
         if end > 0:
@@ -116,20 +117,20 @@ def step_through(
 
 
 class _Stepper:
-    """Takes trajectories of a run from the rows that they have reached."""
+    """Advances trajectories of a run from the rows that they have reached."""
 
     def __init__(self, integrator: Integrator, run: Run, t0: float, threads: int) -> None:
         self.integrator, self.run, self.t0, self.threads = integrator, run, t0, threads
         self.all = np.arange(run.size)
         self.row = np.zeros(run.size, np.int64)
-        # What stands for the row before the one that a trajectory goes on from.
+        # Substitutes for the row before the one from which a trajectory continues.
         self.previous: dict[int, State] = {}
         if run.batch.parts and run.initial is not None:
             self.previous = dict(enumerate(zip(*run.initial, strict=True)))
 
     def go(self, charts: Charts, chosen: Indices, end: int, previous: State | None) -> None:
-        """Takes some trajectories, in the same charts, to row `end` or to where they have to change charts. `previous`
-        as for Run.tracks."""
+        """Advances some trajectories, in the same charts, to row `end` or to the row where they must change charts.
+        `previous` as for Run.tracks."""
         run, n = self.run, len(chosen)
         outcome, reached, error = np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros((n, 2))
         limits = [(p.iq, p.limit(chart)) for p, chart in zip(run.batch.parts, charts, strict=True)]
@@ -140,13 +141,13 @@ class _Stepper:
         self.row[chosen] = reached
         if not outcome.any():
             return
-        for k in np.flatnonzero(outcome == CHART).tolist():
+        for k in np.flatnonzero(outcome == Outcome.chart).tolist():
             i = int(chosen[k])
             switch = _switch(self.integrator, run, i, int(reached[k]), charts)
             run.switches.append(switch)
             run.charts[i] = switch.charts
             self.previous[i] = (switch.previous_q, switch.previous_v)
-        bad = np.flatnonzero(outcome >= FAILED)
+        bad = np.flatnonzero(outcome >= Outcome.failed)
         if len(bad):
             k = int(bad[0])
             run.q[chosen[k], reached[k] + 1 :] = np.nan
@@ -155,11 +156,11 @@ class _Stepper:
             raise StepFailed(reason, int(chosen[k]), int(reached[k]))
 
     def go_through_switches(self, end: int) -> None:
-        """Takes all trajectories to row `end`, in groups with the same charts."""
+        """Advances all trajectories to row `end`, in groups with the same charts."""
         while len(waiting := np.flatnonzero(self.row < end)):
             first = int(waiting[0])
             charts, given = self.run.charts[first], first in self.previous
-            # All with something that stands for the row before, or all without.
+            # Trajectories with a substitute for the previous row are grouped separately.
             chosen = [i for i in waiting.tolist() if self.run.charts[i] == charts and (i in self.previous) == given]
             state = None
             if given:
@@ -181,7 +182,7 @@ def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Char
 
 
 def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
-    """The steps after a row of a trajectory with `every`, once more: to the last bit as they were."""
+    """Repeats the steps after a row of a trajectory with `every`, to the last bit."""
     batch, k = trajectory._batch, trajectory.every
     run = Run(batch, k, controls_of(trajectory))
 
@@ -200,13 +201,13 @@ def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
     if not np.array_equal(run.q[:, -1], row(trajectory.q, window + 1)):
         raise ValueError(
             f"the steps between t = {trajectory.t[window]:.6g} and {trajectory.t[window + 1]:.6g} cannot be repeated: "
-            "they end elsewhere, as with another model, other forces, or one that is no function of its arguments"
+            "they end elsewhere; is the model or a force another one, or does a force depend on other things?"
         )
     return run
 
 
 def whole(trajectory: Trajectory) -> Run:
-    """All steps of a trajectory that has all rows."""
+    """The run of a trajectory that has all rows."""
     run = Run(trajectory._batch, trajectory.steps, controls_of(trajectory))
     for name in ("q", "v", "a", "substeps"):
         getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)

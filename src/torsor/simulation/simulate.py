@@ -1,7 +1,7 @@
-"""Simulation: a model, an initial state, forces and controls to a trajectory.
+"""Simulation from a model, an initial state, forces and controls to a trajectory.
 
-One call takes one initial state or a batch of them; each trajectory is computed by itself, so that it is the same to
-the last bit alone and in a batch, whatever the number of threads.
+One call takes one initial state or a batch; each trajectory is computed independently, so that it is the same to the
+last bit alone and in a batch, with any number of threads.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torsor.simulation.run import Run, step_through
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from torsor._typing import FloatArray
     from torsor.simulation.controls import OfState, OfTime
 
-    FloatArray = NDArray[np.float64]
     Control = ArrayLike | OfTime | OfState | None
 
 _MOST_STEPS = 1_000_000_000
@@ -59,59 +59,68 @@ def simulate(
     progress: bool = False,
     threads: int = 1,
 ) -> Trajectory:
-    """Simulates the model from q0, v0.
+    """Simulates a model from an initial state.
+
+    The batch shapes (...) of models, states, controls, parameters and signals broadcast. Joints with charts,
+    `SphericalEuler` and `SphericalExp`, change them before they become singular (`Trajectory.charts`), unless a force
+    is given in their coordinates.
 
     Parameters
     ----------
     model : Model, or sequence of n models
-        Several of the same structure, with other inertias, placements, gravity or constants of joints, are a batch of
-        shape (n,).
-    q0 : (..., nq)
-    v0 : (..., nv), optional
-        At rest if left out.
-    p0 : (..., nv), optional
-        Momenta M(q0) v0, in place of v0.
-    T, steps : float or int
-        Duration or number of steps, one of them.
+        Several models of the same structure, with different inertias, placements, gravity or constants of joints, are a
+        batch of shape (n,).
+    q0 : (..., nq) array_like
+        Initial configurations.
+    v0 : (..., nv) array_like, optional
+        Initial velocities, zero by default.
+    p0 : (..., nv) array_like, optional
+        Initial momenta M(q0) v0, in place of v0.
+    T : float, optional
+        Duration, a multiple of the step size; or give `steps`.
+    steps : int, optional
+        Number of steps.
     integrator : Integrator
-        `BDF1(h)`, `BDF2(h)`, `SDIRK2(h)`, `SDIRK3(h)`, `Variational(h, order)`, `SymplecticEuler(h)`,
-        `LinearlyImplicitEuler(h)`, a user-defined `Implicit`, or `Adaptive(h)`.
-    forces : sequence of forces
-        In addition to gravity, which is the model's.
-    controls : (nu,), (..., steps, nu), function of time, or policy
-        Torques, constant over each step. A function u(t) is taken at the times of the integrator's stages; a policy
-        u(t, q, v), or a `Policy` with derivatives, once for each step, at its beginning, with the states q (..., nq), v
-        (..., nv) of all trajectories. At a joint whose chart is switched all is in the coordinates of the moment.
-    actuation : sequence of str, or (nv, nu), optional
-        The joints that the controls act on, a control for each of their velocities; or the matrix B of torques B u. All
-        velocities, nu = nv, if left out.
+        Such as `BDF2(h=1e-2)`.
+    forces : sequence of Force
+        Forces in addition to gravity.
+    controls : (nu,) or (..., steps, nu) array_like, function of time, or policy, optional
+        Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
+        u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
+        (..., nv) of all trajectories. For a joint whose chart is switched they are in the current coordinates.
+    actuation : sequence of str, or (nv, nu) array_like, optional
+        Names of the joints on which the controls act, one control for each of their velocities; or the matrix B of the
+        torques B u. By default all velocities, nu = nv.
     parameters : sequence of dicts, optional
-        For each force a dict, or None, of parameters that replace its own: name -> (..., *shape of the parameter), as
-        `adjoint` gives the gradients.
+        For each force a dict, or None, of parameters that replace its own: name -> (..., *shape of the parameter).
     signals : sequence of dicts, optional
         The same for parameters that change with time: name -> (..., steps, *shape of the parameter), constant over each
         step.
     t0 : float
-        Time at the start.
+        Initial time.
     every : int
-        Keeps one row for so many steps, a divisor of their number, to save memory. `adjoint` then takes the steps
-        between the rows once more.
+        Store one row every `every` steps (checkpointing), a divisor of their number. `adjoint` then repeats the steps
+        between rows.
     callback : callable, optional
         Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
         Whether to show a progress bar (needs tqdm).
     threads : int
-        Shares a batch among threads, 0 for one per core.
+        Number of threads for a batch; 0 for one per core.
 
-    The batch shapes (...) of models, states, controls, parameters and signals broadcast.
-
-    Joints with charts, `SphericalEuler` and `SphericalExp`, change them before they become singular
-    (`Trajectory.charts`), unless a force is given in their coordinates.
+    Returns
+    -------
+    Trajectory
+        Rows t (rows,), q (..., rows, nq), v and a (..., rows, nv), with steps / every + 1 rows.
 
     Raises
     ------
     ConvergenceError
-        If a step cannot be taken; its `trajectory` has all before it.
+        If a step cannot be taken; its `trajectory` ends before that step.
+
+    Examples
+    --------
+    >>> trajectory = ts.simulate(model, q0, v0, T=1.0, integrator=ts.BDF2(h=1e-2))
     """
     models = read_models(model)
     first = models[0]
@@ -240,7 +249,7 @@ def _state(model: Model, name: str, value: Any, size: int) -> FloatArray:
 def _batch_shape(
     given: Mapping[str, tuple[tuple[int, ...], int]], parameters: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """What the batch shapes broadcast to: of arrays with so many dimensions of their own, and of parameters."""
+    """The common batch shape of arrays, each with its number of dimensions beyond the batch, and of parameters."""
     leads = [shape[: len(shape) - own] for shape, own in given.values()]
     if not any(leads) and not any(parameters):
         return ()
@@ -253,7 +262,7 @@ def _batch_shape(
 
 
 def _flat(x: FloatArray, shape: tuple[int, ...], own: int) -> FloatArray:
-    """An array with the batch shape in one dimension, of length 1 if the array is the same for all."""
+    """An array with the batch shape flattened, or of length 1 if the array is the same for all."""
     kept = x.shape[x.ndim - own :]
     if prod(x.shape[: x.ndim - own]) == 1:
         return x.reshape((1, *kept))

@@ -1,4 +1,4 @@
-"""What `simulate` returns: the rows of a motion, its energies, files and pictures."""
+"""Trajectories: the rows of a motion, its energies, files and plots."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from torsor.simulation.controls import Policy
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torsor._typing import FloatArray
     from torsor.simulation.controls import OfState
-
-    FloatArray = NDArray[np.float64]
 
 
 class Energies(NamedTuple):
-    """Energies of a trajectory, each (..., steps + 1), but those of the forces one by one (..., steps + 1, forces)."""
+    """Energies of a trajectory: kinetic, potential and total (..., rows), and those of n forces (..., rows, n)."""
 
     kinetic: FloatArray
     potential: FloatArray
@@ -42,38 +41,42 @@ class Energies(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """A simulated motion; `simulate` makes it.
+    """A simulated motion, the result of `simulate`.
 
     Attributes
     ----------
+    model : Model
+        The model, or the first of several in a batch.
+    integrator : Integrator
+    forces : tuple of Force
     t : (rows,)
-        Times of the rows: steps + 1 of them, or with `every` one for each so many steps.
+        Times of the rows: steps + 1 of them, or one every `every` steps.
     q : (..., rows, nq)
     v, a : (..., rows, nv)
-        a is that of the integrator's formula; in the first row of an implicit one and in the last of an explicit one,
-        that of forward dynamics (not a number without steps).
+        a is that of the integrator's formula; in the first row of an implicit integrator and in the last row of an
+        explicit one, that of forward dynamics (NaN without steps).
     controls : (..., steps, nu), (..., steps, stages, nu) or None
-        Torques of each step, those of a policy too. A function of time has a row for each stage of the integrator: for
+        Torques of each step, also those of a policy. A function of time has a row for each stage of the integrator: for
         `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, for `Variational` at each point of the
         quadrature.
     substeps : (..., steps)
-        Into how many parts each step was divided.
+        Number of parts into which each step was divided.
     switches : tuple of ChartSwitch
-        Where the coordinates of joints were changed. From the step of a switch on, q, v and a are in the new ones.
+        Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model
-        Those of a batch with several, `model` being the first of them; else empty.
+        The models of a batch with several, else empty.
     parameters : tuple of dicts
         For each force the parameters that replaced its own, each (..., *shape of the parameter).
-    signals : tuple of dicts
-        For each force the parameters that had a value of their own in each step, (..., steps, *shape of the parameter).
-    actuation : (nv, nu) or None
-        Matrix B of the torques B u that controls u give; None for nu = nv torques.
-    policy : Policy or None
-        Where the controls came from, if from the state.
     every : int
-        How many steps lie between rows.
+        Number of steps between rows.
     previous : (..., rows, nq) and (..., rows, nv), or None
         With `every`, the states one step before the rows, in their coordinates, where the integrator needs them.
+    signals : tuple of dicts
+        For each force the parameters with a value for each step, (..., steps, *shape of the parameter).
+    actuation : (nv, nu) or None
+        Matrix B of the torques B u of controls u; None for nu = nv torques.
+    policy : Policy or None
+        The policy that gave the controls.
     """
 
     model: Model
@@ -97,13 +100,13 @@ class Trajectory:
 
     def __post_init__(self, compiled: Batch | None) -> None:
         if compiled is not None:
-            self.__dict__["_batch"] = compiled  # else made when it is asked for
+            self.__dict__["_batch"] = compiled  # else made on first use
         for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, *(self.previous or ())):
             if array is not None:
                 array.setflags(write=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Trajectory, tuple(getattr(self, f.name) for f in fields(self))  # without what was compiled for the core
+        return Trajectory, tuple(getattr(self, f.name) for f in fields(self))  # without compiled objects
 
     @property
     def steps(self) -> int:
@@ -122,7 +125,7 @@ class Trajectory:
 
     @cached_property
     def _row_switches(self) -> list[_charts.ChartSwitch]:
-        """The switches with the rows, not the steps, from which on they hold."""
+        """The switches with the rows, not the steps, at which they take effect."""
         return [replace(s, row=-(-s.row // self.every)) for s in self.switches]
 
     def _spans(self, batch: Batch | None = None) -> list[Span]:
@@ -130,13 +133,13 @@ class Trajectory:
 
     @cached_property
     def charts(self) -> dict[str, NDArray[np.str_]]:
-        """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., steps + 1)."""
+        """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., rows)."""
         parts = self._batch.parts
         return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
 
     @cached_property
     def p(self) -> FloatArray:
-        """Momenta M(q) v, (..., rows, nv): what a `Variational` integrator goes by."""
+        """Momenta M(q) v, (..., rows, nv): a state variable of `Variational`."""
         rows, n = len(self.t), prod(self.batch_shape)
         q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
         p = np.empty_like(v)
@@ -146,14 +149,14 @@ class Trajectory:
         return p.reshape(self.v.shape)
 
     def segments(self) -> list[tuple[int, int, int, Model]]:
-        """Parts with one set of coordinates: (trajectory, first row, last row, model in these coordinates)."""
+        """Parts in one set of coordinates: (trajectory, first row, last row, model in these coordinates)."""
         batch = self._batch
         parts = _charts.segments([batch.charts] * batch.size, self._row_switches, len(self.t))
         return [(i, first, last, batch.ready(c, int(batch.model_of[i]))[0]) for i, first, last, c in parts]
 
     @cached_property
     def energies(self) -> Energies:
-        """Kinetic energy, potential energy of gravity, energies of the forces, and their sum, row by row."""
+        """Kinetic energy, potential energy of gravity, energies of the forces, and their sum, for every row."""
         rows, n = len(self.t), prod(self.batch_shape)
         kinetic, potential = np.empty((n, rows)), np.empty((n, rows))
         of_forces = np.zeros((n, rows, len(self.forces)))
@@ -168,14 +171,14 @@ class Trajectory:
 
     @property
     def _description(self) -> _fingerprint.Description:
-        """Models and forces, in words and numbers."""
+        """A description of models and forces, in words and numbers."""
         replaced = [*self.parameters] or [{} for _ in self.forces]
         replaced = [{**a, **b} for a, b in zip(replaced, self.signals or replaced, strict=True)]
         return _fingerprint.describe(self.models or (self.model,), self.forces, replaced)
 
     @cached_property
     def _digest(self) -> str:
-        """Of all that a loss is made from: copies of a trajectory have the same."""
+        """A digest of everything that a loss depends on: copies of a trajectory have the same."""
         digest = hashlib.blake2b(_fingerprint.to_bytes(self._description), digest_size=16)
         digest.update(repr((self.integrator, getattr(self.integrator, "A", None), self.q.shape, self.every)).encode())
         given = (*self.parameters, *self.signals)
@@ -185,8 +188,8 @@ class Trajectory:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to a .npz file. The models and the forces are not in it, but what `load`
-        needs to tell others from them."""
+        """Writes all arrays, without loss, to the .npz file `path`. Models and forces are not stored, only a
+        description by which `load` rejects others."""
         _archive.save(self, path)
 
     @staticmethod
@@ -196,19 +199,41 @@ class Trajectory:
         forces: Sequence[Force] = (),
         policy: Policy | OfState | None = None,
     ) -> Trajectory:
-        """What `save` wrote, for the model or the models and the forces that it was simulated with.
+        """Reads a file that `save` wrote.
 
-        Others are refused, with what differs: gravity, a body's inertia, a parameter of a force. Joints, forces and
-        functions of the user's own are told by their names and by their public attributes.
+        Models and forces other than those of the simulation are rejected, with a description of the difference.
+        User-defined joints, forces and functions are compared by their names and public attributes.
 
-        `policy` is that which gave the controls, if one did. Without it all is there but gradients.
+        Parameters
+        ----------
+        path : path
+            The file.
+        model : Model, or sequence of Model
+            The model or models of the simulation.
+        forces : sequence of Force
+            Its forces.
+        policy : Policy or function, optional
+            The policy that gave the controls, if any. Without it the trajectory has no gradients.
+
+        Returns
+        -------
+        Trajectory
         """
         return Trajectory(**_archive.read(path, model, forces, policy))
 
     def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
-        """Draws coordinates, velocities and energies over time with Matplotlib; returns the figure.
+        """Plots coordinates, velocities and energies over time with Matplotlib.
 
-        `joints` are those to draw, all by default; `index` is the trajectory of a batch (flat).
+        Parameters
+        ----------
+        joints : sequence of str, optional
+            Names of the joints to plot, all by default.
+        index : int
+            Flat index of the trajectory in a batch.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
         """
         try:
             from matplotlib.figure import Figure

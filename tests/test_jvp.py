@@ -55,29 +55,29 @@ def test_directions_in_the_state(model, frame):
     s = State(model)
     kind = {"f_ext_frame": frame}
     tol = conditioned(model, s.q)
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, dq=s.dq, dv=s.dv, da=s.da, f_ext=s.f, df_ext=s.df, **kind)
-    assert type(t) is ts.InverseDynamicsTangent
-    close(t.tau, ts.inverse_dynamics(model, s.q, s.v, s.a, s.f, **kind))
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, dq=s.dq, dv=s.dv, da=s.da, f_ext=s.f, df_ext=s.df, **kind)
+    assert type(t) is ts.derivatives.InverseDynamicsJVP
+    close(t.tau, ts.inverse_dynamics(model, s.q, s.v, s.a, f_ext=s.f, **kind))
     close(
         t.dtau,
-        along(lambda q, v, a, f: ts.inverse_dynamics(model, q, v, a, f, **kind), model, s, (s.a, s.da), (s.f, s.df)),
+        along(
+            lambda q, v, a, f: ts.inverse_dynamics(model, q, v, a, f_ext=f, **kind), model, s, (s.a, s.da), (s.f, s.df)
+        ),
     )
-    t = ts.forward_dynamics_tangent(
-        model, s.q, s.v, s.tau, dq=s.dq, dv=s.dv, dtau=s.dtau, f_ext=s.f, df_ext=s.df, **kind
-    )
-    assert type(t) is ts.ForwardDynamicsTangent
-    close(t.a, ts.forward_dynamics(model, s.q, s.v, s.tau, s.f, **kind), tol)
-    forward = lambda q, v, tau, f: ts.forward_dynamics(model, q, v, tau, f, **kind)  # noqa: E731
+    t = ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, dq=s.dq, dv=s.dv, dtau=s.dtau, f_ext=s.f, df_ext=s.df, **kind)
+    assert type(t) is ts.derivatives.ForwardDynamicsJVP
+    close(t.a, ts.forward_dynamics(model, s.q, s.v, s.tau, f_ext=s.f, **kind), tol)
+    forward = lambda q, v, tau, f: ts.forward_dynamics(model, q, v, tau, f_ext=f, **kind)  # noqa: E731
     close(t.da, along(forward, model, s, (s.tau, s.dtau), (s.f, s.df)), tol)
 
     def hybrid(q, v, a, tau, f):
         return np.stack(ts.hybrid_dynamics(model, q, v, a=a, tau=tau, prescribed=s.mask, f_ext=f, **kind))
 
-    t = ts.hybrid_dynamics_tangent(
+    t = ts.hybrid_dynamics_jvp(
         model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask, f_ext=s.f,
         dq=s.dq, dv=s.dv, da=s.da, dtau=s.dtau, df_ext=s.df, **kind,
     )  # fmt: skip
-    assert type(t) is ts.HybridDynamicsTangent
+    assert type(t) is ts.derivatives.HybridDynamicsJVP
     close(np.stack([t.a, t.tau]), hybrid(s.q, s.v, s.a, s.tau, s.f), tol)
     close(np.stack([t.da, t.dtau]), along(hybrid, model, s, (s.a, s.da), (s.tau, s.dtau), (s.f, s.df)), tol)
     assert np.array_equal(t.da[s.mask], s.da[s.mask]) and np.array_equal(t.dtau[~s.mask], s.dtau[~s.mask])
@@ -92,14 +92,14 @@ def test_unit_directions_are_columns_of_the_matrices(model, frame):
     tol = conditioned(model, s.q)
     d = ts.inverse_dynamics_derivatives(model, s.q, s.v, s.a, **more)
     for x, key in zip(d, ("dq", "dv", "da"), strict=True):
-        close(ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, **{key: one}, **more).dtau.T, x)
+        close(ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, **{key: one}, **more).dtau.T, x)
     d = ts.forward_dynamics_derivatives(model, s.q, s.v, s.tau, **more)
     for x, key in zip(d, ("dq", "dv", "dtau"), strict=True):
-        close(ts.forward_dynamics_tangent(model, s.q, s.v, s.tau, **{key: one}, **more).da.T, x, tol)
+        close(ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, **{key: one}, **more).da.T, x, tol)
     given = {"a": s.a, "tau": s.tau, "prescribed": s.mask, **more}
     d = ts.hybrid_dynamics_derivatives(model, s.q, s.v, **given)
     for x, y, key in zip(d[:4], d[4:], ("dq", "dv", "da", "dtau"), strict=True):
-        t = ts.hybrid_dynamics_tangent(model, s.q, s.v, **given, **{key: one})
+        t = ts.hybrid_dynamics_jvp(model, s.q, s.v, **given, **{key: one})
         close(t.da.T, x, tol)
         close(t.dtau.T, y, tol)
 
@@ -122,9 +122,9 @@ def test_near_the_singular_places(joint, place):
     for frame in FRAMES:
         kind = {"f_ext": s.f, "f_ext_frame": frame}
         d = ts.inverse_dynamics_derivatives(model, s.q, s.v, s.a, **kind)
-        close(ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, dq=s.dq, **kind).dtau, d.dtau_dq @ s.dq)
+        close(ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, dq=s.dq, **kind).dtau, d.dtau_dq @ s.dq)
         close(
-            ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, dq=s.dq, **kind).dtau,
+            ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, dq=s.dq, **kind).dtau,
             along(lambda q, v, kind=kind: ts.inverse_dynamics(model, q, s.v, s.a, **kind), model, s),
         )
 
@@ -134,20 +134,20 @@ def test_what_is_left_out_is_zero():
     s = State(model)
     none, still = np.zeros(model.nv), np.zeros((model.nbodies, 6))
     nothing = ts.ModelDirection()
-    x = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, f_ext=s.f)
+    x = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, f_ext=s.f)
     assert not x.dtau.any()
-    y = ts.inverse_dynamics_tangent(
+    y = ts.inverse_dynamics_jvp(
         model, s.q, s.v, s.a, dq=none, dv=none, da=none, f_ext=s.f, df_ext=still, model_direction=nothing
     )
     assert np.array_equal(x.tau, y.tau) and not y.dtau.any()
-    x = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, df_ext=s.df)  # about no wrench
-    y = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, f_ext=still, df_ext=s.df)
+    x = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, df_ext=s.df)  # about no wrench
+    y = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, f_ext=still, df_ext=s.df)
     assert np.array_equal(x.tau, y.tau) and np.array_equal(x.dtau, y.dtau) and x.dtau.any()
     # of hybrid dynamics, what is not read has no effect, its direction neither
     junk = np.full(model.nv, 1e3)
     given = {"a": s.a, "tau": s.tau, "prescribed": s.mask}
-    x = ts.hybrid_dynamics_tangent(model, s.q, s.v, **given, dq=s.dq, da=s.da, dtau=s.dtau)
-    y = ts.hybrid_dynamics_tangent(
+    x = ts.hybrid_dynamics_jvp(model, s.q, s.v, **given, dq=s.dq, da=s.da, dtau=s.dtau)
+    y = ts.hybrid_dynamics_jvp(
         model, s.q, s.v, prescribed=s.mask, a=np.where(s.mask, s.a, junk), tau=np.where(s.mask, junk, s.tau),
         dq=s.dq, da=np.where(s.mask, s.da, junk), dtau=np.where(s.mask, junk, s.dtau),
     )  # fmt: skip
@@ -162,7 +162,7 @@ def test_the_length_of_quaternions_does_not_matter():
     longer[-4:] *= 0.3
     for frame in FRAMES:
         kind = {"dq": s.dq, "dv": s.dv, "f_ext": s.f, "f_ext_frame": frame}
-        x, y = (ts.inverse_dynamics_tangent(model, q, s.v, s.a, **kind).dtau for q in (s.q, longer))
+        x, y = (ts.inverse_dynamics_jvp(model, q, s.v, s.a, **kind).dtau for q in (s.q, longer))
         close(y, x)
 
 
@@ -182,7 +182,7 @@ def all_parts(model, rng):
 def test_inertia_enters_linearly(model):
     s = State(model)
     rates = all_parts(model, np.random.default_rng(1)).inertia
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=ts.ModelDirection(inertia=rates))
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=ts.ModelDirection(inertia=rates))
     close(t.dtau, ts.inertial_regressor(model, s.q, s.v, s.a) @ np.concatenate(list(rates.values())))
     # ID of the rates themselves as inertias
     other = model
@@ -195,7 +195,7 @@ def test_inertia_enters_linearly(model):
 def test_gravity_enters_linearly(model):
     s = State(model)
     d = np.array([0.3, -0.7, 1.1])
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=ts.ModelDirection(gravity=d))
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=ts.ModelDirection(gravity=d))
     close(t.dtau, ts.gravity_forces(model.with_gravity(d), s.q))
 
 
@@ -233,11 +233,11 @@ def test_placements_move_as_free_joints_before_the_joints_do(model, frame):
     kind = {"f_ext_frame": frame}
     with complex_inputs():
         moved = loose.plus(q, 1j * STEP * dq)
-        dtau = np.imag(ts.inverse_dynamics(loose, moved, v, a, f, **kind))[rows] / STEP
+        dtau = np.imag(ts.inverse_dynamics(loose, moved, v, a, f_ext=f, **kind))[rows] / STEP
         da = np.imag(ts.hybrid_dynamics(loose, moved, v, tau=tau, prescribed=first, f_ext=f, **kind)[0])[rows] / STEP
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, f_ext=s.f, model_direction=direction, **kind)
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, f_ext=s.f, model_direction=direction, **kind)
     close(t.dtau, dtau)
-    t = ts.forward_dynamics_tangent(model, s.q, s.v, s.tau, f_ext=s.f, model_direction=direction, **kind)
+    t = ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, f_ext=s.f, model_direction=direction, **kind)
     close(t.da, da, conditioned(model, s.q))
 
 
@@ -265,7 +265,7 @@ def test_axes_turn_as_spherical_joints_before_and_behind_do(kind, axis):
     for along_it in (0.0, 7.0):  # axes stay of unit length: what is along them does not count
         rate = across + along_it * np.array(joint.axis)
         direction = ts.ModelDirection(joint={"body1": {"axis": rate}})
-        close(ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=direction).dtau, expected)
+        close(ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=direction).dtau, expected)
 
 
 def test_pitch_is_a_translation_in_proportion():
@@ -281,7 +281,7 @@ def test_pitch_is_a_translation_in_proportion():
     expected = d.dtau_dq @ e * s.q[1] + d.dtau_dv @ e * s.v[1] + d.dtau_da @ e * s.a[1]
     expected[1] += ts.inverse_dynamics(other, q, v, a)[2]  # the column of the screw itself gains the translation's
     direction = ts.ModelDirection(joint={"body1": {"pitch": 1.0}})
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=direction)
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=direction)
     close(t.dtau, expected[[0, 1, 3]])
 
 
@@ -297,7 +297,7 @@ def test_splines_moved_as_a_whole_are_placements_moved():
         model = between(joint)
         s = State(model)
         one, other = (
-            ts.forward_dynamics_tangent(model, s.q, s.v, s.tau, model_direction=direction).da
+            ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, model_direction=direction).da
             for direction in (ts.ModelDirection(joint={"body1": rates}), ts.ModelDirection(placement={"body1": twist}))
         )
         close(one, other, conditioned(model, s.q))
@@ -358,21 +358,19 @@ def constants(joint, rng):
 
 
 def check_model_direction(model, direction, s, forward=True, **more):
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=direction, **more)
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=direction, **more)
     close(t.tau, ts.inverse_dynamics(model, s.q, s.v, s.a, **more))
     close(t.dtau, difference(lambda t: ts.inverse_dynamics(built(model, direction, t), s.q, s.v, s.a, **more)), 1e-9)
     if not forward:
         return
-    t = ts.forward_dynamics_tangent(model, s.q, s.v, s.tau, model_direction=direction, **more)
+    t = ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, model_direction=direction, **more)
     tol = max(1e-9, 1e3 * conditioned(model, s.q))
     close(t.da, difference(lambda t: ts.forward_dynamics(built(model, direction, t), s.q, s.v, s.tau, **more)), tol)
 
     def hybrid(model):
         return np.stack(ts.hybrid_dynamics(model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask, **more))
 
-    t = ts.hybrid_dynamics_tangent(
-        model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask, model_direction=direction, **more
-    )
+    t = ts.hybrid_dynamics_jvp(model, s.q, s.v, a=s.a, tau=s.tau, prescribed=s.mask, model_direction=direction, **more)
     close(np.stack([t.da, t.dtau]), difference(lambda t: hybrid(built(model, direction, t))), tol)
 
 
@@ -443,11 +441,13 @@ def test_joints_at_their_parents_origin_and_bodies_without_mass():
             ts.ModelDirection(joint={b.name: rates} if (rates := constants(b.joint, rng)) else {}),
             ts.ModelDirection(inertia={b.name: np.r_[1.0, 0.3, -0.2, 0.5, rng.standard_normal(6)]}),
         ):
-            t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, f_ext=s.f, model_direction=direction)
-            expected = difference(lambda t, d=direction: ts.inverse_dynamics(built(model, d, t), s.q, s.v, s.a, s.f))
+            t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, f_ext=s.f, model_direction=direction)
+            expected = difference(
+                lambda t, d=direction: ts.inverse_dynamics(built(model, d, t), s.q, s.v, s.a, f_ext=s.f)
+            )
             close(t.dtau, expected, 1e-9)
     direction = ts.ModelDirection(gravity=(1, 2, 3))
-    t = ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, model_direction=direction)
+    t = ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, model_direction=direction)
     close(t.dtau, ts.gravity_forces(model.with_gravity((1, 2, 3)), s.q))
 
 
@@ -457,7 +457,7 @@ def test_directions_add_up(model):
     rng = np.random.default_rng(3)
     d = all_parts(model, rng)
     joint = {b.name: rates for b in model.bodies if (rates := constants(b.joint, rng))}
-    call = lambda **more: ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, f_ext=s.f, **more).dtau  # noqa: E731
+    call = lambda **more: ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, f_ext=s.f, **more).dtau  # noqa: E731
     parts = [
         call(dq=s.dq),
         call(dv=s.dv),
@@ -482,7 +482,7 @@ def test_a_direction_may_name_bodies_by_their_joints():
     one = np.ones(1)
     for key, rate in (("inertia", np.arange(10.0)), ("placement", np.arange(6.0)), ("joint", {"axis": (1, 2, 3)})):
         x, y = (
-            ts.inverse_dynamics_tangent(model, one, one, one, model_direction=ts.ModelDirection(**{key: {name: rate}}))
+            ts.inverse_dynamics_jvp(model, one, one, one, model_direction=ts.ModelDirection(**{key: {name: rate}}))
             for name in ("hand", "wrist")
         )
         assert np.array_equal(x.dtau, y.dtau) and x.dtau.any()
@@ -499,14 +499,14 @@ def calls(model, s, direction, pick=lambda x: x, **more):
     q, v, a, tau, dq, dv, da, dtau, f, df = map(pick, (s.q, s.v, s.a, s.tau, s.dq, s.dv, s.da, s.dtau, s.f, s.df))
     for frame in FRAMES:
         k = {"dq": dq, "dv": dv, "f_ext": f, "df_ext": df, "f_ext_frame": frame, "model_direction": direction, **more}
-        yield "inverse " + frame, ts.inverse_dynamics_tangent(model, q, v, a, da=da, **k)
-        yield "forward " + frame, ts.forward_dynamics_tangent(model, q, v, tau, dtau=dtau, **k)
+        yield "inverse " + frame, ts.inverse_dynamics_jvp(model, q, v, a, da=da, **k)
+        yield "forward " + frame, ts.forward_dynamics_jvp(model, q, v, tau, dtau=dtau, **k)
         yield (
             "hybrid " + frame,
-            ts.hybrid_dynamics_tangent(model, q, v, a=a, tau=tau, prescribed=s.mask, da=da, dtau=dtau, **k),
+            ts.hybrid_dynamics_jvp(model, q, v, a=a, tau=tau, prescribed=s.mask, da=da, dtau=dtau, **k),
         )
-    yield "inverse", ts.inverse_dynamics_tangent(model, q, v, a, dq=dq, **more)
-    yield "forward", ts.forward_dynamics_tangent(model, q, v, tau, dq=dq, **more)
+    yield "inverse", ts.inverse_dynamics_jvp(model, q, v, a, dq=dq, **more)
+    yield "forward", ts.forward_dynamics_jvp(model, q, v, tau, dq=dq, **more)
 
 
 def assert_same(x, y, pick=lambda z: z):
@@ -563,11 +563,11 @@ def test_the_order_of_bodies_changes_no_bit(model, seed):
 def test_batch_shapes_broadcast():
     model = ts.models.quadruped()
     s = State(model, batch=(4,))
-    t = ts.inverse_dynamics_tangent(model, s.q[:, None], s.v[0], s.a, dq=s.dq[:3, None, None], df_ext=s.df[1])
+    t = ts.inverse_dynamics_jvp(model, s.q[:, None], s.v[0], s.a, dq=s.dq[:3, None, None], df_ext=s.df[1])
     assert t.tau.shape == t.dtau.shape == (3, 4, 4, model.nv)
-    one = ts.inverse_dynamics_tangent(model, s.q[3], s.v[0], s.a[1], dq=s.dq[2], df_ext=s.df[1])
+    one = ts.inverse_dynamics_jvp(model, s.q[3], s.v[0], s.a[1], dq=s.dq[2], df_ext=s.df[1])
     assert np.array_equal(t.tau[2, 3, 1], one.tau) and np.array_equal(t.dtau[2, 3, 1], one.dtau)
-    assert ts.forward_dynamics_tangent(model, s.q[:0], s.v[0], s.tau[:0]).da.shape == (0, model.nv)
+    assert ts.forward_dynamics_jvp(model, s.q[:0], s.v[0], s.tau[:0]).da.shape == (0, model.nv)
 
 
 def test_digits_far_from_the_origin():
@@ -582,7 +582,7 @@ def test_digits_far_from_the_origin():
     s = State(near)
     more = {"dq": s.dq, "dv": s.dv, "model_direction": all_parts(near, np.random.default_rng(1)), "f_ext": s.f}
     for frame in ("body", "local_world_aligned"):
-        x, y = (ts.inverse_dynamics_tangent(m, s.q, s.v, s.a, f_ext_frame=frame, **more).dtau for m in (far, near))
+        x, y = (ts.inverse_dynamics_jvp(m, s.q, s.v, s.a, f_ext_frame=frame, **more).dtau for m in (far, near))
         close(x, y)
 
 
@@ -608,11 +608,11 @@ def mixed():
 
 
 FUNCTIONS = {
-    "inverse": (lambda m, s, **o: ts.inverse_dynamics_tangent(m, s.q, s.v, s.a, **o), ts.InverseDynamicsTangent),
-    "forward": (lambda m, s, **o: ts.forward_dynamics_tangent(m, s.q, s.v, s.tau, **o), ts.ForwardDynamicsTangent),
+    "inverse": (lambda m, s, **o: ts.inverse_dynamics_jvp(m, s.q, s.v, s.a, **o), ts.derivatives.InverseDynamicsJVP),
+    "forward": (lambda m, s, **o: ts.forward_dynamics_jvp(m, s.q, s.v, s.tau, **o), ts.derivatives.ForwardDynamicsJVP),
     "hybrid": (
-        lambda m, s, **o: ts.hybrid_dynamics_tangent(m, s.q, s.v, a=s.a, tau=s.tau, prescribed=["arm", "cam"], **o),
-        ts.HybridDynamicsTangent,
+        lambda m, s, **o: ts.hybrid_dynamics_jvp(m, s.q, s.v, a=s.a, tau=s.tau, prescribed=["arm", "cam"], **o),
+        ts.derivatives.HybridDynamicsJVP,
     ),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
@@ -710,7 +710,7 @@ def test_errors(mixed, name):
 def test_wrong_directions(mixed, parts, error, message):
     s = State(mixed)
     with pytest.raises(error, match=message):
-        ts.inverse_dynamics_tangent(mixed, s.q, s.v, s.a, model_direction=ts.ModelDirection(**parts))
+        ts.inverse_dynamics_jvp(mixed, s.q, s.v, s.a, model_direction=ts.ModelDirection(**parts))
 
 
 @every_function
@@ -719,7 +719,7 @@ def test_bad_numbers_stay_in_their_state(mixed, name, value):
     f, _ = FUNCTIONS[name]
     model = mixed.lock({"cam": [0.1, 0.2]}) if not np.isnan(value) else mixed  # Python's sine of infinity warns
     if name == "hybrid":
-        f = lambda m, s, **o: ts.hybrid_dynamics_tangent(m, s.q, s.v, a=s.a, prescribed=["arm"], **o)  # noqa: E731
+        f = lambda m, s, **o: ts.hybrid_dynamics_jvp(m, s.q, s.v, a=s.a, prescribed=["arm"], **o)  # noqa: E731
     direction = all_parts(model, np.random.default_rng(1))
 
     def call(s):
@@ -751,8 +751,8 @@ def test_the_singular_state_is_named(direction, threads):
     q = model.random(rng, 300)
     one = np.ones(4)
     for call in (
-        lambda q, **o: ts.forward_dynamics_tangent(model, q, one, one, dq=one, **o),
-        lambda q, **o: ts.hybrid_dynamics_tangent(model, q, one, prescribed=["arm"], dq=one, **o),
+        lambda q, **o: ts.forward_dynamics_jvp(model, q, one, one, dq=one, **o),
+        lambda q, **o: ts.hybrid_dynamics_jvp(model, q, one, prescribed=["arm"], dq=one, **o),
     ):
         more = {"model_direction": direction, "threads": threads}
         for bad in (0, 3, 299):
@@ -775,8 +775,8 @@ def test_models_that_do_not_move():
         for batch in ((), (5,), (2, 0)):
             none = np.zeros((*batch, 0))
             for result in (
-                ts.inverse_dynamics_tangent(model, none, none, none, dq=none, model_direction=direction),
-                ts.forward_dynamics_tangent(model, none, none, none, model_direction=direction),
-                ts.hybrid_dynamics_tangent(model, none, none, prescribed=[], df_ext=np.ones((bodies, 6))),
+                ts.inverse_dynamics_jvp(model, none, none, none, dq=none, model_direction=direction),
+                ts.forward_dynamics_jvp(model, none, none, none, model_direction=direction),
+                ts.hybrid_dynamics_jvp(model, none, none, prescribed=[], df_ext=np.ones((bodies, 6))),
             ):
                 assert all(x.shape == (*batch, 0) for x in result)

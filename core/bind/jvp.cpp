@@ -24,7 +24,7 @@ const ModelT<Dual<double>>& varied(const Model&, const Options& options) { retur
 const Model& varied(const Model& m, const Options&) { return m; }
 #endif
 
-struct InverseDynamicsTangent {
+struct InverseDynamicsJVP {
   static constexpr int inputs = 8, outputs = 2;
   static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -53,9 +53,9 @@ struct InverseDynamicsTangent {
 
 // Hybrid dynamics; forward dynamics is the case without prescribed velocities.
 template <class S>
-void hybrid_tangent(const Model& m, Arena& arena, const Options& options, const S* q, const S* v, const S* a,
-                    const S* tau, const S* f_ext, const S* dq, const S* dv, const S* da, const S* dtau, const S* df_ext,
-                    S* out_a, S* out_tau, S* out_da, S* out_dtau) {
+void hybrid_jvp(const Model& m, Arena& arena, const Options& options, const S* q, const S* v, const S* a, const S* tau,
+                const S* f_ext, const S* dq, const S* dv, const S* da, const S* dtau, const S* df_ext, S* out_a,
+                S* out_tau, S* out_da, S* out_dtau) {
   const Dual<S>*x = moving(m, arena, q, dq), *xv = with_tangent(arena, v, dv, m.nv);
   const Dual<S>* wrenches = dual_wrenches(m, arena, f_ext, df_ext);
   Dual<S>*xa = with_tangent(arena, a, da, m.nv), *xtau = with_tangent(arena, tau, dtau, m.nv);
@@ -66,7 +66,7 @@ void hybrid_tangent(const Model& m, Arena& arena, const Options& options, const 
   split(xtau, m.nv, out_tau, out_dtau);
 }
 
-struct ForwardDynamicsTangent {
+struct ForwardDynamicsJVP {
   static constexpr int inputs = 8, outputs = 2;
   static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -84,12 +84,12 @@ struct ForwardDynamicsTangent {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const S* unread = in[2];  // accelerations: all are found
-    hybrid_tangent<S>(m, arena, options, in[0], in[1], unread, in[2], in[3], in[4], in[5], nullptr, in[6], in[7],
-                      out[0], nullptr, out[1], nullptr);
+    hybrid_jvp<S>(m, arena, options, in[0], in[1], unread, in[2], in[3], in[4], in[5], nullptr, in[6], in[7], out[0],
+                  nullptr, out[1], nullptr);
   }
 };
 
-struct HybridDynamicsTangent {
+struct HybridDynamicsJVP {
   static constexpr int inputs = 10, outputs = 4;
   static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -110,15 +110,15 @@ struct HybridDynamicsTangent {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    hybrid_tangent<S>(m, arena, options, in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8], in[9], out[0],
-                      out[1], out[2], out[3]);
+    hybrid_jvp<S>(m, arena, options, in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], in[8], in[9], out[0],
+                  out[1], out[2], out[3]);
   }
 };
 
 // dtau/dq, dtau/dv and the mass matrix over dual numbers; any may be null.
 template <class S>
-void derivatives_tangent(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
-                         const Dual<S>* a, const Dual<S>* f_ext, Dual<S>* dq, Dual<S>* dv, Dual<S>* M) {
+void derivatives_jvp(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
+                     const Dual<S>* a, const Dual<S>* f_ext, Dual<S>* dq, Dual<S>* dv, Dual<S>* M) {
   const auto& model = varied(m, options);
   const Motions<Dual<S>> all = motions(model, arena, q, v, a);
   const WorldWrench<Dual<S>>* wrenches = sum_subtrees(model, arena, all.bodies, f_ext, options.axes);
@@ -127,12 +127,12 @@ void derivatives_tangent(const Model& m, Arena& arena, const Options& options, c
   pair_columns(m, arena, all, wrenches, options.axes, dq, dv, M, m.nv);
 }
 
-struct InverseDynamicsDerivativesTangent {
+struct InverseDynamicsDerivativesJVP {
   static constexpr int inputs = 8, outputs = 6;
   static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     Slot vectors[2];
-    InverseDynamicsTangent::slots(m, options, in, vectors);
+    InverseDynamicsJVP::slots(m, options, in, vectors);
     const char* names[] = {"dtau_dq", "dtau_dv", "dtau_da", "ddtau_dq", "ddtau_dv", "ddtau_da"};
     for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {m.nv, m.nv}};
   }
@@ -143,7 +143,7 @@ struct InverseDynamicsDerivativesTangent {
     const Dual<S>* f_ext = dual_wrenches(m, arena, in[3], in[7]);
     Dual<S>* D[3];
     for (int k = 0; k < 3; ++k) D[k] = out[k] || out[3 + k] ? arena.get<Dual<S>>(m.nv * m.nv) : nullptr;
-    derivatives_tangent(m, arena, options, q, v, a, f_ext, D[0], D[1], D[2]);
+    derivatives_jvp(m, arena, options, q, v, a, f_ext, D[0], D[1], D[2]);
     for (int k = 0; k < 3; ++k)
       if (D[k] != nullptr) split(D[k], m.nv * m.nv, out[k], out[3 + k]);
   }
@@ -151,12 +151,12 @@ struct InverseDynamicsDerivativesTangent {
 
 // With D one of ID_q, ID_v and -1, whose derivative of the accelerations is X = -M^-1 D: the tangent of X is
 // -M^-1 (dD + dM X).
-struct ForwardDynamicsDerivativesTangent {
+struct ForwardDynamicsDerivativesJVP {
   static constexpr int inputs = 8, outputs = 6;
   static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     Slot vectors[2];
-    ForwardDynamicsTangent::slots(m, options, in, vectors);
+    ForwardDynamicsJVP::slots(m, options, in, vectors);
     const char* names[] = {"da_dq", "da_dv", "da_dtau", "dda_dq", "dda_dv", "dda_dtau"};
     for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {m.nv, m.nv}};
   }
@@ -164,12 +164,12 @@ struct ForwardDynamicsDerivativesTangent {
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv, size = nv * nv;
     S *a = arena.get<S>(nv), *da = arena.get<S>(nv);
-    hybrid_tangent<S>(m, arena, options, in[0], in[1], in[2], in[2], in[3], in[4], in[5], nullptr, in[6], in[7], a,
-                      nullptr, da, nullptr);
+    hybrid_jvp<S>(m, arena, options, in[0], in[1], in[2], in[2], in[3], in[4], in[5], nullptr, in[6], in[7], a, nullptr,
+                  da, nullptr);
     Dual<S>* D[3];
     for (int k = 0; k < 3; ++k) D[k] = k == 2 || out[k] || out[3 + k] ? arena.get<Dual<S>>(size) : nullptr;
-    derivatives_tangent<S>(m, arena, options, moving(m, arena, in[0], in[4]), with_tangent(arena, in[1], in[5], nv),
-                           with_tangent(arena, a, da, nv), dual_wrenches(m, arena, in[3], in[7]), D[0], D[1], D[2]);
+    derivatives_jvp<S>(m, arena, options, moving(m, arena, in[0], in[4]), with_tangent(arena, in[1], in[5], nv),
+                       with_tangent(arena, a, da, nv), dual_wrenches(m, arena, in[3], in[7]), D[0], D[1], D[2]);
     S* dM = arena.get<S>(size);
     split<S>(D[2], size, nullptr, dM);
     const auto factors = factor_mass<S>(m, arena, in[0], nullptr, nullptr);
@@ -196,12 +196,12 @@ struct ForwardDynamicsDerivativesTangent {
 
 }  // namespace
 
-void bind_tangents(Kernels& kernels) {
-  kernels.add<InverseDynamicsTangent>("inverse_dynamics_tangent");
-  kernels.add<ForwardDynamicsTangent>("forward_dynamics_tangent");
-  kernels.add<HybridDynamicsTangent>("hybrid_dynamics_tangent");
-  kernels.add<InverseDynamicsDerivativesTangent>("inverse_dynamics_derivatives_tangent");
-  kernels.add<ForwardDynamicsDerivativesTangent>("forward_dynamics_derivatives_tangent");
+void bind_jvp(Kernels& kernels) {
+  kernels.add<InverseDynamicsJVP>("inverse_dynamics_jvp");
+  kernels.add<ForwardDynamicsJVP>("forward_dynamics_jvp");
+  kernels.add<HybridDynamicsJVP>("hybrid_dynamics_jvp");
+  kernels.add<InverseDynamicsDerivativesJVP>("inverse_dynamics_derivatives_jvp");
+  kernels.add<ForwardDynamicsDerivativesJVP>("forward_dynamics_derivatives_jvp");
 }
 
 }  // namespace torsor

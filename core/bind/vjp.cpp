@@ -4,7 +4,7 @@
 namespace torsor {
 namespace {
 
-struct InverseDynamicsVjp {
+struct InverseDynamicsVJP {
   static constexpr int inputs = 5, outputs = 7;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -28,11 +28,11 @@ struct InverseDynamicsVjp {
   }
 };
 
-struct ForwardDynamicsVjp {
+struct ForwardDynamicsVJP {
   static constexpr int inputs = 5, outputs = 7;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    InverseDynamicsVjp::slots(m, options, in, out);
+    InverseDynamicsVJP::slots(m, options, in, out);
     in[2].name = out[2].name = "tau";
   }
   template <class S>
@@ -43,7 +43,7 @@ struct ForwardDynamicsVjp {
   }
 };
 
-struct HybridDynamicsVjp {
+struct HybridDynamicsVJP {
   static constexpr int inputs = 7, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -92,10 +92,10 @@ struct InertialRegressor {
 
 }  // namespace
 
-void bind_reverse(Kernels& kernels) {
-  kernels.add<InverseDynamicsVjp>("inverse_dynamics_vjp");
-  kernels.add<ForwardDynamicsVjp>("forward_dynamics_vjp");
-  kernels.add<HybridDynamicsVjp>("hybrid_dynamics_vjp");
+void bind_vjp(Kernels& kernels) {
+  kernels.add<InverseDynamicsVJP>("inverse_dynamics_vjp");
+  kernels.add<ForwardDynamicsVJP>("forward_dynamics_vjp");
+  kernels.add<HybridDynamicsVJP>("hybrid_dynamics_vjp");
   kernels.add<InertialRegressor>("inertial_regressor");
 }
 

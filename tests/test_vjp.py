@@ -64,16 +64,16 @@ def test_gradients_are_products_with_the_matrices(model, frame):
     more = {"f_ext": s.f, "f_ext_frame": frame}
     tol = conditioned(model, s.q)
     d, g = ts.inverse_dynamics_derivatives(model, s.q, s.v, s.a, **more), inverse(model, s, **more)
-    assert type(g) is ts.InverseDynamicsGradient
+    assert type(g) is ts.derivatives.InverseDynamicsVJP
     for x, y in ((g.q, d.dtau_dq), (g.v, d.dtau_dv), (g.a, d.dtau_da)):
         close(x, s.w @ y)
     d, g = ts.forward_dynamics_derivatives(model, s.q, s.v, s.tau, **more), forward(model, s, **more)
-    assert type(g) is ts.ForwardDynamicsGradient
+    assert type(g) is ts.derivatives.ForwardDynamicsVJP
     for x, y in ((g.q, d.da_dq), (g.v, d.da_dv), (g.tau, d.da_dtau)):
         close(x, s.w @ y, tol)
     given = {"a": s.a, "tau": s.tau, "prescribed": s.mask, **more}
     d, g = ts.hybrid_dynamics_derivatives(model, s.q, s.v, **given), hybrid(model, s, **more)
-    assert type(g) is ts.HybridDynamicsGradient
+    assert type(g) is ts.derivatives.HybridDynamicsVJP
     for x, y, z in zip((g.q, g.v, g.a, g.tau), d[:4], d[4:], strict=True):
         close(x, s.w @ y + s.w_tau @ z, tol)
 
@@ -85,11 +85,13 @@ def test_wrenches(model, frame):
     step = lambda f: complex_step(lambda x: f(x.reshape(s.f.shape)), s.f.ravel()).reshape(s.f.shape)  # noqa: E731
     kind = {"f_ext_frame": frame}
     g = inverse(model, s, f_ext=s.f, **kind)
-    close(g.f_ext, step(lambda f: s.w @ ts.inverse_dynamics(model, s.q, s.v, s.a, f, **kind)))
+    close(g.f_ext, step(lambda f: s.w @ ts.inverse_dynamics(model, s.q, s.v, s.a, f_ext=f, **kind)))
     assert np.array_equal(g.f_ext, inverse(model, s, **kind).f_ext)  # torques are linear in wrenches
     g = forward(model, s, f_ext=s.f, **kind)
     close(
-        g.f_ext, step(lambda f: s.w @ ts.forward_dynamics(model, s.q, s.v, s.tau, f, **kind)), conditioned(model, s.q)
+        g.f_ext,
+        step(lambda f: s.w @ ts.forward_dynamics(model, s.q, s.v, s.tau, f_ext=f, **kind)),
+        conditioned(model, s.q),
     )
     # in the body's frame it is the body's virtual velocity
     if frame == "body":
@@ -133,9 +135,9 @@ def test_transposition(model, frame):
     given = {"a": s.a, "tau": s.tau, "prescribed": s.mask}
     solving = conditioned(model, s.q)
     tangents = {  # and what is no argument, because it is the result
-        inverse: (lambda **d: ts.inverse_dynamics_tangent(model, s.q, s.v, s.a, **d, **more)[1:], "tau", 1e-12),
-        forward: (lambda **d: ts.forward_dynamics_tangent(model, s.q, s.v, s.tau, **d, **more)[1:], "a", solving),
-        hybrid: (lambda **d: ts.hybrid_dynamics_tangent(model, s.q, s.v, **given, **d, **more)[2:], None, solving),
+        inverse: (lambda **d: ts.inverse_dynamics_jvp(model, s.q, s.v, s.a, **d, **more)[1:], "tau", 1e-12),
+        forward: (lambda **d: ts.forward_dynamics_jvp(model, s.q, s.v, s.tau, **d, **more)[1:], "a", solving),
+        hybrid: (lambda **d: ts.hybrid_dynamics_jvp(model, s.q, s.v, **given, **d, **more)[2:], None, solving),
     }
     for gradient, (tangent, result, tol) in tangents.items():
         g = gradient(model, s, **more)
@@ -183,7 +185,7 @@ def test_every_placement_by_itself(mixed, frame):
     for i, body in enumerate(mixed.bodies):
         for k, twist in enumerate(np.eye(6)):
             direction = ts.ModelDirection(placement={body.name: twist})
-            t = ts.inverse_dynamics_tangent(mixed, s.q, s.v, s.a, model_direction=direction, **more)
+            t = ts.inverse_dynamics_jvp(mixed, s.q, s.v, s.a, model_direction=direction, **more)
             assert abs(G[i, k] - s.w @ t.dtau) <= 1e-12 * max(1.0, np.abs(G).max())
 
 
@@ -275,7 +277,7 @@ def test_identities(model):
 def test_second_derivatives_are_symmetric(model):
     """Complex steps go through: the Jacobian of a gradient is a Hessian."""
     s = State(model)
-    gradient = lambda q, v, a: ts.inverse_dynamics_vjp(model, q, v, a, s.w, s.f)  # noqa: E731
+    gradient = lambda q, v, a: ts.inverse_dynamics_vjp(model, q, v, a, s.w, f_ext=s.f)  # noqa: E731
     vv = complex_step(lambda v: gradient(s.q, v, s.a).v, s.v)
     close(vv, vv.T)
     qv = complex_step(lambda v: gradient(s.q, v, s.a).q, s.v)
@@ -462,9 +464,9 @@ def test_complex_results_have_the_real_ones_as_real_part(mixed):
 
 
 FUNCTIONS = {
-    "inverse": (inverse, ts.InverseDynamicsGradient),
-    "forward": (forward, ts.ForwardDynamicsGradient),
-    "hybrid": (hybrid, ts.HybridDynamicsGradient),
+    "inverse": (inverse, ts.derivatives.InverseDynamicsVJP),
+    "forward": (forward, ts.derivatives.ForwardDynamicsVJP),
+    "hybrid": (hybrid, ts.derivatives.HybridDynamicsVJP),
 }
 every_function = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -646,8 +648,8 @@ def test_models_that_do_not_move():
         for batch in ((), (5,), (2, 0)):
             none, f = np.zeros((*batch, 0)), np.ones((bodies, 6))
             for g in (
-                ts.inverse_dynamics_vjp(model, none, none, none, none, f),
-                ts.forward_dynamics_vjp(model, none, none, none, none, f),
+                ts.inverse_dynamics_vjp(model, none, none, none, none, f_ext=f),
+                ts.forward_dynamics_vjp(model, none, none, none, none, f_ext=f),
                 ts.hybrid_dynamics_vjp(model, none, none, prescribed=[], f_ext=f),
             ):
                 assert g.q.shape == (*batch, 0) and g.inertia.shape == (*batch, bodies, 10)

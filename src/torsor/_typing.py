@@ -1,0 +1,28 @@
+"""Types that annotations share. Type checkers alone import this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+FloatArray = NDArray[np.float64]
+
+# Options given as strings.
+Frame = Literal["body", "world", "local_world_aligned"]
+ReferencePoint = Literal["com", "world"]
+EulerChart = Literal["XYX", "XYZ", "XZX", "XZY", "YXY", "YXZ", "YZX", "YZY", "ZXY", "ZXZ", "ZYX", "ZYZ"]
+Shape = Literal["box", "sphere", "cylinder", "capsule", "ellipsoid", "mesh"]
+QuadratureRule = Literal["gauss", "lobatto", "trapezoid", "midpoint"]
+ScipyMethod = Literal["RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"]
+EnergyPart = Literal["kinetic", "potential", "forces"]
+Inputs = Literal["q", "v", "u", "qv", "vq", "qu", "uq", "vu", "uv", "qvu", "quv", "vqu", "vuq", "uqv", "uvq"]
+RefuseOrIgnore = Literal["refuse", "ignore"]
+RefuseOrAccept = Literal["refuse", "accept"]
+
+# When a cost counts: at rows of a trajectory, or over time; as it is given, and as it is kept.
+AtLike = int | slice | Sequence[int] | NDArray[np.integer[Any]] | Literal["time"]
+At = int | slice | tuple[int, ...] | Literal["time"]
