@@ -166,7 +166,7 @@ def corrections(message):
 
 
 @pytest.mark.parametrize("kind", [*IMPLICIT, ts.Variational])
-@pytest.mark.parametrize("speed", [1e11, 1e16, 1e40, 1e77, 1e150, 1e200, 1e300])
+@pytest.mark.parametrize("speed", [1e16, 1e40, 1e77, 1e150, 1e200, 1e300])
 def test_motions_beyond_all_digits_are_errors(speed, kind):
     """Angles without digits, and products that overflow; a body that moves along straight lines has neither.
 

@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "base/blocks.hpp"
+
 namespace torsor {
 
 // Memory for whole vectors: none of them lies across two cache lines.
@@ -59,7 +61,9 @@ class Arena {
  private:
   void grow(std::size_t bytes) {
     const std::size_t size = bytes > 16384 ? bytes : 16384;
-    void* p = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    const std::size_t rounded = (size + 63) / 64 * 64;
+    void* p = std::aligned_alloc(64, rounded);
+    if (p == nullptr && release_blocks() > 0) p = std::aligned_alloc(64, rounded);
     if (p == nullptr) throw std::bad_alloc();
     blocks_.emplace_back(static_cast<char*>(p));
     block_ = static_cast<char*>(p);

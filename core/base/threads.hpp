@@ -1,5 +1,5 @@
-// A pool of threads that outlives calls (starting a thread costs more than many a batch), work shared out among them, and
-// interrupts: long computations call poll() every now and then, and end by an exception when the user wants that.
+// A pool of threads that outlives calls (starting a thread costs more than many a batch), work shared out among them,
+// and interrupts: long computations call poll() every now and then, and end by an exception when the user wants that.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -12,13 +12,13 @@
 
 namespace torsor {
 
-// Calls `work` from this thread and from up to threads - 1 others at once; returns when all have returned. `work` shares
-// out what there is to do by itself and must not throw. threads = 0 means one for each core, which is also the most. While this
-// thread waits for others it calls `idle` every 50 ms.
+// Calls `work` from this thread and from up to threads - 1 others at once; returns when all have returned. `work`
+// shares out what there is to do by itself and must not throw. threads = 0 means one for each core, which is also the
+// most. While this thread waits for others it calls `idle` every 50 ms.
 void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle);
 
-// What poll() of this thread looks at while this lives: a function that throws if the call is to end, for the thread that was
-// called, and a flag that others set.
+// What poll() of this thread looks at while this lives: a function that throws if the call is to end, for the thread
+// that was called, and a flag that others set.
 class Watch {
  public:
   Watch(void (*check)(), const std::atomic<bool>* cancelled);
@@ -40,8 +40,8 @@ struct Cancelled : std::exception {};
 // Throws if the computation is to end: looks at the clock every eighth time, and for signals every 50 ms.
 void poll();
 
-// Shares the numbers below `count` out among threads, `block` at a time: each calls work(next), in which next(begin, end) is true
-// while there is something left to do. The first exception ends all of it and is thrown here.
+// Shares the numbers below `count` out among threads, `block` at a time: each calls work(next), in which next(begin,
+// end) is true while there is something left to do. The first exception ends all of it and is thrown here.
 template <class Work>
 void share_out(int threads, int64_t count, int64_t block, void (*check)(), Work&& work) {
   std::atomic<int64_t> at{0};

@@ -1,32 +1,33 @@
 // What all bindings share: models, options, threads, signals and records as Python passes them; and the module itself.
 #define TORSOR_IMPORT_ARRAY
-#include <string_view>
-
-#include "bind/bind.hpp"
-#include "scalar/complex_step.hpp"
-
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <map>
+#include <string_view>
+
+#include "bind/call.hpp"
+#include "scalar/complex_step.hpp"
 
 namespace torsor {
 
 PyTypeObject* bind_model(nb::module_& module);  // and the type of models
-void bind_configuration(nb::module_& module);
-void bind_derivatives(nb::module_& module);
-void bind_dynamics(nb::module_& module);
-void bind_hessians(nb::module_& module);
-void bind_forces(nb::module_& module);
-void bind_inertia(nb::module_& module);
-void bind_kinematics(nb::module_& module);
-void bind_kinematics_derivatives(nb::module_& module);
-void bind_momentum(nb::module_& module);
-void bind_vjp(nb::module_& module);
+void bind_force_set(nb::module_& module);
+void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
-void bind_steps(nb::module_& module);
-void bind_variational(nb::module_& module);
-void bind_jvp(nb::module_& module);
+void bind_configuration(Kernels& kernels);
+void bind_derivatives(Kernels& kernels);
+void bind_dynamics(Kernels& kernels);
+void bind_forces(Kernels& kernels);
+void bind_hessians(Kernels& kernels);
+void bind_inertia(Kernels& kernels);
+void bind_kinematics(Kernels& kernels);
+void bind_kinematics_derivatives(Kernels& kernels);
+void bind_momentum(Kernels& kernels);
+void bind_vjp(Kernels& kernels);
+void bind_steps(Kernels& kernels);
+void bind_jvp(Kernels& kernels);
+void bind_variational(Kernels& kernels);
+void bind_rare(RareKernels& kernels);  // of these files again: cold.cpp
 
 namespace {
 
@@ -70,7 +71,7 @@ Options read_options(nb::handle value) {
   Options options;
   if (value.is(body_name)) return options;
   if (!PyDict_Check(value.ptr())) {
-    options.axes = nb::cast<int>(check_module().attr("axes")(value, "f_ext_frame"));
+    options.axes = nb::cast<int>(nb::module_::import_("torsor._check").attr("axes")(value, "f_ext_frame"));
     return options;
   }
   for (auto [key, item] : nb::cast<nb::dict>(value)) {
@@ -102,44 +103,6 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-std::map<std::string, PyTypeObject**>& record_types() {
-  static std::map<std::string, PyTypeObject**> types;
-  return types;
-}
-void list_record_type(const char* name, PyTypeObject*& type) { record_types()[name] = &type; }
-
-// Results of the core's function `name` come as a `type`, a kind of tuple.
-void set_record_type(const std::string& name, nb::type_object type) {
-  auto* kind = reinterpret_cast<PyTypeObject*>(type.ptr());
-  if (record_types().count(name) == 0 || !PyType_IsSubtype(kind, &PyTuple_Type))
-    throw std::invalid_argument("torsor: not a kind of tuple, or no function of several results: " + name);
-  *record_types()[name] = reinterpret_cast<PyTypeObject*>(type.release().ptr());
-}
-
-nb::object check_module() { return nb::module_::import_("torsor._check"); }
-
-nb::tuple describe(const Slot& slot) {
-  nb::list shape;
-  for (int d = 0; d < slot.ndim; ++d) shape.append(slot.shape[d]);
-  return nb::make_tuple(slot.name, nb::tuple(shape), slot.optional);
-}
-
-void raise_singular(nb::handle model, const Singular& singular, bool batch) {
-  check_module().attr("raise_singular")(model, singular.joint,
-                                        batch ? nb::object(nb::int_(singular.state)) : nb::none());
-  throw std::logic_error("torsor: raise_singular returned");
-}
-void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
-  check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none(),
-                                           nb::make_tuple(failed.outcome, failed.error, failed.allowed));
-  throw std::logic_error("torsor: raise_step_failed returned");
-}
-void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch) {
-  check_module().attr("raise_zero_quaternion")(
-      model, input, zero.joint, batch && zero.state >= 0 ? nb::object(nb::int_(zero.state)) : nb::none());
-  throw std::logic_error("torsor: raise_zero_quaternion returned");
-}
-
 }  // namespace torsor
 
 static int import_numpy() {
@@ -156,19 +119,24 @@ NB_MODULE(_core, module) {
   module.attr("complex_step") = kStep;
   nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
   core_type = bind_model(module);
-  module.def("set_record_type", set_record_type);
-  bind_configuration(module);
-  bind_derivatives(module);
-  bind_dynamics(module);
-  bind_hessians(module);
-  bind_forces(module);
-  bind_inertia(module);
-  bind_kinematics(module);
-  bind_kinematics_derivatives(module);
-  bind_momentum(module);
-  bind_vjp(module);
+  bind_force_set(module);
   bind_simulation(module);
-  bind_steps(module);
-  bind_variational(module);
-  bind_jvp(module);
+  Kernels kernels;
+  bind_configuration(kernels);
+  bind_derivatives(kernels);
+  bind_dynamics(kernels);
+  bind_forces(kernels);
+  bind_hessians(kernels);
+  bind_inertia(kernels);
+  bind_kinematics(kernels);
+  bind_kinematics_derivatives(kernels);
+  bind_momentum(kernels);
+  bind_vjp(kernels);
+  bind_steps(kernels);
+  bind_jvp(kernels);
+  bind_variational(kernels);
+  RareKernels rare;
+  bind_rare(rare);
+  bind_kernels(module);
+  bind_function(module);
 }

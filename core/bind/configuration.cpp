@@ -1,5 +1,5 @@
 #include "model/configuration.hpp"
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "model/joint_kinematics.hpp"
 
 namespace torsor {
@@ -76,12 +76,12 @@ struct JointJacobians {
 
 }  // namespace
 
-void bind_configuration(nb::module_& module) {
-  def_kernel<Plus>(module, "plus");
-  def_kernel<Minus>(module, "minus");
-  def_kernel<Normalize>(module, "normalize");
-  def_kernel<JointPose>(module, "joint_pose");
-  def_kernel<JointJacobians>(module, "joint_jacobians");
+void bind_configuration(Kernels& kernels) {
+  kernels.add<Plus>("plus");
+  kernels.add<Minus>("minus");
+  kernels.add<Normalize>("normalize");
+  kernels.add<JointPose>("joint_pose");
+  kernels.add<JointJacobians>("joint_jacobians");
 }
 
 }  // namespace torsor

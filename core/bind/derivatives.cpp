@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "derivatives/forward_dynamics_derivatives.hpp"
 
 namespace torsor {
@@ -71,10 +71,10 @@ struct HybridDynamicsDerivatives {
 
 }  // namespace
 
-void bind_derivatives(nb::module_& module) {
-  def_kernel<InverseDynamicsDerivatives>(module, "inverse_dynamics_derivatives");
-  def_kernel<ForwardDynamicsDerivatives>(module, "forward_dynamics_derivatives");
-  def_kernel<HybridDynamicsDerivatives>(module, "hybrid_dynamics_derivatives");
+void bind_derivatives(Kernels& kernels) {
+  kernels.add<InverseDynamicsDerivatives>("inverse_dynamics_derivatives");
+  kernels.add<ForwardDynamicsDerivatives>("forward_dynamics_derivatives");
+  kernels.add<HybridDynamicsDerivatives>("hybrid_dynamics_derivatives");
 }
 
 }  // namespace torsor

@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
 #include "dynamics/joint_reactions.hpp"
@@ -90,11 +90,11 @@ struct JointReactions {
 
 }  // namespace
 
-void bind_dynamics(nb::module_& module) {
-  def_kernel<InverseDynamics>(module, "inverse_dynamics");
-  def_kernel<ForwardDynamics>(module, "forward_dynamics");
-  def_kernel<HybridDynamics>(module, "hybrid_dynamics");
-  def_kernel<JointReactions>(module, "joint_reactions");
+void bind_dynamics(Kernels& kernels) {
+  kernels.add<InverseDynamics>("inverse_dynamics");
+  kernels.add<ForwardDynamics>("forward_dynamics");
+  kernels.add<HybridDynamics>("hybrid_dynamics");
+  kernels.add<JointReactions>("joint_reactions");
 }
 
 }  // namespace torsor

@@ -1,260 +1,18 @@
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
-#include "bind/bind.hpp"
+#include "forces/forces.hpp"
+#include "bind/kernel.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/force_placements.hpp"
 
 namespace torsor {
 namespace {
 
-template <class T>
-constexpr int numpy_type = std::is_same_v<T, double> ? NPY_DOUBLE : NPY_CDOUBLE;
-
-template <class T>
-nb::object new_array(const T* x, int n) {
-  npy_intp size = n;
-  nb::object array = nb::steal(PyArray_SimpleNew(1, &size, numpy_type<T>));
-  if (!array.is_valid()) throw nb::python_error();
-  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), x, sizeof(T) * n);
-  return array;
+template <class S>
+double real_part(const S& x) {
+  if constexpr (std::is_same_v<S, Complex>)
+    return x.real();
+  else
+    return x;
 }
-template <class T>
-void read_array(nb::handle result, int n, T* out) {
-  auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
-  if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != numpy_type<T> || !PyArray_ISCARRAY_RO(array) ||
-      PyArray_SIZE(array) != n)
-    throw std::logic_error("torsor: a force written in Python must return one array");
-  std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * n);
-}
-
-// The object whose methods a law calls.
-struct PythonCode {
-  explicit PythonCode(nb::object object) : object(std::move(object)) {}
-  virtual ~PythonCode() = default;
-  nb::object object;
-};
-
-// A spring whose tension a Python object's _tension(l, ldot, p) computes.
-class PythonSpringLaw final : public SpringLaw, public PythonCode {
- public:
-  explicit PythonSpringLaw(nb::object spring)
-      : PythonCode(std::move(spring)), has_energy_(nb::cast<bool>(object.attr("has_energy"))) {}
-  void evaluate(double l, double ldot, const double* p, int n, double* out) const override { call(l, ldot, p, n, out); }
-  void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const override {
-    call(l, ldot, p, n, out);
-  }
-  bool has_energy() const override { return has_energy_; }
-  double energy(double l, const double* p, int n) const override { return call(l, p, n); }
-  Complex energy(const Complex& l, const Complex* p, int n) const override { return call(l, p, n); }
-
- private:
-  const bool has_energy_;
-  template <class T>
-  void call(const T& l, const T& ldot, const T* p, int n, T* out) const {
-    nb::gil_scoped_acquire acquire;
-    const T x[2] = {l, ldot};
-    read_array(object.attr("_tension")(new_array(x, 2), new_array(p, n)), 3 + n, out);
-  }
-  template <class T>
-  T call(const T& l, const T* p, int n) const {
-    nb::gil_scoped_acquire acquire;
-    T energy;
-    read_array(object.attr("_energy")(new_array(&l, 1), new_array(p, n)), 1, &energy);
-    return energy;
-  }
-};
-
-// A force that a Python object computes in reduced coordinates.
-class PythonForce final : public CustomForce, public PythonCode {
- public:
-  PythonForce(nb::object force, const Model& m, int count)
-      : PythonCode(std::move(force)), nq_(m.nq), nv_(m.nv), n_(count) {}
-  void value(const double* q, const double* v, double t, const double* p, double* tau) const override {
-    call(q, v, t, p, tau);
-  }
-  void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const override {
-    call(q, v, t, p, tau);
-  }
-  void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const override {
-    call(q, v, t, p, K, D);
-  }
-  void derivatives(const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
-                   Complex* D) const override {
-    call(q, v, t, p, K, D);
-  }
-  double energy(const double* q, double t, const double* p) const override { return call(q, t, p); }
-  Complex energy(const Complex* q, double t, const Complex* p) const override { return call(q, t, p); }
-  void gradient(const double* q, const double* v, double t, const double* p, const double* w,
-                double* g) const override {
-    call_gradient(q, v, t, p, w, g);
-  }
-  void gradient(const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
-                Complex* g) const override {
-    call_gradient(q, v, t, p, w, g);
-  }
-
- private:
-  template <class T>
-  void call(const T* q, const T* v, double t, const T* p, T* K, T* D) const {
-    nb::gil_scoped_acquire acquire;
-    nb::tuple both =
-        nb::cast<nb::tuple>(object.attr("_derivatives")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)));
-    read_array(both[0], nv_ * nv_, K);
-    read_array(both[1], nv_ * nv_, D);
-  }
-  template <class T>
-  void call_gradient(const T* q, const T* v, double t, const T* p, const T* w, T* g) const {
-    if (n_ == 0) return;
-    nb::gil_scoped_acquire acquire;
-    read_array(object.attr("_gradient")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_), new_array(w, nv_)),
-               n_, g);
-  }
-  template <class T>
-  void call(const T* q, const T* v, double t, const T* p, T* tau) const {
-    nb::gil_scoped_acquire acquire;
-    read_array(object.attr("_value")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)), nv_, tau);
-  }
-  template <class T>
-  T call(const T* q, double t, const T* p) const {
-    nb::gil_scoped_acquire acquire;
-    T energy;
-    read_array(object.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)), 1, &energy);
-    return energy;
-  }
-  int nq_, nv_, n_;
-};
-
-// A table is (times, offset, size), a parameter for each velocity is (offset, stride).
-Table read_table(nb::handle item) {
-  nb::tuple t = nb::cast<nb::tuple>(item);
-  return {nb::cast<int>(t[1]), nb::cast<int>(t[2]), nb::cast<std::vector<double>>(t[0])};
-}
-PerVelocity read_per_velocity(nb::handle item) {
-  const auto [offset, stride] = nb::cast<std::pair<int, int>>(item);
-  return {offset, stride};
-}
-// One of the kinds of a law, which are named in the order of their enumeration.
-template <class Kind>
-Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
-  const auto name = nb::cast<std::string>(item);
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
-  return static_cast<Kind>(found - names.begin());
-}
-// Attachments are (index of the user's body or -1, offset).
-std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
-  std::vector<Attachment> out;
-  for (nb::handle item : items) {
-    const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);
-    if (frame < 0)
-      out.push_back({-1, {identity3<double>(), zero3<double>()}, offset, -1});
-    else
-      out.push_back({m.frames[frame].body, m.frames[frame].pose, offset, frame});
-  }
-  return out;
-}
-
-// Parts of forces, each a tuple (name, ...) as its reader says.
-struct PartReader {
-  const Model& m;
-  int force;
-  nb::tuple t;
-  ForceSet& set;
-  int integer(int k) const { return nb::cast<int>(t[k]); }
-
-  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper): the
-  // numbers of the first coordinate and velocity lie where these offsets say.
-  void joint() const {
-    const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
-    const int joint = integer(2), q0 = integer(3), v0 = integer(4);
-    const auto from = [&](PerVelocity p, int iv) -> PerVelocity {
-      return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
-    };
-    for (int i = 0; i < m.n(); ++i) {
-      const Model::Body& body = m.bodies[i];
-      if (joint >= 0 && body.joint != joint) continue;
-      if (kind == JointLaw::limits && rotation_velocities(body.kind) > 0) continue;
-      JointLaw law{{force}, kind, i, from(read_per_velocity(t[5]), body.iv), from(read_per_velocity(t[6]), body.iv)};
-      law.rest = law.lower = integer(7) + body.iq - q0;
-      law.upper = integer(8) + body.iq - q0;
-      set.add(law);
-    }
-  }
-  // (first velocity, table)
-  void torque() const { set.add(TorqueLaw{{force}, integer(1), read_table(t[2])}); }
-  // (kind, body, table)
-  void body() const {
-    const auto kind = read_kind<BodyLaw::Kind>(t[1], {"body", "world", "local_world_aligned", "damper"});
-    const Model::Frame& frame = m.frames[integer(2)];
-    if (frame.body < 0) return;  // fixed to the world
-    set.add(BodyLaw{{force}, kind, frame.body, frame.pose, read_table(t[3]), integer(2)});
-  }
-  // (attachments, table)
-  void push() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PushLaw{read_table(t[2])}}); }
-  // (attachments, offset)
-  void pull() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PullLaw{integer(2)}}); }
-  void contact() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), ContactLaw{integer(2)}}); }
-  // (attachments, kind, offset, count, spring or None)
-  void path() const {
-    PathLaw law{read_kind<PathLaw::Kind>(t[2], {"strain", "cable", "custom"}), integer(3), integer(4), nullptr};
-    if (law.kind == PathLaw::custom) law.law = std::make_shared<PythonSpringLaw>(nb::object(t[5]));
-    set.add(PointLaw{{force}, read_attachments(m, t[1]), std::move(law)});
-  }
-  // (force, offset, count)
-  void custom() const {
-    const int count = integer(3);
-    set.add(CustomLaw{{force}, integer(2), count, std::make_shared<PythonForce>(nb::object(t[1]), m, count)});
-  }
-};
-constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
-    {"joint", &PartReader::joint},     {"torque", &PartReader::torque}, {"body", &PartReader::body},
-    {"push", &PartReader::push},       {"pull", &PartReader::pull},     {"path", &PartReader::path},
-    {"contact", &PartReader::contact}, {"custom", &PartReader::custom}};
-
-// parts: tuples (force, part).
-void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {
-  new (set) ForceSet();
-  set->forces = forces;
-  set->parameters = parameters;
-  for (nb::handle item : parts) {
-    const auto [force, part] = nb::cast<std::pair<int, nb::tuple>>(item);
-    const auto name = nb::cast<std::string>(part[0]);
-    const auto* reader =
-        std::find_if(std::begin(kReaders), std::end(kReaders), [&](auto& r) { return r.first == name; });
-    if (reader == std::end(kReaders)) throw nb::value_error(("torsor: no law named " + name).c_str());
-    (PartReader{m, force, part, *set}.*reader->second)();
-  }
-  if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
-}
-
-// For the garbage collector: a force written in Python may refer back to what it is part of.
-template <class F>
-int for_each_object(PyObject* self, F&& f) {
-  int result = 0;
-  nb::inst_ptr<ForceSet>(self)->for_each([&](const auto& law) {
-    if (auto* code = dynamic_cast<PythonCode*>(law.user_code()); code != nullptr && result == 0)
-      result = f(code->object);
-  });
-  return result;
-}
-int traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (!nb::inst_ready(self)) return 0;
-  return for_each_object(self, [&](nb::object& object) { return visit(object.ptr(), arg); });
-}
-int clear(PyObject* self) {
-  return for_each_object(self, [](nb::object& object) {
-    object = nb::none();
-    return 0;
-  });
-}
-PyType_Slot slots[] = {
-    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
-
-double real_part(double x) { return x; }
-double real_part(const Complex& x) { return x.real(); }
 
 void state_slots(const Model& m, const Options& options, Slot* in) {
   in[0] = {"q", 1, {m.nq}};
@@ -356,19 +114,12 @@ struct ForceGradients {
 
 }  // namespace
 
-const ForceSet* force_set(nb::handle set) { return nb::cast<const ForceSet*>(set); }
-
-void bind_forces(nb::module_& module) {
-  nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots))
-      .def("__init__", build_forces)
-      .def_prop_ro("depends_on_place", depends_on_place)
-      .def_prop_ro("on_single_bodies", on_single_bodies)
-      .def("keeps_branches", [](const ForceSet& set, const Model& m) { return keeps_branches(m, set); });
-  def_kernel<GeneralizedForces>(module, "generalized_forces");
-  def_kernel<GeneralizedForcesDerivatives>(module, "generalized_forces_derivatives");
-  def_kernel<ForceEnergies>(module, "force_energies");
-  def_kernel<GeneralizedForcesVJP>(module, "generalized_forces_vjp");
-  def_kernel<ForceGradients>(module, "force_gradients");
+void bind_forces(Kernels& kernels) {
+  kernels.add<GeneralizedForces>("generalized_forces");
+  kernels.add<GeneralizedForcesDerivatives>("generalized_forces_derivatives");
+  kernels.add<ForceEnergies>("force_energies");
+  kernels.add<GeneralizedForcesVJP>("generalized_forces_vjp");
+  kernels.add<ForceGradients>("force_gradients");
 }
 
 }  // namespace torsor

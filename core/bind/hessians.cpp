@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "derivatives/forward_dynamics_hessians.hpp"
 
 namespace torsor {
@@ -98,11 +98,11 @@ struct ForwardDynamicsHessiansContracted {
 
 }  // namespace
 
-void bind_hessians(nb::module_& module) {
-  def_kernel<InverseDynamicsHessians>(module, "inverse_dynamics_hessians");
-  def_kernel<InverseDynamicsHessiansContracted>(module, "inverse_dynamics_hessians_contracted");
-  def_kernel<ForwardDynamicsHessians>(module, "forward_dynamics_hessians");
-  def_kernel<ForwardDynamicsHessiansContracted>(module, "forward_dynamics_hessians_contracted");
+void bind_hessians(Kernels& kernels) {
+  kernels.add<InverseDynamicsHessians>("inverse_dynamics_hessians");
+  kernels.add<InverseDynamicsHessiansContracted>("inverse_dynamics_hessians_contracted");
+  kernels.add<ForwardDynamicsHessians>("forward_dynamics_hessians");
+  kernels.add<ForwardDynamicsHessiansContracted>("forward_dynamics_hessians_contracted");
 }
 
 }  // namespace torsor

@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "dynamics/coriolis.hpp"
 #include "dynamics/mass_matrix.hpp"
 #include "dynamics/mass_solve.hpp"
@@ -64,11 +64,11 @@ struct CoriolisMatrix {
 
 }  // namespace
 
-void bind_inertia(nb::module_& module) {
-  def_kernel<MassMatrix>(module, "mass_matrix");
-  def_kernel<MassMatrixInverse>(module, "mass_matrix_inverse");
-  def_kernel<MassMatrixSolve>(module, "mass_matrix_solve");
-  def_kernel<CoriolisMatrix>(module, "coriolis_matrix");
+void bind_inertia(Kernels& kernels) {
+  kernels.add<MassMatrix>("mass_matrix");
+  kernels.add<MassMatrixInverse>("mass_matrix_inverse");
+  kernels.add<MassMatrixSolve>("mass_matrix_solve");
+  kernels.add<CoriolisMatrix>("coriolis_matrix");
 }
 
 }  // namespace torsor

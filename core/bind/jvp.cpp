@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "derivatives/dual_states.hpp"
 #include "derivatives/inverse_dynamics_derivatives.hpp"
 #include "dynamics/mass_solve.hpp"
@@ -17,18 +17,16 @@ Dual<S>* dual_wrenches(const Model& m, Arena& arena, const S* f_ext, const S* df
   return with_tangent(arena, zeros, df_ext, size);
 }
 
-// Calls f with the model that the direction asks for.
-template <class F>
-void on_model(const Model& m, const Options& options, F&& f) {
-  if (options.direction != nullptr)
-    f(*options.direction);
-  else
-    f(m);
-}
+// The model of the recursions: along a direction of the model, which cold.cpp compiles, the one with tangents.
+#ifdef TORSOR_COLD
+const ModelT<Dual<double>>& varied(const Model&, const Options& options) { return *options.direction; }
+#else
+const Model& varied(const Model& m, const Options&) { return m; }
+#endif
 
 struct InverseDynamicsJVP {
   static constexpr int inputs = 8, outputs = 2;
-  static constexpr bool has_options = true, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
@@ -47,9 +45,8 @@ struct InverseDynamicsJVP {
     const Dual<S>*v = with_tangent(arena, in[1], in[5], m.nv), *a = with_tangent(arena, in[2], in[6], m.nv);
     const Dual<S>* f_ext = dual_wrenches(m, arena, in[3], in[7]);
     auto* tau = arena.get<Dual<S>>(m.nv);
-    on_model(m, options, [&](const auto& model) {
-      inverse_dynamics(model, arena, q, v, a, body_wrenches(model, arena, q, options.axes, f_ext), tau);
-    });
+    const auto& model = varied(m, options);
+    inverse_dynamics(model, arena, q, v, a, body_wrenches(model, arena, q, options.axes, f_ext), tau);
     split(tau, m.nv, out[0], out[1]);
   }
 };
@@ -62,17 +59,16 @@ void hybrid_jvp(const Model& m, Arena& arena, const Options& options, const S* q
   const Dual<S>*x = moving(m, arena, q, dq), *xv = with_tangent(arena, v, dv, m.nv);
   const Dual<S>* wrenches = dual_wrenches(m, arena, f_ext, df_ext);
   Dual<S>*xa = with_tangent(arena, a, da, m.nv), *xtau = with_tangent(arena, tau, dtau, m.nv);
-  on_model(m, options, [&](const auto& model) {
-    hybrid_dynamics(model, arena, x, xv, body_wrenches(model, arena, x, options.axes, wrenches), options.prescribed, xa,
-                    xtau);
-  });
+  const auto& model = varied(m, options);
+  hybrid_dynamics(model, arena, x, xv, body_wrenches(model, arena, x, options.axes, wrenches), options.prescribed, xa,
+                  xtau);
   split(xa, m.nv, out_a, out_da);
   split(xtau, m.nv, out_tau, out_dtau);
 }
 
 struct ForwardDynamicsJVP {
   static constexpr int inputs = 8, outputs = 2;
-  static constexpr bool has_options = true, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
@@ -95,7 +91,7 @@ struct ForwardDynamicsJVP {
 
 struct HybridDynamicsJVP {
   static constexpr int inputs = 10, outputs = 4;
-  static constexpr bool has_options = true, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
     in[1] = {"v", 1, {m.nv}};
@@ -123,12 +119,9 @@ struct HybridDynamicsJVP {
 template <class S>
 void derivatives_jvp(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
                      const Dual<S>* a, const Dual<S>* f_ext, Dual<S>* dq, Dual<S>* dv, Dual<S>* M) {
-  Motions<Dual<S>> all;
-  WorldWrench<Dual<S>>* wrenches = nullptr;
-  on_model(m, options, [&](const auto& model) {
-    all = motions(model, arena, q, v, a);
-    wrenches = sum_subtrees(model, arena, all.bodies, f_ext, options.axes);
-  });
+  const auto& model = varied(m, options);
+  const Motions<Dual<S>> all = motions(model, arena, q, v, a);
+  const WorldWrench<Dual<S>>* wrenches = sum_subtrees(model, arena, all.bodies, f_ext, options.axes);
   for (Dual<S>* matrix : {dq, dv, M})
     for (int k = 0; matrix != nullptr && k < m.nv * m.nv; ++k) matrix[k] = Dual<S>(0.0);
   pair_columns(m, arena, all, wrenches, options.axes, dq, dv, M, m.nv);
@@ -136,7 +129,7 @@ void derivatives_jvp(const Model& m, Arena& arena, const Options& options, const
 
 struct InverseDynamicsDerivativesJVP {
   static constexpr int inputs = 8, outputs = 6;
-  static constexpr bool has_options = true, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     Slot vectors[2];
     InverseDynamicsJVP::slots(m, options, in, vectors);
@@ -160,7 +153,7 @@ struct InverseDynamicsDerivativesJVP {
 // -M^-1 (dD + dM X).
 struct ForwardDynamicsDerivativesJVP {
   static constexpr int inputs = 8, outputs = 6;
-  static constexpr bool has_options = true, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     Slot vectors[2];
     ForwardDynamicsJVP::slots(m, options, in, vectors);
@@ -203,12 +196,12 @@ struct ForwardDynamicsDerivativesJVP {
 
 }  // namespace
 
-void bind_jvp(nb::module_& module) {
-  def_kernel<InverseDynamicsJVP>(module, "inverse_dynamics_jvp");
-  def_kernel<ForwardDynamicsJVP>(module, "forward_dynamics_jvp");
-  def_kernel<HybridDynamicsJVP>(module, "hybrid_dynamics_jvp");
-  def_kernel<InverseDynamicsDerivativesJVP>(module, "inverse_dynamics_derivatives_jvp");
-  def_kernel<ForwardDynamicsDerivativesJVP>(module, "forward_dynamics_derivatives_jvp");
+void bind_jvp(Kernels& kernels) {
+  kernels.add<InverseDynamicsJVP>("inverse_dynamics_jvp");
+  kernels.add<ForwardDynamicsJVP>("forward_dynamics_jvp");
+  kernels.add<HybridDynamicsJVP>("hybrid_dynamics_jvp");
+  kernels.add<InverseDynamicsDerivativesJVP>("inverse_dynamics_derivatives_jvp");
+  kernels.add<ForwardDynamicsDerivativesJVP>("forward_dynamics_derivatives_jvp");
 }
 
 }  // namespace torsor

@@ -1,5 +1,5 @@
 #include "dynamics/kinematics.hpp"
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "dynamics/jacobians.hpp"
 
 namespace torsor {
@@ -150,17 +150,17 @@ struct MaximalJacobianDot {
 
 }  // namespace
 
-void bind_kinematics(nb::module_& module) {
-  def_kernel<BodyPoses>(module, "body_poses");
-  def_kernel<PointPositions>(module, "point_positions");
-  def_kernel<BodyVelocities>(module, "body_velocities");
-  def_kernel<BodyAccelerations>(module, "body_accelerations");
-  def_kernel<JacobianDotProduct>(module, "jacobian_dot_product");
-  def_kernel<JacobianTransposeProduct>(module, "jacobian_transpose_product");
-  def_kernel<BodyJacobian>(module, "body_jacobian");
-  def_kernel<PointJacobians>(module, "point_jacobians");
-  def_kernel<MaximalJacobian>(module, "maximal_jacobian");
-  def_kernel<MaximalJacobianDot>(module, "maximal_jacobian_dot");
+void bind_kinematics(Kernels& kernels) {
+  kernels.add<BodyPoses>("body_poses");
+  kernels.add<PointPositions>("point_positions");
+  kernels.add<BodyVelocities>("body_velocities");
+  kernels.add<BodyAccelerations>("body_accelerations");
+  kernels.add<JacobianDotProduct>("jacobian_dot_product");
+  kernels.add<JacobianTransposeProduct>("jacobian_transpose_product");
+  kernels.add<BodyJacobian>("body_jacobian");
+  kernels.add<PointJacobians>("point_jacobians");
+  kernels.add<MaximalJacobian>("maximal_jacobian");
+  kernels.add<MaximalJacobianDot>("maximal_jacobian_dot");
 }
 
 }  // namespace torsor

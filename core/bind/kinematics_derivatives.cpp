@@ -1,5 +1,5 @@
 #include "derivatives/kinematics_derivatives.hpp"
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 
 namespace torsor {
 namespace {
@@ -84,12 +84,12 @@ struct MomentumDerivatives {
 
 }  // namespace
 
-void bind_kinematics_derivatives(nb::module_& module) {
-  def_kernel<BodyVelocitiesDerivatives>(module, "body_velocities_derivatives");
-  def_kernel<BodyAccelerationsDerivatives>(module, "body_accelerations_derivatives");
-  def_kernel<MaximalJacobianDerivatives>(module, "maximal_jacobian_derivatives");
-  def_kernel<PointHessians>(module, "point_hessians");
-  def_kernel<MomentumDerivatives>(module, "momentum_derivatives");
+void bind_kinematics_derivatives(Kernels& kernels) {
+  kernels.add<BodyVelocitiesDerivatives>("body_velocities_derivatives");
+  kernels.add<BodyAccelerationsDerivatives>("body_accelerations_derivatives");
+  kernels.add<MaximalJacobianDerivatives>("maximal_jacobian_derivatives");
+  kernels.add<PointHessians>("point_hessians");
+  kernels.add<MomentumDerivatives>("momentum_derivatives");
 }
 
 }  // namespace torsor

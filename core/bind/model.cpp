@@ -130,7 +130,8 @@ GeneralJointT<C> read_general(const NumberReader<C>& read, nb::tuple spec) {  //
   return joint;
 }
 
-// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia, placement).
+// bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia,
+// placement).
 template <class C>
 void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies,
            nb::list frames, const std::vector<int>& order, nb::list general) {

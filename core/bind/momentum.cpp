@@ -1,5 +1,5 @@
 #include "dynamics/momentum.hpp"
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 
 namespace torsor {
 namespace {
@@ -100,14 +100,14 @@ struct Momentum {
 
 }  // namespace
 
-void bind_momentum(nb::module_& module) {
-  def_kernel<KineticEnergy>(module, "kinetic_energy");
-  def_kernel<GeneralizedMomenta>(module, "generalized_momenta");
-  def_kernel<PotentialEnergy>(module, "potential_energy");
-  def_kernel<CenterOfMass>(module, "center_of_mass");
-  def_kernel<CenterOfMassJacobian>(module, "center_of_mass_jacobian");
-  def_kernel<MomentumMatrix>(module, "momentum_matrix");
-  def_kernel<Momentum>(module, "momentum");
+void bind_momentum(Kernels& kernels) {
+  kernels.add<KineticEnergy>("kinetic_energy");
+  kernels.add<GeneralizedMomenta>("generalized_momenta");
+  kernels.add<PotentialEnergy>("potential_energy");
+  kernels.add<CenterOfMass>("center_of_mass");
+  kernels.add<CenterOfMassJacobian>("center_of_mass_jacobian");
+  kernels.add<MomentumMatrix>("momentum_matrix");
+  kernels.add<Momentum>("momentum");
 }
 
 }  // namespace torsor

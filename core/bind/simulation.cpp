@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "bind/bind.hpp"
-#include "integrators/stage_adjoint.hpp"
-#include "integrators/variational_rollout.hpp"
+#include "bind/steps.hpp"
+#include "integrators/action.hpp"
 
 namespace torsor {
 namespace {
@@ -87,8 +87,8 @@ struct Tracks {
   }
 };
 
-// What trajectories move in: (models, the set of forces compiled for each or None, which of these is each one's, parameters of the
-// forces: a row for each, or one for all).
+// What trajectories move in: (models, the set of forces compiled for each or None, which of these is each one's,
+// parameters of the forces: a row for each, or one for all).
 struct Scenes {
   std::vector<nb::object> models;
   std::vector<Scene> list;
@@ -103,64 +103,48 @@ struct Scenes {
     for (std::size_t k = 0; k < models.size(); ++k) {
       list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k])});
       const Model &a = first(), &b = list[k].m;
-      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() ||
-          parameters_of(0) != parameters_of(k))
+      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || count_of(0) != count_of(k))
         throw std::invalid_argument("torsor: models of a batch differ");
     }
     of = data<const int64_t>(t[2], count);
     for (int64_t i = 0; i < count; ++i)
       if (of[i] < 0 || of[i] >= static_cast<int64_t>(list.size())) throw std::invalid_argument("torsor: no such model");
-    parameters = parameters_of(0);
+    parameters = count_of(0);
     const bool shared = nb::len(nb::object(t[3])) == 1;
     stride = shared ? 0 : parameters;
     p = data<const double>(t[3], (shared ? 1 : count) * parameters);
   }
   const Model& first() const { return list[0].m; }
+  const double* parameters_of(int64_t i) const { return p + i * stride; }
 
  private:
-  int64_t parameters_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
+  int64_t count_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
-
-// The kinds of integrators: their numbers, what goes forward with them and what goes back.
-struct StageKinds {
-  using Numbers = IntegratorTable;
-  using Rollout = StageRollout;
-  using Adjoint = StageAdjoint;
-};
-struct VariationalKinds {
-  using Numbers = VariationalScheme;
-  using Rollout = VariationalRollout;
-  using Adjoint = VariationalAdjoint;
-};
-// Calls f(kinds, numbers) for an integrator from Python.
-template <class F>
-void with_integrator(nb::handle integrator, F&& f) {
-  if (nb::isinstance<IntegratorTable>(integrator))
-    f(StageKinds{}, *nb::cast<const IntegratorTable*>(integrator));
-  else
-    f(VariationalKinds{}, *nb::cast<const VariationalScheme*>(integrator));
-}
 
 // Calls work(rollout, i) for all i below count, over threads.
-template <class Rollout, class Numbers, class F>
-void for_each_track(const Scenes& scenes, const Numbers& integrator, int64_t count, int threads, F&& work) {
+template <class F>
+void for_each_track(const Scenes& scenes, nb::handle integrator, int64_t count, nb::handle threads_, F&& work) {
+  Options options;
+  read_integrator(integrator, options);
+  const int threads = thread_count(threads_);
   nb::gil_scoped_release release;
   share_out(threads, count, 1, check_signals, [&](const auto& next) {
-    std::optional<Rollout> rollout;
+    std::unique_ptr<Rollout> rollout;
     const Scene* made = nullptr;
     int64_t i, end;
     while (next(i, end)) {
       const Scene& scene = scenes.list[scenes.of[i]];
-      if (made != &scene) rollout.emplace(scene, integrator);
+      if (made != &scene)
+        rollout =
+            options.table != nullptr ? make_rollout(scene, *options.table) : make_rollout(scene, *options.variational);
       made = &scene;
-      rollout->parameters = scenes.p + i * scenes.stride;
       work(*rollout, i);
     }
   });
 }
 
-// Runs the selected trajectories from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended, and in error[i]
-// what Newton's method had reached and should have.
+// Runs the selected trajectories from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended,
+// and in error[i] what Newton's method had reached and should have.
 void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
               const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
               nb::handle threads) {
@@ -175,15 +159,12 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, static_cast<ChartLimit::Kind>(kind)});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  with_integrator(integrator, [&](auto kinds, const auto& numbers) {
-    using Rollout = typename decltype(kinds)::Rollout;
-    for_each_track<Rollout>(scenes, numbers, tracks.count, thread_count(threads), [&](Rollout& rollout, int64_t i) {
-      const Progress end = run(rollout, m.nq, t0, first[i], last, tracks.at(m, i), limits);
-      outcome[i] = static_cast<int>(end.outcome);
-      row[i] = end.row;
-      error[2 * i] = rollout.shortfall.error;
-      error[2 * i + 1] = rollout.shortfall.allowed;
-    });
+  for_each_track(scenes, integrator, tracks.count, threads, [&](Rollout& rollout, int64_t i) {
+    const Progress end = rollout.run(scenes.parameters_of(i), t0, first[i], last, tracks.at(m, i), limits);
+    outcome[i] = static_cast<int>(end.outcome);
+    row[i] = end.row;
+    error[2 * i] = rollout.shortfall().error;
+    error[2 * i + 1] = rollout.shortfall().allowed;
   });
 }
 
@@ -226,7 +207,8 @@ struct Gradients {
   }
 };
 
-// Takes the selected trajectories back from rows last[i] to first[i]. Returns the first one that cannot be, and its step; or (-1, -1).
+// Takes the selected trajectories back from rows last[i] to first[i]. Returns the first one that cannot be, and its
+// step; or (-1, -1).
 std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_,
                                      nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));
@@ -238,44 +220,30 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
     if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  with_integrator(integrator, [&](auto kinds, const auto& numbers) {
-    using Rollout = typename decltype(kinds)::Rollout;
-    for_each_track<Rollout>(scenes, numbers, tracks.count, thread_count(threads), [&](Rollout& rollout, int64_t i) {
-      const int64_t b = tracks.index[i];
-      const Track track = tracks.at(m, i);
-      const Sensitivities out = gradients.at(i, b);
-      typename decltype(kinds)::Adjoint reverse(rollout, track, out, first[i]);
-      int64_t row = 0;
-      if (run_back(reverse, rollout, m.nv, t0, first[i], last[i], track, out, row)) return;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
-    });
+  for_each_track(scenes, integrator, tracks.count, threads, [&](Rollout& rollout, int64_t i) {
+    const int64_t b = tracks.index[i];
+    int64_t row = 0;
+    if (rollout.run_back(scenes.parameters_of(i), t0, first[i], last[i], tracks.at(m, i), gradients.at(i, b), row))
+      return;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
   });
   return failed;
 }
 
-// For tests: what Newton's method solves, H x = -r, at the end of an implicit Euler step from (q, v) along xi with c = 1 / h, by
-// each of its three forms: rows of `out` over the tree, along paths, dense; not a number where there is no such form.
 void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::handle q, nb::handle v, nb::handle xi,
-                       double c, nb::handle out_) {
+                       double c, nb::handle out) {
   const nb::object core = core_model(model);
   const Scene scene{*nb::inst_ptr<Model>(core), forces.is_none() ? nullptr : force_set(forces)};
   const Model& m = scene.m;
-  auto* out = data<double>(out_, 3 * m.nv);
-  std::fill_n(out, 3 * m.nv, std::numeric_limits<double>::quiet_NaN());
-  StepContext<double> at(scene);
-  if (scene.forces != nullptr) at.p = data<const double>(p, scene.forces->parameters);
-  std::copy_n(data<const double>(q, m.nq), m.nq, at.nodes.q(1));
-  std::copy_n(data<const double>(v, m.nv), m.nv, at.nodes.v(1));
-  const Stage stage{2, 1, {}, c, 1.0, 1.0, 0.0};
-  ImplicitStage<double> system(at);
-  const Evaluation<double>& e = system.evaluate_at(stage, 0.0, data<const double>(xi, m.nv));
-  const auto put = [&](int row) { system.solve(out + row * m.nv); };
-  const BlockDiagonal<double>& V1 = system.terms().V1;
-  if (scene.local && system.matrix().factor_tree(at, e, V1, c)) put(0);
-  sum_inertias(m, e);
-  if (scene.branched && system.matrix().factor_branches(at, e, V1, c)) put(1);
-  if (system.matrix().factor_dense(at, e, V1, c)) put(2);
+  newton_forms(scene, scene.forces == nullptr ? nullptr : data<const double>(p, scene.forces->parameters),
+               data<const double>(q, m.nq), data<const double>(v, m.nv), data<const double>(xi, m.nv), c,
+               data<double>(out, 3 * m.nv));
+}
+double variational_newton(nb::handle model, const VariationalScheme& scheme, const std::vector<double>& q0,
+                          const std::vector<double>& xi, int repeats, bool dense) {
+  const nb::object core = core_model(model);
+  return variational_newton_time(*nb::inst_ptr<Model>(core), scheme, q0, xi, repeats, dense);
 }
 
 }  // namespace
@@ -284,7 +252,7 @@ void read_integrator(nb::handle integrator, Options& options) {
   if (nb::isinstance<IntegratorTable>(integrator))
     options.table = nb::cast<const IntegratorTable*>(integrator);
   else
-    options.variational = variational_scheme(integrator);
+    options.variational = nb::cast<const VariationalScheme*>(integrator);
 }
 
 void bind_simulation(nb::module_& module) {
@@ -335,6 +303,19 @@ void bind_simulation(nb::module_& module) {
           },
           nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),
           nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"));
+  nb::class_<VariationalScheme>(module, "VariationalScheme")
+      .def(
+          "__init__",
+          [](VariationalScheme* scheme, double h, double tolerance, int iterations, std::vector<double> nodes,
+             std::vector<double> c, std::vector<double> w, std::vector<double> phi, std::vector<double> b) {
+            const int s = static_cast<int>(nodes.size()) - 1, m = static_cast<int>(c.size());
+            if (s < 1 || m < 1 || w.size() != c.size() || phi.size() != c.size() * nodes.size() ||
+                b.size() != phi.size())
+              throw std::invalid_argument("torsor: a variational rule has arrays of the wrong length");
+            new (scheme) VariationalScheme{{s, m, nodes, c, w, phi, b}, h, tolerance, iterations};
+          },
+          nb::arg("h"), nb::arg("tolerance"), nb::arg("iterations"), nb::arg("nodes"), nb::arg("c"), nb::arg("w"),
+          nb::arg("phi"), nb::arg("b"));
   module.def("simulate", simulate, nb::arg("scenes"), nb::arg("integrator"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("limits"), nb::arg("outcome"), nb::arg("row"), nb::arg("error"),
              nb::arg("threads").none());
@@ -342,6 +323,8 @@ void bind_simulation(nb::module_& module) {
              nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
+  module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
+             nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
 }
 
 }  // namespace torsor

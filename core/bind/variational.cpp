@@ -1,8 +1,8 @@
-#include <nanobind/stl/vector.h>
-
+// Variational integrators: their equations; steps one by one, with first and second derivatives, and as trajectories.
 #include <chrono>
 
-#include "bind/bind.hpp"
+#include "bind/complex.hpp"
+#include "bind/steps.hpp"
 #include "integrators/variational_rollout.hpp"
 
 namespace torsor {
@@ -17,7 +17,7 @@ struct DiscreteEulerLagrange {
     in[0] = {"q", 2, {s + 1, m.nq}};
     in[1] = {"u", 1, {m.nv}, true};
     in[2] = {"t", 0, {}};
-    in[3] = {"parameters", 1, {options.forces == nullptr ? 0 : options.forces->parameters}, true};
+    in[3] = {"parameters", 1, {parameter_count(options)}, true};
     out[0] = {"p0", 1, {m.nv}};
     out[1] = {"residual", 2, {s - 1, m.nv}};
     out[2] = {"p1", 1, {m.nv}};
@@ -57,8 +57,8 @@ struct DiscreteEulerLagrange {
   }
 };
 
-// For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose give over
-// the tree, without forces that couple joints; NaN where that cannot be.
+// For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose
+// give over the tree, without forces that couple joints; NaN where that cannot be.
 struct NewtonSystem {
   static constexpr int inputs = 5, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
@@ -91,12 +91,154 @@ struct NewtonSystem {
   }
 };
 
-// Seconds that making and solving the system of Newton's method takes at control coordinates xi, densely or over the tree.
-double variational_newton(nb::handle model, nb::handle scheme, std::vector<double> q0, std::vector<double> xi,
-                          int repeats, bool dense) {
-  const nb::object core = core_model(model);
-  const Model& m = *nb::inst_ptr<Model>(core);
-  VariationalStep step({m, nullptr}, *variational_scheme(scheme));
+// Takes the step from v or from p to q1 and p1, which `step` has.
+void take(VariationalStep& step, const double* const* in, bool by_momentum) {
+  const Model& m = step.scene.m;
+  step.p = in[4];
+  std::fill(step.v0.begin(), step.v0.end(), 0.0);
+  plus(m, in[0], step.v0.data(), step.q0.data());  // of the same chart, with unit quaternions
+  double* v0 = step.v0.data();
+  if (by_momentum) {
+    std::copy_n(in[1], m.nv, step.p0.begin());
+  } else {
+    generalized_momenta(m, step.arena, step.q0.data(), in[1], step.p0.data());
+    std::copy_n(in[1], m.nv, v0);
+    v0 = step.v1.data();  // the same again, but for rounding
+  }
+  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()))
+    fail_at(step.arena.singular_joint);
+  if (!step.take(*in[3], {in[2], 1})) fail(Outcome::failed, step.shortfall);
+}
+
+// Rows of p1 become rows of v1 = M^-1 p1.
+void to_velocities(VariationalStep& step, StepMatrices& matrices, double* v1) {
+  const Model& m = step.scene.m;
+  const int nv = m.nv, columns = matrices.stride;
+  std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
+  solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), v1);
+  momentum_derivatives(m, step.arena, step.q1.data(), v1, M.data(), Mq.data());
+  for (int r = 0; r < nv; ++r)
+    for (int k = 0; k < nv; ++k)
+      add_scaled(columns, -Mq[std::size_t(r) * nv + k], &matrices.q1[std::size_t(k) * columns],
+                 &matrices.p1[std::size_t(r) * columns]);
+  const MassFactor<double> mass = factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr);
+  for (int k = 0; k < columns; ++k) solve_mass(m, mass, &matrices.p1[k], &matrices.p1[k], columns);
+}
+
+// What a step from (q, p) is called with.
+constexpr int kMomentumInputs = 5;
+void momentum_slots(const Model& m, const Options& options, Slot* in) {
+  in[0] = {"q", 1, {m.nq}};
+  in[1] = {"p", 1, {m.nv}};
+  in[2] = {"u", 1, {m.nv}, true};
+  in[3] = {"t", 0, {}};
+  in[4] = {"parameters", 1, {parameter_count(options)}, true};
+}
+
+// One step of a variational integrator and its derivatives, of (q1, p1) by (q, p, u), and by the parameters of the
+// forces.
+struct MomentumStepDerivatives {
+  static constexpr int inputs = kMomentumInputs, outputs = 10;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    momentum_slots(m, options, in);
+    out[0] = {"q1", 1, {m.nq}};
+    out[1] = {"p1", 1, {m.nv}};
+    for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    for (int k = 8; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, parameter_count(options)}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    const int nv = m.nv;
+    const Scene scene{m, options.forces};
+    VariationalStep step(scene, *options.variational);
+    take(step, in, true);
+    StepMatrices matrices;
+    matrices.parameters = options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
+    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+    std::copy_n(step.q1.begin(), m.nq, out[0]);
+    std::copy_n(step.p1.begin(), nv, out[1]);
+    for (int block = 0; block < 3; ++block) {
+      put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
+      put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
+    }
+    const int parameters = matrices.columns - 3 * nv;
+    for (int k = 8; k < outputs && matrices.parameters; ++k)
+      for (int r = 0; r < nv; ++r)
+        std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
+                    out[k] + r * parameters);
+  }
+};
+
+// Second derivatives of wq.q1 + wp.p1 by (q, p, u).
+struct StepHessian {
+  static constexpr int inputs = kMomentumInputs + 2, outputs = 6;
+  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    momentum_slots(m, options, in);
+    in[kMomentumInputs] = {"weight of q1", 1, {m.nv}};
+    in[kMomentumInputs + 1] = {"weight of p1", 1, {m.nv}};
+    for (int k = 0; k < outputs; ++k) out[k] = {"second derivative", 2, {m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    const Scene scene{m, options.forces};
+    VariationalStep step(scene, *options.variational);
+    take(step, in, true);
+    StepMatrices matrices;
+    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+    const int nv = m.nv, columns = matrices.columns;
+    std::vector<double> H(std::size_t(columns) * columns);
+    step_hessian(step, matrices, in[kMomentumInputs], in[kMomentumInputs + 1], H.data());
+    int block = 0;
+    for (int row = 0; row < 3; ++row)  // qq qp qu pp pu uu
+      for (int column = row; column < 3; ++column, ++block)
+        for (int r = 0; r < nv; ++r)
+          std::copy_n(&H[std::size_t(row * nv + r) * columns + column * nv], nv, out[block] + r * nv);
+  }
+};
+
+}  // namespace
+
+void variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
+                      double* const* out) {
+  const Model& m = scene.m;
+  VariationalStep step(scene, scheme);
+  take(step, in, false);
+  std::copy_n(step.q1.begin(), m.nq, out[0]);
+  step.arena.reset();
+  solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
+  if (step.arena.singular_joint >= 0) fail_at(step.arena.singular_joint);
+}
+
+void variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
+                                  double* const* out) {
+  const Model& m = scene.m;
+  const int nv = m.nv;
+  VariationalStep step(scene, scheme);
+  take(step, in, false);
+  // p0 = M v0; before the system is solved, as M after it would cost digits
+  std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
+  momentum_derivatives(m, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
+  StepMatrices matrices;
+  matrices.mass = M.data();
+  matrices.turned = Mq.data();
+  if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+  std::copy_n(step.q1.begin(), m.nq, out[0]);
+  to_velocities(step, matrices, out[1]);
+  for (int block = 0; block < 3; ++block) {
+    put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
+    put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
+  }
+}
+
+std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme) {
+  return std::make_unique<RolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
+}
+
+double variational_newton_time(const Model& m, const VariationalScheme& scheme, const std::vector<double>& q0,
+                               const std::vector<double>& xi, int repeats, bool dense) {
+  VariationalStep step({m, nullptr}, scheme);
   if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
     throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
   step.q0 = q0;
@@ -111,28 +253,12 @@ double variational_newton(nb::handle model, nb::handle scheme, std::vector<doubl
   return best;
 }
 
-}  // namespace
-
-const VariationalScheme* variational_scheme(nb::handle scheme) { return nb::cast<const VariationalScheme*>(scheme); }
-
-void bind_variational(nb::module_& module) {
-  nb::class_<VariationalScheme>(module, "VariationalScheme")
-      .def(
-          "__init__",
-          [](VariationalScheme* scheme, double h, double tolerance, int iterations, std::vector<double> nodes,
-             std::vector<double> c, std::vector<double> w, std::vector<double> phi, std::vector<double> b) {
-            const int s = static_cast<int>(nodes.size()) - 1, m = static_cast<int>(c.size());
-            if (s < 1 || m < 1 || w.size() != c.size() || phi.size() != c.size() * nodes.size() ||
-                b.size() != phi.size())
-              throw std::invalid_argument("torsor: a variational rule has arrays of the wrong length");
-            new (scheme) VariationalScheme{{s, m, nodes, c, w, phi, b}, h, tolerance, iterations};
-          },
-          nb::arg("h"), nb::arg("tolerance"), nb::arg("iterations"), nb::arg("nodes"), nb::arg("c"), nb::arg("w"),
-          nb::arg("phi"), nb::arg("b"));
-  module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),
-             nb::arg("xi"), nb::arg("repeats"), nb::arg("dense"));
-  def_kernel<DiscreteEulerLagrange>(module, "discrete_euler_lagrange");
-  def_kernel<NewtonSystem>(module, "variational_newton_system");
+void bind_variational(Kernels& kernels) {
+  kernels.add<DiscreteEulerLagrange>("discrete_euler_lagrange");
+  RareKernels().add<DiscreteEulerLagrange>("discrete_euler_lagrange");  // most of it is in complex.cpp
+  kernels.add<NewtonSystem>("variational_newton_system");
+  kernels.add<MomentumStepDerivatives>("momentum_step_derivatives");
+  kernels.add<StepHessian>("step_hessian");
 }
 
 }  // namespace torsor

@@ -1,4 +1,4 @@
-#include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "derivatives/inverse_dynamics_vjp.hpp"
 
 namespace torsor {
@@ -92,11 +92,11 @@ struct InertialRegressor {
 
 }  // namespace
 
-void bind_vjp(nb::module_& module) {
-  def_kernel<InverseDynamicsVJP>(module, "inverse_dynamics_vjp");
-  def_kernel<ForwardDynamicsVJP>(module, "forward_dynamics_vjp");
-  def_kernel<HybridDynamicsVJP>(module, "hybrid_dynamics_vjp");
-  def_kernel<InertialRegressor>(module, "inertial_regressor");
+void bind_vjp(Kernels& kernels) {
+  kernels.add<InverseDynamicsVJP>("inverse_dynamics_vjp");
+  kernels.add<ForwardDynamicsVJP>("forward_dynamics_vjp");
+  kernels.add<HybridDynamicsVJP>("hybrid_dynamics_vjp");
+  kernels.add<InertialRegressor>("inertial_regressor");
 }
 
 }  // namespace torsor

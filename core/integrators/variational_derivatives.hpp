@@ -476,6 +476,13 @@ class StepLinearisation {
   std::vector<double> H_;
 };
 
+// The same without `each`.
+template <class S>
+void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
+              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out) {
+  step_vjp(scene, arena, action, end, control_rows, p, weights, out, [](int, const Displacement<S>&) {});
+}
+
 // Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and
 // the multiplier of r. A small pivot within a subtree loses digits; iterative refinement recovers them.
 inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
@@ -489,8 +496,7 @@ inline bool reverse_step(VariationalStep& step, const double* on_q1, const doubl
   for (int round = 0;; ++round) {
     for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), 0.0);
     step_vjp<double>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
-                     {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()},
-                     [](int, const Displacement<double>&) {});
+                     {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()});
     double left = 0.0;
     for (double x : by_xi) left = std::max(left, std::fabs(x));
     if (round == 0) first = left;
@@ -533,7 +539,7 @@ inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, co
     const StepEnd<Complex> end = end_of<Complex>(scene, step.arena, xi.data(), action);
     for (auto* gradient : {&gq, &gx, &gu}) std::fill(gradient->begin(), gradient->end(), 0.0);
     step_vjp<Complex>(scene, step.arena, action, end, rows, p.data(), {multiplier.data(), on_q1, on_p1},
-                      {gq.data(), gx.data(), gu.data()}, [](int, const Displacement<Complex>&) {});
+                      {gq.data(), gx.data(), gu.data()});
     for (int j = 0; j < columns; ++j) {
       double sum = j < nv ? gq[j].imag() : j < 2 * nv ? 0.0 : gu[j - 2 * nv].imag();
       for (int l = 0; l < size; ++l) sum = mul_add(matrices.xi[std::size_t(l) * stride + j], gx[l].imag(), sum);

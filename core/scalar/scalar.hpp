@@ -17,7 +17,9 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)  // instrumented and inlined throughout, it would take half an hour to compile
+// Inlining throughout is for kernels that are called often (TORSOR_COLD: see core/bind/cold.cpp); instrumented by a
+// sanitizer, it would take half an hour to compile.
+#if defined(__SANITIZE_ADDRESS__) || defined(TORSOR_COLD)
 #define TORSOR_INLINE inline
 #define TORSOR_INLINE_LAMBDA
 #else

@@ -1,14 +1,20 @@
-// Runs a kernel over a batch of states: one state in a double, or as many at a time as the machine has lanes.
+// Kernels, and how they run over states: one state in a double, or as many at a time as the machine has lanes.
 //
-// A kernel K has `inputs` and `outputs` (how many arrays) and
+// A kernel K is a struct with `inputs` and `outputs` (how many arrays), `has_options`, and
+//   static void slots(const Model&, const Options&, Slot* in, Slot* out);    names and shapes of the arrays
 //   template <class S> static void run(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
 // which reads one row of each input and writes one row of each output. Absent inputs and outputs are null pointers.
-// A kernel with `static int slabs(const Model&)` makes its outputs in that many parts of equal size, one after the other: its run
-// has a last argument next() to call when a part of every output is written, which makes out point to where the next one goes.
+// It may also have
+//   has_lanes = false       runs over double only, one state at a time
+//   has_complex = false     does not run over complex numbers
+//   has_direction = true    takes directions of the model (Options::direction)
+//   static int slabs(const Model&)    makes its outputs in that many parts of equal size, one after the other: its run
+//                                     has a last argument next() to call when a part of every output is written, which
+//                                     moves `out` on to the next part
 #pragma once
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 
 #include "base/arena.hpp"
@@ -33,11 +39,28 @@ struct Options {
   const VariationalScheme* variational = nullptr;   // or its rule
 };
 
+constexpr int kMaxTrailing = 4;
+
+// One array of a kernel: its name and the shape of one state's part, behind any batch shape. Inputs of coordinates are
+// those named q, q0, q1 and previous q.
+struct Slot {
+  const char* name;
+  int ndim;
+  int64_t shape[kMaxTrailing];
+  bool optional = false;
+  int64_t size() const {
+    int64_t s = 1;
+    for (int d = 0; d < ndim; ++d) s *= shape[d];
+    return s;
+  }
+  bool is_configuration() const { return name[0] == 'q' || std::strcmp(name, "previous q") == 0; }
+};
+
 struct Row {
-  void* data = nullptr;
-  int64_t size = 0;        // of a row
-  int64_t stride = 0;      // from row to row; 0 for a row that all states share
-  int configurations = 0;  // how many a row is made of, if it is of coordinates and these have quaternions
+  void* data;          // null: absent
+  int64_t size;        // of a row
+  int64_t stride;      // from row to row; 0 for a row that all states share
+  int configurations;  // how many a row is made of, if it is of coordinates and these have quaternions
 };
 
 // The mass matrix is singular at a joint in a state.
@@ -47,8 +70,8 @@ struct Singular : std::runtime_error {
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
 
-// A step of an integrator cannot be taken from a state, which is filled in where batches are run. The others are those of
-// integrators/trajectory.hpp and integrators/newton.hpp.
+// A step of an integrator cannot be taken from a state, which is filled in where batches are run. The others are those
+// of integrators/trajectory.hpp and integrators/newton.hpp.
 struct StepFailed : std::runtime_error {
   int64_t state = 0;
   int outcome;
@@ -84,7 +107,7 @@ struct has_slabs : std::false_type {};
 template <class K>
 struct has_slabs<K, std::void_t<decltype(&K::slabs)>> : std::true_type {};
 
-// One state, read and written where it lies.
+// One state, read and written in place.
 template <class K, class S>
 void run_one(const Model& m, const Options& options, const Row* in, const Row* out, int64_t state) {
   require_rotations<S>(m, in, K::inputs, state, state + 1);
@@ -155,44 +178,68 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }
 
-// Whether a kernel takes several states at a time: all but those that run in one double (K::has_lanes = false).
+// Kernel K without its type, so that what surrounds a kernel is compiled once for all.
+struct Kernel {
+  static constexpr int kMaxInputs = 10, kMaxOutputs = 12;
+  using RunOne = void (*)(const Model&, const Options&, const Row* in, const Row* out, int64_t state);
+  using RunLanes = void (*)(const Model&, Arena&, const Options&, const Row* in, const Row* out, int64_t first,
+                            int count);
+  int inputs = 0, outputs = 0;
+  bool has_options = false;
+  void (*slots)(const Model&, const Options&, Slot* in, Slot* out) = nullptr;
+  RunOne one = nullptr;
+  RunLanes lanes = nullptr;          // null: states are taken one by one
+  RunOne over_complex = nullptr;     // null: takes real numbers only
+  RunOne along_direction = nullptr;  // null: takes no directions of the model
+};
+
+// Runs a kernel over `states` states, by `one` or, if not null, by `lanes`; `check` throws if the batch is to end.
+void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes, const Model& m, const Options& options,
+               const Row* in, const Row* out, int64_t states, int threads, void (*check)());
+
+namespace detail {  // K::name if there is such a member, else what it is by default
 template <class K, class = void>
 struct has_lanes : std::true_type {};
 template <class K>
 struct has_lanes<K, std::enable_if_t<!K::has_lanes>> : std::false_type {};
-
-// `check` throws if the batch is to end.
+template <class K, class = void>
+struct has_complex : std::true_type {};
 template <class K>
-void run_batch(const Model& m, const Options& options, const Row* in, const Row* out, int64_t states, int threads,
-               void (*check)()) {
-  constexpr int64_t block = 16 * kLanes;  // states that a thread takes at a time
-  share_out(threads, states, block, check, [&](const auto& next) {
-    Lease lease;
-    int64_t begin, end;
-    auto before = std::chrono::steady_clock::now();
-    bool slow = true;  // so slow that interrupts are looked for within a block
-    while (next(begin, end)) {
-      if constexpr (has_lanes<K>::value) {
-        require_rotations<double>(m, in, K::inputs, begin, end);
-        for (int64_t s = begin; s < end; s += kLanes) {
-          run_lanes<K>(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
-          if (slow) poll();
-        }
-      } else {
-        for (int64_t s = begin; s < end; ++s) {
-          try {
-            run_one<K, double>(m, options, in, out, s);
-          } catch (StepFailed& failed) {
-            failed.state = s;
-            throw;
-          }
-        }
-      }
-      const auto now = std::chrono::steady_clock::now();
-      slow = now - before > std::chrono::milliseconds(1);
-      before = now;
-    }
-  });
-}
+struct has_complex<K, std::enable_if_t<!K::has_complex>> : std::false_type {};
+template <class K, class = void>
+struct has_direction : std::false_type {};
+template <class K>
+struct has_direction<K, std::enable_if_t<K::has_direction>> : std::true_type {};
+}  // namespace detail
+
+Kernel& kernel_named(const char* name);  // made if there is none yet
+
+// What a file of kernels gives them to: the common instantiations, or the rare ones, which are compiled in cold.cpp.
+struct CommonKernels {
+  template <class K>
+  void add(const char* name) {
+    static_assert(K::inputs <= Kernel::kMaxInputs && K::outputs <= Kernel::kMaxOutputs);
+    Kernel& kernel = kernel_named(name);
+    kernel.inputs = K::inputs;
+    kernel.outputs = K::outputs;
+    kernel.has_options = K::has_options;
+    kernel.slots = K::slots;
+    kernel.one = run_one<K, double>;
+    if constexpr (detail::has_lanes<K>::value) kernel.lanes = run_lanes<K>;
+  }
+};
+struct RareKernels {
+  template <class K>
+  void add(const char* name) {
+    Kernel& kernel = kernel_named(name);
+    if constexpr (detail::has_complex<K>::value) kernel.over_complex = run_one<K, Complex>;
+    if constexpr (detail::has_direction<K>::value) kernel.along_direction = run_one<K, double>;
+  }
+};
+#ifdef TORSOR_COLD
+using Kernels = RareKernels;
+#else
+using Kernels = CommonKernels;
+#endif
 
 }  // namespace torsor

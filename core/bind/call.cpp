@@ -1,0 +1,363 @@
+// From Python's arguments to a kernel's rows. The common case, float64 arrays in C order whose shapes fit, is
+// recognised here in a few nanoseconds per argument; torsor/_check.py converts anything else, or refuses it with a
+// message.
+#include "bind/call.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/blocks.hpp"
+
+namespace torsor {
+namespace {
+
+// The batch of one call.
+struct Call {
+  static constexpr int kMaxBatch = 28;
+  int batch_ndim = 0;
+  npy_intp batch_shape[kMaxBatch];
+  int64_t states = 1;
+  bool complex;
+  explicit Call(bool complex) : complex(complex) {}
+  int type() const { return complex ? NPY_CDOUBLE : NPY_DOUBLE; }
+  std::size_t item() const { return complex ? 16 : 8; }
+};
+
+bool fits(PyObject* object, const Slot& slot, int type) {
+  if (!PyArray_CheckExact(object)) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  if (PyArray_TYPE(array) != type || !PyArray_ISCARRAY_RO(array) || PyArray_NDIM(array) < slot.ndim) return false;
+  const npy_intp* trailing = PyArray_DIMS(array) + PyArray_NDIM(array) - slot.ndim;
+  for (int d = 0; d < slot.ndim; ++d)
+    if (trailing[d] != slot.shape[d]) return false;
+  return PyArray_NDIM(array) - slot.ndim <= Call::kMaxBatch;
+}
+
+// Reads input `object`; false if it needs help.
+bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, Row& row) {
+  row = {};
+  if (object == Py_None) return slot.optional;
+  if (!fits(object, slot, call.type())) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const int lead = PyArray_NDIM(array) - slot.ndim;
+  row.data = PyArray_DATA(array);
+  row.size = slot.size();
+  row.stride = lead == 0 ? 0 : row.size;
+  if (lead == 0) return true;
+  const npy_intp* dims = PyArray_DIMS(array);
+  if (!have_batch) {
+    have_batch = true;
+    call.batch_ndim = lead;
+    for (int d = 0; d < lead; ++d) call.states *= call.batch_shape[d] = dims[d];
+    return true;
+  }
+  return lead == call.batch_ndim && std::equal(dims, dims + lead, call.batch_shape);
+}
+
+bool overlap(const Row& a, const Row& b, const Call& call) {
+  if (a.data == nullptr || b.data == nullptr) return false;
+  const auto lo = [](const Row& r) { return reinterpret_cast<uintptr_t>(r.data); };
+  const auto hi = [&](const Row& r) { return lo(r) + call.item() * r.size * (r.stride == 0 ? 1 : call.states); };
+  return lo(a) < hi(b) && lo(b) < hi(a);
+}
+
+// A new array. The data of a large one are in a block, which goes back when the array, and every view of it, is gone.
+PyObject* new_array(int ndim, npy_intp* shape, int type) {
+  std::size_t bytes = type == NPY_DOUBLE ? 8 : 16;
+  bool large = true;
+  for (int d = 0; d < ndim; ++d) large = !__builtin_mul_overflow(bytes, std::size_t(shape[d]), &bytes) && large;
+  void* block = large && bytes >= kLeastBlock ? take_block(bytes) : nullptr;
+  if (block == nullptr)  // NumPy's memory, or its word that there is none
+    return PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type), ndim, shape, nullptr, nullptr, 0, nullptr);
+  PyObject* owner = PyCapsule_New(block, "torsor.block", [](PyObject* capsule) {
+    give_back_block(PyCapsule_GetPointer(capsule, "torsor.block"),
+                    reinterpret_cast<std::size_t>(PyCapsule_GetContext(capsule)));
+  });
+  if (owner == nullptr) {
+    give_back_block(block, bytes);
+    return nullptr;
+  }
+  PyCapsule_SetContext(owner, reinterpret_cast<void*>(bytes));
+  PyObject* array = PyArray_SimpleNewFromData(ndim, shape, type, block);
+  if (array == nullptr) {
+    Py_DECREF(owner);
+    return nullptr;
+  }
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) != 0) Py_CLEAR(array);
+  return array;
+}
+
+// A record of a kernel's results, still empty.
+nb::object new_record(const BoundKernel& kernel) {
+  PyTypeObject* type = kernel.record;
+  PyObject* record = type == &PyTuple_Type ? PyTuple_New(kernel.outputs) : type->tp_alloc(type, kernel.outputs);
+  if (record == nullptr) throw nb::python_error();
+  return nb::steal(record);
+}
+
+// What one call of a kernel reads and writes, and the arrays that it returns.
+class Arguments {
+ public:
+  Arguments(const BoundKernel& kernel, const Model& m, const Options& options, bool complex)
+      : call(complex), kernel_(kernel), m_(m), wanted_(options.wanted) {
+    kernel.slots(m, options, in_slots, out_slots);
+    for (int i = 0; i < kernel.outputs; ++i) {
+      out[i] = {};
+      results_[i] = nullptr;
+    }
+  }
+  ~Arguments() {
+    for (int i = 0; i < kernel_.outputs; ++i) Py_XDECREF(results_[i]);
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  Call call;
+  Slot in_slots[Kernel::kMaxInputs], out_slots[Kernel::kMaxOutputs];
+  Row in[Kernel::kMaxInputs], out[Kernel::kMaxOutputs];
+  bool wanted(int output) const { return wanted_ >> output & 1; }
+
+  // Reads the inputs; false if some need help.
+  bool take_inputs(PyObject* const* inputs) {
+    bool have_batch = false;
+    for (int i = 0; i < kernel_.inputs; ++i)
+      if (!take_input(inputs[i], in_slots[i], call, have_batch, in[i])) return false;
+    if (m_.quaternions.empty()) return true;
+    for (int i = 0; i < kernel_.inputs; ++i)
+      if (in[i].data != nullptr && in_slots[i].is_configuration())
+        in[i].configurations = static_cast<int>(in[i].size / m_.nq);
+    return true;
+  }
+  // Checks `given`: an array, or for several outputs a tuple of arrays that do not overlap; false if some need help.
+  bool take_outputs(PyObject* given) {
+    if (kernel_.outputs == 1) return take_output(0, given);
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != kernel_.outputs) return false;
+    for (int i = 0; i < kernel_.outputs; ++i) {
+      if (!wanted(i)) continue;
+      if (!take_output(i, PyTuple_GET_ITEM(given, i))) return false;
+      for (int j = 0; j < i; ++j)
+        if (overlap(out[i], out[j], call)) return false;
+    }
+    return true;
+  }
+  void make_outputs() {
+    for (int i = 0; i < kernel_.outputs; ++i)
+      if (wanted(i)) make_output(i);
+  }
+  // The results as one object: the only one, or a record of them with None for those that were not asked for.
+  nb::object pack_results() {
+    if (kernel_.outputs == 1) return nb::steal(std::exchange(results_[0], nullptr));
+    nb::object record = new_record(kernel_);
+    for (int i = 0; i < kernel_.outputs; ++i) {
+      PyObject* result = std::exchange(results_[i], nullptr);
+      PyTuple_SET_ITEM(record.ptr(), i, result != nullptr ? result : Py_NewRef(Py_None));
+    }
+    return record;
+  }
+
+ private:
+  bool take_output(int i, PyObject* object) {
+    if (!fits(object, out_slots[i], call.type())) return false;
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    if (!PyArray_ISWRITEABLE(array) || PyArray_NDIM(array) - out_slots[i].ndim != call.batch_ndim ||
+        !std::equal(call.batch_shape, call.batch_shape + call.batch_ndim, PyArray_DIMS(array)))
+      return false;
+    out[i] = {PyArray_DATA(array), out_slots[i].size(), out_slots[i].size(), 0};
+    for (int j = 0; j < kernel_.inputs; ++j)
+      if (overlap(out[i], in[j], call)) return false;
+    results_[i] = Py_NewRef(object);
+    return true;
+  }
+  void make_output(int i) {
+    const Slot& slot = out_slots[i];
+    npy_intp dims[Call::kMaxBatch + kMaxTrailing];
+    std::copy_n(call.batch_shape, call.batch_ndim, dims);
+    std::copy_n(slot.shape, slot.ndim, dims + call.batch_ndim);
+    results_[i] = new_array(call.batch_ndim + slot.ndim, dims, call.type());
+    if (results_[i] == nullptr) throw nb::python_error();
+    out[i] = {PyArray_DATA(reinterpret_cast<PyArrayObject*>(results_[i])), slot.size(), slot.size(), 0};
+  }
+
+  const BoundKernel& kernel_;
+  const Model& m_;
+  const unsigned wanted_;
+  PyObject* results_[Kernel::kMaxOutputs];  // owned
+};
+
+// Work, in bodies times states, above which the interpreter lock is released.
+constexpr int64_t kReleaseAbove = 64;
+
+void execute(const Kernel& kernel, const Model& m, const Options& options, const Call& call, const Row* in,
+             const Row* out, int threads) {
+  const auto work = [&] {
+    const bool direction = options.direction != nullptr && kernel.along_direction != nullptr;
+    const Kernel::RunOne one = call.complex ? kernel.over_complex : direction ? kernel.along_direction : kernel.one;
+    const Kernel::RunLanes lanes = call.complex || direction ? nullptr : kernel.lanes;
+    std::optional<Watch> watch;  // where one state may take long, or states are taken one by one
+    if (lanes == nullptr || m.n() > kReleaseAbove) watch.emplace(check_signals, nullptr);
+    if (call.batch_ndim == 0)
+      one(m, options, in, out, 0);
+    else
+      run_batch(kernel, one, lanes, m, options, in, out, call.states, threads, check_signals);
+  };
+  if (call.states * m.n() > kReleaseAbove) {
+    nb::gil_scoped_release release;
+    work();
+  } else {
+    work();
+  }
+}
+
+nb::object check_module() { return nb::module_::import_("torsor._check"); }
+
+// Raise a Python error that names the joint and, of a batch, the state.
+[[noreturn]] void raise_singular(nb::handle model, const Singular& singular, bool batch) {
+  check_module().attr("raise_singular")(model, singular.joint,
+                                        batch ? nb::object(nb::int_(singular.state)) : nb::none());
+  throw std::logic_error("torsor: raise_singular returned");
+}
+[[noreturn]] void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
+  check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none(),
+                                           nb::make_tuple(failed.outcome, failed.error, failed.allowed));
+  throw std::logic_error("torsor: raise_step_failed returned");
+}
+[[noreturn]] void raise_zero_quaternion(nb::handle model, const char* input, const ZeroQuaternion& zero, bool batch) {
+  check_module().attr("raise_zero_quaternion")(
+      model, input, zero.joint, batch && zero.state >= 0 ? nb::object(nb::int_(zero.state)) : nb::none());
+  throw std::logic_error("torsor: raise_zero_quaternion returned");
+}
+
+nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
+                         PyObject* threads, const Options& options, const Arguments& arguments);
+
+// `prepared`: the arguments come from torsor/_check.py, and fit.
+nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
+                       PyObject* threads_arg, const Options& options, bool prepared, bool complex) {
+  const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
+  const Model& m = *nb::inst_ptr<Model>(core);
+  const int threads = threads_arg == nullptr ? 1 : thread_count(threads_arg);
+  Arguments a(kernel, m, options, complex);
+  if (!a.take_inputs(inputs) || (out != Py_None && !a.take_outputs(out))) {
+    if (prepared) throw std::logic_error("torsor: arguments do not fit after they were prepared");
+    return call_prepared(kernel, model, inputs, out, threads_arg, options, a);
+  }
+  if (out == Py_None) a.make_outputs();
+  const bool batch = a.call.batch_ndim > 0;
+  try {
+    execute(kernel, m, options, a.call, a.in, a.out, threads);
+  } catch (const Singular& singular) {
+    raise_singular(model, singular, batch);
+  } catch (const StepFailed& failed) {
+    nb::dict given;
+    for (int i = 0; i < kernel.inputs; ++i) given[a.in_slots[i].name] = nb::handle(inputs[i]);
+    raise_step_failed(given, failed, batch);
+  } catch (const ZeroQuaternion& zero) {
+    raise_zero_quaternion(model, a.in_slots[zero.input].name, zero, batch);
+  }
+  return a.pack_results();
+}
+
+// A slot as torsor/_check.py takes it: name, shape, whether optional.
+nb::tuple describe(const Slot& slot) {
+  nb::list shape;
+  for (int d = 0; d < slot.ndim; ++d) shape.append(slot.shape[d]);
+  return nb::make_tuple(slot.name, nb::tuple(shape), slot.optional);
+}
+
+// The same where arguments need help: torsor/_check.py converts or refuses them.
+nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
+                         PyObject* threads, const Options& options, const Arguments& arguments) {
+  nb::list in_list, in_shapes, out_shapes;
+  for (int i = 0; i < kernel.inputs; ++i) {
+    in_list.append(nb::handle(inputs[i]));
+    in_shapes.append(describe(arguments.in_slots[i]));
+  }
+  for (int i = 0; i < kernel.outputs; ++i)
+    out_shapes.append(arguments.wanted(i) ? nb::object(describe(arguments.out_slots[i])) : nb::none());
+  // (inputs, outputs or None, what to return or None, whether complex)
+  const auto ready = nb::cast<nb::tuple>(
+      check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out)));
+  const bool complex = nb::cast<bool>(ready[3]);
+  if (complex && kernel.over_complex == nullptr) {
+    PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");
+    throw nb::python_error();
+  }
+  const auto arrays = nb::cast<nb::tuple>(ready[0]);
+  PyObject* again[Kernel::kMaxInputs];
+  for (int i = 0; i < kernel.inputs; ++i) again[i] = PyTuple_GET_ITEM(arrays.ptr(), i);
+  nb::object result =
+      call_kernel(kernel, model, again, PyTuple_GET_ITEM(ready.ptr(), 1), threads, options, true, complex);
+  if (ready[2].is_none()) return result;
+  nb::object finished = ready[2](result);
+  if (kernel.outputs == 1) return finished;
+  nb::object record = new_record(kernel);
+  for (int i = 0; i < kernel.outputs; ++i)
+    PyTuple_SET_ITEM(record.ptr(), i, Py_NewRef(PyTuple_GET_ITEM(finished.ptr(), i)));
+  return record;
+}
+
+std::map<std::string, BoundKernel>& all_kernels() {
+  static auto* kernels = new std::map<std::string, BoundKernel>;
+  return *kernels;
+}
+
+// The Python function of a kernel: name(model, *inputs, [options,] out, threads), in the interpreter's own calling
+// convention.
+PyObject* kernel_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count) noexcept {
+  return guarded([&] {
+    const auto& kernel = *static_cast<const BoundKernel*>(PyCapsule_GetPointer(self, nullptr));
+    if (count != kernel.inputs + kernel.has_options + 3)
+      throw std::invalid_argument("torsor: wrong number of arguments for a function of the core");
+    PyObject *out = arguments[count - 2], *threads = arguments[count - 1];
+    if (!kernel.has_options) return call_kernel(kernel, arguments[0], arguments + 1, out, threads, Options{});
+    return call_kernel(kernel, arguments[0], arguments + 1, out, threads, read_options(arguments[1 + kernel.inputs]));
+  });
+}
+
+// Results of the core's function `name` come as a `type`, a kind of tuple.
+void set_record_type(const std::string& name, nb::type_object type) {
+  BoundKernel& kernel = bound_kernel(name.c_str());
+  if (kernel.outputs == 1 || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type))
+    throw std::invalid_argument("torsor: not a kind of tuple, or a function of one result: " + name);
+  kernel.record = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
+}  // namespace
+
+Kernel& kernel_named(const char* name) {
+  const auto at = all_kernels().try_emplace(name).first;
+  at->second.method.ml_name = at->first.c_str();
+  return at->second;
+}
+
+BoundKernel& bound_kernel(const char* name) {
+  const auto at = all_kernels().find(name);
+  if (at == all_kernels().end())
+    throw std::invalid_argument("torsor: no function of the core is called " + std::string(name));
+  return at->second;
+}
+
+nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
+                       PyObject* threads, const Options& options) {
+  return call_kernel(kernel, model, inputs, out, threads, options, false, false);
+}
+
+void bind_kernels(nb::module_& module) {
+  for (auto& [name, kernel] : all_kernels()) {
+    kernel.method.ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(kernel_function));
+    kernel.method.ml_flags = METH_FASTCALL;
+    const nb::object self = nb::steal(PyCapsule_New(&kernel, nullptr, nullptr));
+    const nb::object module_name = nb::steal(PyObject_GetAttrString(module.ptr(), "__name__"));
+    if (!self.is_valid() || !module_name.is_valid()) throw nb::python_error();
+    const nb::object function = nb::steal(PyCFunction_NewEx(&kernel.method, self.ptr(), module_name.ptr()));
+    if (!function.is_valid()) throw nb::python_error();
+    module.attr(name.c_str()) = function;
+  }
+  module.def("set_record_type", set_record_type);
+  module.def("release_memory", release_blocks);
+}
+
+}  // namespace torsor

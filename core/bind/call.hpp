@@ -1,0 +1,37 @@
+// Kernels as functions of Python.
+#pragma once
+#include "bind/bind.hpp"
+
+namespace torsor {
+
+// A kernel with what Python needs of it.
+struct BoundKernel : Kernel {
+  PyMethodDef method{};
+  PyTypeObject* record = &PyTuple_Type;  // of several results: tuple, or a kind of it that Python gave
+};
+BoundKernel& bound_kernel(const char* name);  // throws std::invalid_argument if there is none
+
+// Calls a kernel: `inputs` are arrays, or None where they are optional; `out` is None, an array, or for several outputs
+// a sequence of arrays; `threads` is null for one. Returns an array, or a record of arrays with None for those that
+// were not asked for.
+nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
+                       PyObject* threads, const Options& options);
+
+// Calls f, which returns an nb::object; turns exceptions into those of Python.
+template <class F>
+PyObject* guarded(F&& f) noexcept {
+  try {
+    return f().release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+void bind_kernels(nb::module_& module);  // all that are listed by now
+
+}  // namespace torsor

@@ -1,0 +1,33 @@
+// Rare instantiations of the kernels: over complex numbers, which only verification uses, and along directions of the
+// model. Compiled with their kernels, as optimised as those, they took half of the build. So the files of kernels are
+// compiled a second time here, where TORSOR_COLD makes `Kernels` those that take the rare instantiations only and
+// functions are not forced inline, and CMakeLists.txt sets -O1.
+#define TORSOR_COLD
+#include "bind/complex.hpp"
+#include "bind/configuration.cpp"
+#include "bind/derivatives.cpp"
+#include "bind/dynamics.cpp"
+#include "bind/forces.cpp"
+#include "bind/inertia.cpp"
+#include "bind/jvp.cpp"
+#include "bind/kinematics.cpp"
+#include "bind/kinematics_derivatives.cpp"
+#include "bind/momentum.cpp"
+#include "bind/vjp.cpp"
+
+namespace torsor {
+
+void bind_rare(RareKernels& kernels) {
+  bind_configuration(kernels);
+  bind_derivatives(kernels);
+  bind_dynamics(kernels);
+  bind_forces(kernels);
+  bind_inertia(kernels);
+  bind_jvp(kernels);
+  bind_kinematics(kernels);
+  bind_kinematics_derivatives(kernels);
+  bind_momentum(kernels);
+  bind_vjp(kernels);
+}
+
+}  // namespace torsor
