@@ -29,7 +29,7 @@ demo: $(venv)/package
 	@$(bin)/python -m torsor.demo pendulum.png
 
 # Tests run in as many processes as there are cores, so that none of them needs more than one for linear algebra.
-pytest := OPENBLAS_NUM_THREADS=1 $(bin)/pytest -q -n auto --dist loadgroup
+pytest := OPENBLAS_NUM_THREADS=1 $(bin)/pytest -q -n auto --dist worksteal
 
 test: $(venv)/extra-test
 	$(pytest) tests benchmarks/tests/test_run.py

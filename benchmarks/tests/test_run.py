@@ -14,8 +14,6 @@ from plot import draw
 
 import torsor as ts
 
-pytestmark = pytest.mark.xdist_group("benchmarks")  # one process, so that the fixture runs the benchmark once
-
 TINY = run.Plan(
     effort=measure.Effort(turn=1e-6, repeats=2, seconds=0.0, limit=0.0, fewest=2),
     batch=9,
@@ -63,32 +61,33 @@ TARGETS = {
 }
 
 
-@pytest.fixture(scope="module")
-def results():
-    return run.run(TINY, list(run.SECTIONS))
+def test_a_short_run_has_all_sections_makes_a_file_and_a_picture(tmp_path):
+    results = run.run(TINY, list(run.SECTIONS))
+    assert results.keys() == run.SECTIONS.keys()
+    for section, lines in results.items():
+        assert list(dict.fromkeys(line.model for line in lines)) == MODELS[section], section
+        if lines:
+            assert {line.target for line in lines} == TARGETS[section], section
+        for line in lines:
+            assert line.other > 0
+            assert line.value > 0
+            assert line.ours is None or line.ours > 0
+            assert ("ok" in run.row(line) or "BELOW" in run.row(line)) == (line.target is not None)
+    check_directions(results["variational"])
+    report = json.loads(json.dumps(run.as_json(results, TINY, measure.machine())))
+    assert report["sections"].keys() == run.SECTIONS.keys()
+    assert report["machine"]["lanes"] >= 1
+    draw(report, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("section", run.SECTIONS)
-def test_section_has_its_models_targets_and_times(results, section):
-    lines = results[section]
-    assert list(dict.fromkeys(line.model for line in lines)) == MODELS[section]
-    if lines:
-        assert {line.target for line in lines} == TARGETS[section]
-    for line in lines:
-        assert line.other > 0
-        assert line.value > 0
-        assert line.ours is None or line.ours > 0
-        assert ("ok" in run.row(line) or "BELOW" in run.row(line)) == (line.target is not None)
-
-
-def test_the_two_ways_to_a_direction_cross(results):
-    lines = [line for line in results["variational"] if "direction" in line.what]
-    ratios = [line.value for line in lines]
-    assert [int(line.model.split()[1]) for line in lines] == [4, 8, 12, 16, 32, 64, 128]
-    assert ratios[-1] < 0.5  # O(n) against O(n^3), which no noise hides
-    cross = results["variational"][-1]
-    assert cross.what == "links where both take the same time"
-    assert 4 <= cross.value <= 128
+def check_directions(lines):
+    """The two ways to a direction cross."""
+    ours = [line for line in lines if "direction" in line.what]
+    assert [int(line.model.split()[1]) for line in ours] == [4, 8, 12, 16, 32, 64, 128]
+    assert ours[-1].value < 0.5  # O(n) against O(n^3), which no noise hides
+    assert lines[-1].what == "links where both take the same time"
+    assert 4 <= lines[-1].value <= 128
 
 
 def test_robots_have_the_freedoms_of_the_issue():
@@ -199,14 +198,6 @@ def test_disagreement_ends_the_run(monkeypatch, capsys):
     monkeypatch.setattr(run, "SECTIONS", {"state": run.Section("Title", ("a", "b", "c"), lines)})
     assert run.main(["--only", "state"]) == 1
     assert "the results differ" in capsys.readouterr().err
-
-
-def test_results_are_json_and_make_a_picture(results, tmp_path):
-    report = json.loads(json.dumps(run.as_json(results, TINY, measure.machine())))
-    assert report["sections"].keys() == run.SECTIONS.keys()
-    assert report["machine"]["lanes"] >= 1
-    draw(report, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_stored_results_are_of_a_whole_run():
