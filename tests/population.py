@@ -1,6 +1,6 @@
 """What tests of derivatives run over: every joint there is, and trees of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -70,18 +70,30 @@ def wrenches(f: np.ndarray, frame: str | None) -> dict[str, Any]:
     return {} if frame is None else {"f_ext": f, "f_ext_frame": frame}
 
 
-def models(seed: int) -> Iterator[Any]:
+def sweep(items: Iterable[Any], every: int) -> list[Any]:
+    """Parameters of a test, of which `make test-fast` takes one in so many, beginning with the first."""
+    found = [item if hasattr(item, "values") and hasattr(item, "marks") else pytest.param(item) for item in items]
+    return [
+        item if k % every == 0 else pytest.param(*item.values, id=item.id, marks=[*item.marks, pytest.mark.slow])
+        for k, item in enumerate(found)
+    ]
+
+
+@cache
+def models(seed: int) -> list[Any]:
     """Two of every joint, in trees on the world and again in trees on a free base.
 
     In all of them bodies on fixed joints: on the world, between others, and at the tips.
     """
     rng = np.random.default_rng(seed)
+    found = []
     for turn in range(2):
         for part, order in enumerate(np.array_split(rng.permutation(len(JOINTS)), len(JOINTS) // 7)):
             picked = [JOINTS[k] for k in order]
             joints = [ts.Fixed(), *[ts.Free()] * turn, *picked[:3], ts.Fixed(), *picked[3:], ts.Fixed()]
             tree = testing.random_tree(2 * part + turn, joints, branching=0.3)
-            yield pytest.param(tree, id=f"{'free' if turn else 'fixed'}-{part}")
+            found.append(pytest.param(tree, id=f"{'free' if turn else 'fixed'}-{part}"))
+    return found
 
 
 def mixed_tree() -> ts.Model:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compare import differences, to_within
+from population import sweep
 
 import torsor as ts
 from torsor.testing import check_force, example_forces, random_inertia, random_pose
@@ -58,7 +59,7 @@ def weighted(model, run, wq, wv):
     return lambda other: (wq * model.minus(other.q, run.q)).sum() + (wv * other.v).sum()
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_gradients_of_a_rollout(integrator):
     model, q, v, rng = scene(JOINTS)
     steps = 5
@@ -117,7 +118,7 @@ def test_gradients_of_a_rollout(integrator):
             close(value, other, 1e-6)  # parameters of small influence: rounding counts for more
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_gradients_by_parameters_that_are_not_of_unit_length(integrator):
     """Normals and quaternions may have any length; gradients are by the numbers that were given."""
     builder = ts.ModelBuilder()
@@ -150,7 +151,7 @@ def test_gradients_by_parameters_that_are_not_of_unit_length(integrator):
     close(2 * twice[0]["normal"], g[0]["normal"], 1e-9)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_gradients_through_chart_switches(integrator):
     rng = np.random.default_rng(0)
     builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
@@ -259,7 +260,7 @@ def rounding(integrator):
     return 1e-11 if isinstance(integrator, ts.Variational) else 0.0
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_adjoint_of_a_batch_of_models_and_parameters(integrator):
     model, q, v, rng = scene(JOINTS[:5])
     models = []
@@ -310,7 +311,7 @@ def test_losses_of_a_batch_of_models_and_parameters():
 
 
 @pytest.mark.parametrize("every", [2, 4, 6])
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_adjoint_with_every(integrator, every):
     """Steps that are taken once more give the same gradients, to the last bit."""
     model, q, v, rng = scene(JOINTS)
@@ -508,7 +509,7 @@ def columns(f, n, eps=1e-3):
     return np.stack(out, axis=-1)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)
 def test_step_derivatives(integrator):
     model, q, v, rng = scene(JOINTS)
     u = rng.standard_normal(model.nv)
@@ -702,7 +703,7 @@ def test_gradients_with_forces_that_are_not_smooth(kind):
         close(np.concatenate([g.q0, g.v0]), other, 1e-6)
 
 
-@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("steps", sweep([0, 3], 2))
 def test_losses_know_what_they_depend_on_by_themselves(steps):
     """Energies depend on inertias, stiffnesses and so on, and points on placements, also where nothing moves."""
     model, q, v, rng = scene([*JOINTS[:6], ts.Fixed(), ts.Revolute((1, 0, 0))])

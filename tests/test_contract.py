@@ -38,14 +38,16 @@ BUILT_IN = [testing.random_tree(7, [*testing.example_joints()[k::2], ts.Fixed()]
 ORDERED = [*(parameter.values[0] for parameter in models(3)), *[fixed_to_one_body()] * 3]
 SMALL = testing.random_tree(3, [ts.Free(), ts.Revolute((1, 2, 3)), ts.SphericalExp(), ts.Fixed()])
 
-every_function = pytest.mark.parametrize("name", FUNCTIONS)
-every_variant = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in FUNCTIONS and not f.simulates and not f.slow else pytest.mark.slow)
-        for name, f in VARIANTS.items()
-    ],
+every_function = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if f.slow else []) for name, f in FUNCTIONS.items()]
 )
+
+
+def variants(keep=lambda f: True):
+    """Every variant of every function; `make test-fast` takes one of each, but for those that take steps."""
+    found = {name: f for name, f in VARIANTS.items() if keep(f)}
+    slow = {name: [] if name in FUNCTIONS and not f.finite else pytest.mark.slow for name, f in found.items()}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=slow[name]) for name in found])
 
 
 def having(parameter):
@@ -74,7 +76,7 @@ def test_the_table_is_complete():
     for place in (ts, ts.Model, *(getattr(ts, name) for name in ts.__all__ if inspect.ismodule(getattr(ts, name)))):
         for name in getattr(place, "__all__", vars(place)):
             function = getattr(place, name)
-            if inspect.isfunction(function) and not name.startswith("_"):
+            if callable(function) and not inspect.isclass(function) and not name.startswith("_"):
                 parameters = inspect.signature(function).parameters
                 if "threads" in parameters or (place is ts and "model" in parameters):
                     found.add(name)
@@ -142,16 +144,14 @@ def test_wrong_shapes(name):
 # ---- bits
 
 
-@every_variant
+@variants()
 def test_lanes_change_no_bit(name):
     f = VARIANTS[name]
     for model in BUILT_IN if f.finite else TREES:
         check_lanes(f, model)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, f in VARIANTS.items() if f.error is SINGULAR and "v v v" not in f.gives]
-)
+@variants(lambda f: f.error is SINGULAR and "v v v" not in f.gives)
 def test_lanes_change_no_bit_in_deep_trees(name):
     check_lanes(VARIANTS[name], deep_tree())
 
@@ -165,7 +165,7 @@ def check_lanes(f, model):
     assert same_bits(f(model, *(x[1:-1] for x in arrays)), [x[1:-1] for x in whole])  # other lanes
 
 
-@every_variant
+@variants()
 def test_threads_and_shapes_of_batches_change_no_bit(name):
     f = VARIANTS[name]
     shape = (2, 3, 1, 3) if f.simulates or f.slow else (2, 3, 1, 25)  # more than threads take at a time: 128 states
@@ -179,7 +179,7 @@ def test_threads_and_shapes_of_batches_change_no_bit(name):
     assert same_bits(f(SMALL, *(x[[3, n - 1]] for x in arrays)), [x[[3, n - 1]] for x in whole])
 
 
-@every_variant
+@variants()
 def test_the_order_of_bodies_changes_no_bit(name):
     """But for roundings where all velocities are solved for at once, and for what Newton's method leaves."""
     f = VARIANTS[name]
@@ -495,7 +495,7 @@ def singular_arm():
     return builder.build()
 
 
-@pytest.mark.parametrize("name", [name for name, f in VARIANTS.items() if f.error])
+@variants(lambda f: f.error)
 def test_the_singular_state_is_named(name):
     f, model = VARIANTS[name], singular_arm()
     n = 9 if f.simulates or f.slow else 150  # more than threads take at a time: 128 states
@@ -593,7 +593,7 @@ def tolerance(f, model, q):
     return 10 * conditioned(model, q, solutions=3) if f.error else 1e-11
 
 
-@pytest.mark.parametrize("name", [name for name, f in VARIANTS.items() if not f.simulates])
+@variants(lambda f: not f.simulates)
 def test_complex_results_have_the_real_ones_as_real_part(name):
     f, model = VARIANTS[name], SMALL
     arrays = f.arguments(model, (3,))
@@ -618,7 +618,7 @@ def test_complex_results_have_the_real_ones_as_real_part(name):
 LENGTHS = (1e-100, 1e-3, -1.0, 2.5, 1e100)  # -1: the same rotation by the opposite quaternion
 
 
-@every_variant
+@variants()
 def test_the_length_of_quaternions_does_not_matter(name):
     f = VARIANTS[name]
     composite = ts.Composite(ts.Prismatic((0, 1, 0)), ts.Spherical(), ts.Prismatic((1, 0, 1)))
@@ -639,7 +639,7 @@ def test_the_length_of_quaternions_does_not_matter(name):
                 close(x[k], y, tolerance(f, model, arrays[0]))
 
 
-@pytest.mark.parametrize("name", [name for name, f in VARIANTS.items() if not f.placed])
+@variants(lambda f: not f.placed)
 def test_digits_far_from_the_origin(name):
     """Nothing depends on where the origin of the world is, but what says so."""
     f, distance, models = VARIANTS[name], 1e8, []

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from population import models
+from population import models, sweep
 from test_adjoint import INTEGRATORS, JOINTS, close, differences, scene, weighted
 from test_steps import NAMES
 
@@ -82,7 +82,7 @@ def test_actuated_joints_are_columns_of_the_torques(integrator):
     np.testing.assert_array_equal(g.controls, full.controls[..., columns])
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 @pytest.mark.parametrize("every", [1, 2])
 def test_gradients_through_a_matrix(integrator, every):
     model, q, v, rng = scene(JOINTS[:5])
@@ -105,7 +105,7 @@ def test_gradients_through_a_matrix(integrator, every):
     np.testing.assert_allclose(ts.adjoint(base, effort).controls, H * u * [1.0, 2.0, 3.0], rtol=1e-13)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 def test_steps_with_actuation(integrator):
     model, q, v, rng = scene(JOINTS[:5])
     for actuation in (ACTUATED, rng.standard_normal((model.nv, 2))):
@@ -182,7 +182,7 @@ def test_feedback_tends_to_springs(kind):
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 1.0, atol=0.1)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 @pytest.mark.parametrize("actuation", [None, "matrix"])
 def test_gradients_through_feedback(integrator, actuation):
     model, q, v, rng = scene(JOINTS[:5])
@@ -231,7 +231,7 @@ def test_gradients_through_feedback(integrator, actuation):
         np.testing.assert_allclose(getattr(b, name), getattr(a, name), rtol=0, atol=tolerance * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 def test_feedback_through_chart_switches(integrator):
     """The policy sees the coordinates of the moment, and so does the gradient."""
     rng = np.random.default_rng(0)
@@ -277,7 +277,7 @@ def test_feedback_through_chart_switches(integrator):
     np.testing.assert_array_equal(h.controls[0], g.controls)
 
 
-@pytest.mark.parametrize("model", list(models(5)))
+@pytest.mark.parametrize("model", models(5))
 def test_feedback_with_every_joint(model):
     """One step: the gradient by the initial state is that of step_derivatives, through u too."""
     rng = np.random.default_rng(0)
@@ -297,7 +297,7 @@ def test_feedback_with_every_joint(model):
         close(g.v0, wq @ d.dq1_dv + wv @ d.dv1_dv + u @ Kv, 1e-9)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 def test_batches_of_policies_have_the_bits_of_their_parts(integrator):
     """Of a policy that has them itself: products of matrices have not."""
     model, q, v, rng = scene(JOINTS[:5])

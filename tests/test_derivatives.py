@@ -5,13 +5,26 @@ import pytest
 from compare import along_q, close, conditioned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population import CURVE, FRAMES, JOINTS, SURFACE, Own, deep_tree, mixed_tree, models, moved_by, state, wrenches
+from population import (
+    CURVE,
+    FRAMES,
+    JOINTS,
+    SURFACE,
+    Own,
+    deep_tree,
+    mixed_tree,
+    models,
+    moved_by,
+    state,
+    sweep,
+    wrenches,
+)
 
 import torsor as ts
 from torsor import testing
 from torsor.testing import complex_step
 
-over_models = pytest.mark.parametrize("model", list(models(seed=3)))
+over_models = pytest.mark.parametrize("model", sweep(models(seed=3), 5))
 over_wrenches = pytest.mark.parametrize("frame", [None, *FRAMES])
 
 

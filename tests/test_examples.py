@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from population import sweep
 
 import torsor.demo
 from torsor.testing import complex_step
@@ -18,7 +19,7 @@ def test_examples_are_numbered_without_gaps():
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sweep(EXAMPLES, len(EXAMPLES)), ids=lambda path: path.stem)
 def test_example_runs(path, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # for pictures
     runpy.run_path(str(path), run_name="__main__")
@@ -60,16 +61,16 @@ def test_demo_prints_a_tree_and_results(monkeypatch, capsys, tmp_path):
     assert "forward dynamics" in out
 
 
-@pytest.mark.parametrize(
-    ("package", "message"),
-    [
-        ("pinocchio", "Pinocchio is not installed"),
-        ("scipy.optimize", "SciPy is not installed"),
-        ("matplotlib", "Matplotlib is not installed"),
-        ("tqdm", "bring the tip within"),
-    ],
-)
-def test_demo_works_without_optional_packages(monkeypatch, capsys, tmp_path, package, message):
+WITHOUT = {
+    "pinocchio": "Pinocchio is not installed",
+    "scipy.optimize": "SciPy is not installed",
+    "matplotlib": "Matplotlib is not installed",
+    "tqdm": "bring the tip within",
+}
+
+
+@pytest.mark.parametrize("package", sweep(WITHOUT, len(WITHOUT)))
+def test_demo_works_without_optional_packages(monkeypatch, capsys, tmp_path, package):
     def missing(name):
         if name == package:
             raise ImportError(name)
@@ -79,7 +80,7 @@ def test_demo_works_without_optional_packages(monkeypatch, capsys, tmp_path, pac
     monkeypatch.setattr(torsor.demo, "fastest", lambda call: call() is None or 1e-6)
     monkeypatch.setattr(torsor.demo, "compare", lambda *arguments: None)
     torsor.demo.main(tmp_path / "picture.png")
-    assert message in capsys.readouterr().out
+    assert WITHOUT[package] in capsys.readouterr().out
 
 
 def test_demo_finds_the_torques_of_redmax(capsys, tmp_path):

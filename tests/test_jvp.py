@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compare import close, conditioned
-from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models
+from population import CURVE, FRAMES, JOINTS, SURFACE, Own, models, sweep
 
 import torsor as ts
 from torsor import spatial, testing
 from torsor.testing import STEP, complex_inputs
 
-over_models = pytest.mark.parametrize("model", list(models(seed=5)))
+over_models = pytest.mark.parametrize("model", sweep(models(seed=5), 5))
 over_frames = pytest.mark.parametrize("frame", FRAMES)
 
 

@@ -11,7 +11,7 @@ from torsor import testing
 from torsor.spatial import hat6
 from torsor.testing import complex_step
 
-over_models = pytest.mark.parametrize("model", list(models(seed=3)))
+over_models = pytest.mark.parametrize("model", models(seed=3))
 KINEMATIC = [name for name, f in VARIANTS.items() if f.function.__module__ == "torsor.derivatives.kinematics"]
 
 

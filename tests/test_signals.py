@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from population import sweep
 from test_adjoint import INTEGRATORS, JOINTS, Wind, close, differences, scene, weighted
 from test_controls import same
 from test_steps import NAMES
 
 import torsor as ts
+from torsor.integrators.base import Implicit
 from torsor.testing import example_forces, example_integrators, random_inertia
 
 H = 0.01
@@ -25,7 +27,7 @@ def pulled(seed=1):
     return model, q, v, rng, forces
 
 
-@pytest.mark.parametrize("integrator", [*INTEGRATORS, ts.Adaptive(H)], ids=[*NAMES, "Adaptive"])
+@pytest.mark.parametrize("integrator", sweep([*INTEGRATORS, ts.Adaptive(H)], 4), ids=[*NAMES, "Adaptive"])
 def test_a_constant_signal_is_a_parameter(integrator):
     """Of every built-in force, to the last bit; and the gradients of all steps add up to that of the parameter."""
     model, q, v, rng, _ = pulled()
@@ -54,7 +56,7 @@ def test_a_constant_signal_is_a_parameter(integrator):
             np.testing.assert_allclose(g.forces[k][name], h.forces[k][name], rtol=0, atol=1e-13 * scale + 1e-300)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 @pytest.mark.parametrize("every", [1, 2])
 def test_gradients_of_signals(integrator, every):
     model, q, v, rng, forces = pulled()
@@ -84,7 +86,7 @@ def test_gradients_of_signals(integrator, every):
     np.testing.assert_array_equal(ts.adjoint(base, dloss_dq=wq, parameters=False).q0, ts.adjoint(base, dloss_dq=wq).q0)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 def test_signals_of_a_force_of_the_users_own(integrator):
     model, q, v, rng = scene(JOINTS[:5])
     steps = 4
@@ -116,7 +118,7 @@ def test_torques_as_a_signal_are_controls():
         close(g.signals[0]["torque"], h.controls, 1e-9)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=NAMES)
+@pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=NAMES)
 def test_batches_of_signals_have_the_bits_of_their_parts(integrator):
     model, q, v, rng, forces = pulled()
     several = [model, model.with_gravity((0, 0, -3.0))]
@@ -226,10 +228,12 @@ def test_signals_with_chart_switches():
 
 
 ONE_OF_EACH = [replace(i, tolerance=1e-13) if hasattr(i, "tolerance") else i for i in example_integrators(H)]
-DIVIDED = [replace(i, h=0.03, tolerance=1e-12, iterations=3) for i in ONE_OF_EACH if isinstance(i, ts.Implicit)]
+DIVIDED = [replace(i, h=0.03, tolerance=1e-12, iterations=3) for i in ONE_OF_EACH if isinstance(i, Implicit)]
 
 
-@pytest.mark.parametrize("integrator", [*ONE_OF_EACH, *DIVIDED], ids=lambda i: f"{type(i).__name__}-{i.order}-{i.h}")
+@pytest.mark.parametrize(
+    "integrator", sweep([*ONE_OF_EACH, *DIVIDED], 4), ids=lambda i: f"{type(i).__name__}-{i.order}-{i.h}"
+)
 @pytest.mark.parametrize("every", [1, 3])
 def test_everything_at_once(integrator, every):
     """A batch with signals, parameters, a policy and actuation, through changes of charts and divided steps."""

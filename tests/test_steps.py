@@ -46,7 +46,7 @@ def test_a_step_is_the_first_of_a_simulation(integrator):
     np.testing.assert_array_equal(one.v1, d.v1)
 
 
-@pytest.mark.parametrize("model", list(models(3)))
+@pytest.mark.parametrize("model", models(3))
 def test_steps_of_every_joint(model):
     rng = np.random.default_rng(1)
     q, v = model.random(rng, 2), 0.3 * rng.standard_normal((2, model.nv))

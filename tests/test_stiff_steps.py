@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from population import sweep
 from stiff_scenes import KINDS, StiffScene, stiff_scene
 
 import torsor as ts
@@ -19,8 +20,8 @@ BUILT_IN = [i for i in testing.example_integrators(1.0) if not isinstance(i, ts.
 IMPLICIT = [type(i) for i in BUILT_IN if isinstance(i, Implicit)]
 
 
-# Each kind of scene at least twice, in each range.
-SEEDS = [range(10), *(pytest.param(range(k, k + 14), marks=pytest.mark.slow) for k in (10, 24, 38))]
+# Each kind of scene once in the first range, and more than twice in the others.
+SEEDS = sweep((range(5), range(5, 20), range(20, 35), range(35, 50)), 4)
 
 
 def step_size(seed):
@@ -69,7 +70,7 @@ def missing(scene, trajectory):
     return out
 
 
-@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("kind", sweep(IMPLICIT, len(IMPLICIT)))
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 def test_every_row_solves_its_equations(seeds, kind):
     for seed in seeds:
@@ -112,7 +113,7 @@ def differences(scene, integrator, rng):
     return best
 
 
-@pytest.mark.parametrize("kind", IMPLICIT)
+@pytest.mark.parametrize("kind", sweep(IMPLICIT, len(IMPLICIT)))
 @pytest.mark.parametrize("seeds", SEEDS, ids=str)
 def test_derivatives_are_those_of_the_step(seeds, kind):
     """Where differences to both sides agree, as they do not at a kink or where a neighbour is divided differently."""
@@ -122,7 +123,7 @@ def test_derivatives_are_those_of_the_step(seeds, kind):
         if found is not None and found[2] < 1e-5:
             compared += 1
             np.testing.assert_allclose(found[0], found[1], atol=1e-5, err_msg=str(seed))
-    assert compared >= 3
+    assert compared >= 2
 
 
 def light_body(k, v):

@@ -24,7 +24,7 @@ from torsor.testing import complex_step, random_inertia, random_pose
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)
-@pytest.mark.parametrize("model", list(models(7)))
+@pytest.mark.parametrize("model", models(7))
 def test_step_and_its_jacobian_for_every_joint(model, rule, order):
     check_step(model, ts.Variational(0.02, order, rule, tolerance=1e-13), 3)
 
@@ -73,7 +73,7 @@ def test_derivatives_by_parameters_of_forces(rule, order):
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)
-@pytest.mark.parametrize("model", list(models(8)))
+@pytest.mark.parametrize("model", models(8))
 def test_steps_are_symplectic(model, rule, order):
     q, p, _ = state(model, 5, 1.0)
     d = ts.step_derivatives(model, ts.Variational(0.02, order, rule, tolerance=1e-13), q, p=p)
@@ -138,7 +138,7 @@ def check_hessian(model, integrator, seed, forces=()):
                 np.testing.assert_allclose(value, expected[k * nv : (k + 1) * nv], atol=1e-7 * scale)
 
 
-@pytest.mark.parametrize("model", list(models(9)))
+@pytest.mark.parametrize("model", models(9))
 def test_second_derivatives_for_every_joint(model):
     check_hessian(model, ts.Variational(0.02, tolerance=1e-13), 6)
 

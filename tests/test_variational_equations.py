@@ -72,7 +72,7 @@ def test_equations_are_derivatives_of_the_action(rule, order):
         np.testing.assert_allclose(np.stack([-r.p0, *r.residual, r.p1]), D, atol=1e-12 * np.abs(D).max())
 
 
-@pytest.mark.parametrize("model", list(models(5)))
+@pytest.mark.parametrize("model", models(5))
 def test_equations_for_every_joint(model):
     q, _, v = state(model, 1)
     integrator = ts.Variational(0.1, 2, "gauss")

@@ -55,7 +55,7 @@ def newton_system(model, integrator, points, right, u=None, forces=()):
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)
-@pytest.mark.parametrize("model", list(models(11)))
+@pytest.mark.parametrize("model", models(11))
 def test_recursion_is_the_dense_solve(model, rule, order):
     """Over the tree in O(n), and a dense factorisation: the same direction, and the same with the transpose."""
     integrator = ts.Variational(0.02, order, rule)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from population import sweep
 from variational_cases import (
     RULES,
     check_step,
@@ -183,7 +184,10 @@ def test_batches_and_threads(rule, order):
 # ---- gradients of simulations
 
 
-@pytest.mark.parametrize(("rule", "order"), [("gauss", 2), ("gauss", 4), ("lobatto", 2), ("lobatto", 6)])
+HUNDRED = sweep((pytest.param(*x) for x in (("gauss", 2), ("gauss", 4), ("lobatto", 2), ("lobatto", 6))), 4)
+
+
+@pytest.mark.parametrize(("rule", "order"), HUNDRED)
 def test_adjoint_of_a_hundred_steps(rule, order):
     """By the initial state, controls of every quadrature point, inertias, placements, gravity and forces."""
     model, q, v = ordered_tree()

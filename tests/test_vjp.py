@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from compare import close, conditioned
-from population import CURVE, FRAMES, SURFACE, deep_tree, mixed_tree, models
+from population import CURVE, FRAMES, SURFACE, deep_tree, mixed_tree, models, sweep
 
 import torsor as ts
 from torsor import testing
 from torsor.testing import complex_step
 
-over_models = pytest.mark.parametrize("model", list(models(seed=6)))
+over_models = pytest.mark.parametrize("model", sweep(models(seed=6), 5))
 over_frames = pytest.mark.parametrize("frame", FRAMES)
 
 

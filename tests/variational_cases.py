@@ -1,7 +1,8 @@
 """Trees, states, quadratures and steps that tests of variational integrators share."""
 
 import numpy as np
-from population import BarrelCam, quaternions
+import pytest
+from population import BarrelCam, quaternions, sweep
 
 import torsor as ts
 from torsor import spatial, testing
@@ -9,7 +10,7 @@ from torsor.testing import random_inertia, random_pose
 
 EPS = 1e-30  # of complex steps
 
-RULES = [(rule, order) for rule in ("gauss", "lobatto") for order in (2, 4, 6)]
+RULES = sweep((pytest.param(rule, order) for rule in ("gauss", "lobatto") for order in (2, 4, 6)), 4)
 
 
 def state(model, seed, speed=0.5):
