@@ -139,7 +139,7 @@ def test_the_table_is_complete():
         name
         for module in (dynamics, kinematics)
         for name, f in vars(module).items()
-        if inspect.isfunction(f) and name in ts.__all__ and f.__module__ == module.__name__
+        if inspect.isroutine(f) and name in ts.__all__ and f.__module__ == module.__name__
     }
     assert public | {"plus", "minus", "normalize", "generalized_forces", "force_energies"} == {
         name.split(".")[0] for name in ALGORITHMS

@@ -29,7 +29,7 @@ FUNCTIONS = {
     name: f
     for module in (ts, ts.variational)
     for name in module.__all__
-    if inspect.isfunction(f := getattr(module, name)) and {"q", "q0"} & inspect.signature(f).parameters.keys()
+    if inspect.isroutine(f := getattr(module, name)) and {"q", "q0"} & inspect.signature(f).parameters.keys()
 }
 # A result is a few hundred roundings from its arguments, and the mass matrix has a condition number of 1e3.
 TOLERANCE = 1e-11
