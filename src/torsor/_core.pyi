@@ -1,5 +1,6 @@
 """Types of the compiled module. It checks arrays itself: inputs may be anything that `torsor._check` accepts."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -37,8 +38,15 @@ from torsor.variational import DiscreteEulerLagrange, StepHessian
 
 FloatArray = NDArray[np.float64]
 lanes: int
+cores: int
+compiler: str
 complex_step: float
 
+class Function:
+    def __init__(self, kernel: str, function: Callable[..., Any], positional: int, f_ext: bool, /) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def release_memory() -> int: ...
 def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
 
 class JointKind(IntEnum):
