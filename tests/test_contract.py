@@ -74,7 +74,7 @@ def test_the_table_is_complete():
     for place in (ts, ts.Model, *(getattr(ts, name) for name in ts.__all__ if inspect.ismodule(getattr(ts, name)))):
         for name in getattr(place, "__all__", vars(place)):
             function = getattr(place, name)
-            if inspect.isfunction(function) and not name.startswith("_"):
+            if inspect.isroutine(function) and not name.startswith("_"):
                 parameters = inspect.signature(function).parameters
                 if "threads" in parameters or (place is ts and "model" in parameters):
                     found.add(name)
