@@ -56,9 +56,10 @@ struct Step {
   }
 };
 
-// One step and the derivatives of (q1, v1) with respect to (q, v, u) and, if given, the previous state.
+// One step and the derivatives of (q1, v1) with respect to (q, v, u) and, for two-step methods, the previous state.
+template <bool two>
 struct StepDerivatives {
-  static constexpr int inputs = kStepInputs, outputs = 12;
+  static constexpr int inputs = kStepInputs, outputs = two ? 12 : 8;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, in, out);
@@ -68,7 +69,7 @@ struct StepDerivatives {
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
     if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
-    const bool previous = in[5] != nullptr && in[6] != nullptr;
+    const bool previous = two && in[5] != nullptr && in[6] != nullptr;
     Stepper<double> stepper(scene, *options.table);
     take(stepper, in, out);
     StepTangents<double> tangents(stepper, {in[2], 1, options.table->fractions}, previous);
@@ -108,7 +109,8 @@ void newton_forms(const Scene& scene, const double* p, const double* q, const do
 
 void bind_steps(Kernels& kernels) {
   kernels.add<Step>("step");
-  kernels.add<StepDerivatives>("step_derivatives");
+  kernels.add<StepDerivatives<false>>("step_derivatives");
+  kernels.add<StepDerivatives<true>>("two_step_derivatives");
 }
 
 }  // namespace torsor

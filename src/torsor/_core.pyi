@@ -33,7 +33,7 @@ from torsor.derivatives.matrices import (
 )
 from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.simulation.steps import MomentumStepDerivatives, Step, TwoStepDerivatives
+from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
 
 FloatArray = NDArray[np.float64]
@@ -352,6 +352,20 @@ def step(
     /,
 ) -> Step: ...
 def step_derivatives(
+    model: Any,
+    q: Any,
+    v: Any,
+    u: Any,
+    t: Any,
+    parameters: Any,
+    previous_q: Any,
+    previous_v: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> StepDerivatives: ...
+def two_step_derivatives(
     model: Any,
     q: Any,
     v: Any,
