@@ -72,10 +72,12 @@ clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
-# The package is built once per change of its sources, as a wheel; extras are added to the same wheel.
+# The package is built once per change of its sources, as a wheel; extras are added to the same wheel. Compiling takes
+# minutes: tools/progress.py shows the files that are compiled, and all of the output if the build fails.
+build_flags = --verbose $(filter-out -q --quiet,$(PIP_FLAGS))
 $(venv)/package: $(sources) | $(bin)/python
 	rm -rf $(wheels)
-	$(bin)/pip wheel $(PIP_FLAGS) --no-deps --wheel-dir $(wheels) .
+	@$(bin)/python tools/progress.py $(bin)/pip wheel $(build_flags) --no-deps --wheel-dir $(wheels) .
 	$(bin)/pip install $(PIP_FLAGS) --force-reinstall --no-deps $(wheels)/*.whl
 	$(bin)/pip install $(PIP_FLAGS) $(wheels)/*.whl
 	@touch $@
@@ -86,7 +88,8 @@ $(venv)/extra-%: $(venv)/package
 	@touch $@
 
 .venv-sanitize/package: $(sources) | .venv-sanitize/bin/python
-	.venv-sanitize/bin/pip install $(PIP_FLAGS) ".[test]" -C build-dir=build/sanitize -C cmake.define.TORSOR_SANITIZE=ON
+	@.venv-sanitize/bin/python tools/progress.py .venv-sanitize/bin/pip install $(build_flags) ".[test]" \
+	  -C build-dir=build/sanitize -C cmake.define.TORSOR_SANITIZE=ON
 	@touch $@
 
 %/bin/python:

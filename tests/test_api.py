@@ -42,7 +42,7 @@ def methods():
                 if base.__module__.split(".")[0] == "torsor":
                     for key, member in vars(base).items():
                         member = getattr(member, "__func__", member)
-                        if inspect.isfunction(member) and not key.startswith("_"):
+                        if inspect.isfunction(inspect.unwrap(member)) and not key.startswith("_"):
                             found[member.__qualname__] = member
     return found
 

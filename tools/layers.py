@@ -16,8 +16,8 @@ CORE = (
     *("integrators", "bind"),
 )
 PYTHON = (
-    *("_lazy", "_typing", "_errors", "_core", "spatial", "_check", "_compile", "inertia", "joints", "model"),
-    *("models", "formats"),
+    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
+    *("joints", "model", "models", "formats"),
     *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation", "variational"),
     *("interop", "testing", "demo", "__init__"),
 )

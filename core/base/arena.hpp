@@ -1,4 +1,4 @@
-// Working memory of one thread: handed out in order, given back all at once, kept for the next call.
+// Working memory of one thread: allocated in order, released all at once, and kept for the next call.
 #pragma once
 #include <cstddef>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace torsor {
 
-// Memory for whole vectors: none of them lies across two cache lines.
+// Allocates memory aligned to cache lines, so that no vector register straddles two of them.
 template <class T>
 struct AlignedAllocator {
   using value_type = T;
@@ -26,7 +26,7 @@ using AlignedVector = std::vector<double, AlignedAllocator<double>>;
 
 class Arena {
  public:
-  // Memory for n objects of T, uninitialised; T must not need destruction.
+  // Uninitialised memory for n objects of T, whose destructor must be trivial.
   template <class T>
   T* get(std::size_t n) {
     constexpr std::size_t line = 64;
@@ -38,7 +38,7 @@ class Arena {
   }
   void reset() {
     used_ = 0;
-    if (blocks_.size() > 1) {  // one block that holds it all, next time
+    if (blocks_.size() > 1) {  // replace them by one block that is large enough
       const std::size_t total = total_;
       blocks_.clear();
       total_ = capacity_ = 0;
@@ -46,7 +46,7 @@ class Arena {
       used_ = 0;
     }
   }
-  // Gives back memory that one large call took.
+  // Frees the memory of an unusually large call.
   void trim() {
     constexpr std::size_t keep = std::size_t(1) << 25;
     if (total_ <= keep) return;
@@ -54,9 +54,9 @@ class Arena {
     block_ = nullptr;
     capacity_ = used_ = total_ = 0;
   }
-  int singular_joint = -1;  // user's joint at which a recursion met a singular mass matrix, or -1, and in which lane
+  int singular_joint = -1;  // user's joint at which a recursion found the mass matrix singular, or -1, and the lane
   int singular_lane = 0;
-  int singular_velocity = -1;  // which one, if it is known
+  int singular_velocity = -1;  // of that joint, if known
 
  private:
   void grow(std::size_t bytes) {
@@ -79,7 +79,7 @@ class Arena {
   std::size_t capacity_ = 0, used_ = 0, total_ = 0;
 };
 
-// This thread's working memory. Calls nest when a joint written in Python calls back into the library.
+// The working memory of this thread. Calls nest when a user-defined joint calls back into the library.
 class Lease {
  public:
   Lease() : stack_(stack()) {

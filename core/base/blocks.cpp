@@ -12,7 +12,7 @@
 namespace torsor {
 namespace {
 
-constexpr std::size_t kLimit = std::size_t(1) << 28;  // bytes that are kept at most
+constexpr std::size_t kLimit = std::size_t(1) << 28;  // largest number of bytes that are kept
 constexpr std::size_t kHugePage = std::size_t(1) << 21;
 
 std::align_val_t alignment(std::size_t size) { return std::align_val_t(size < kHugePage ? 64 : kHugePage); }

@@ -72,7 +72,8 @@ class Pool {
   int size_ = 0;
 };
 
-// Never destroyed: its threads wait in it until the process ends. A forked child has none of them and starts anew.
+// Never destroyed: its threads wait in it until the process ends. A forked child has no such threads and makes a new
+// pool.
 Pool* pool = nullptr;
 std::mutex* pool_mutex = new std::mutex;
 
@@ -117,10 +118,13 @@ void poll() {
   if (watch != nullptr) watch->look();
 }
 
+int core_count() {
+  static const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return cores;
+}
+
 void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle) {
-  if (threads == 1) return work();  // before the system is asked for its cores, which takes microseconds
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int helpers = (threads == 0 ? cores : std::min(threads, cores)) - 1;
+  const int helpers = (threads == 0 ? core_count() : std::min(threads, core_count())) - 1;
   if (helpers <= 0) return work();
   auto job = std::make_shared<Job>();
   job->work = &work;

@@ -1,5 +1,5 @@
-// A pool of threads that outlives calls (starting a thread costs more than many a batch), work shared out among them,
-// and interrupts: long computations call poll() every now and then, and end by an exception when the user wants that.
+// A pool of threads that outlives calls, because starting a thread takes longer than a small batch; loops over threads;
+// and interrupts: long computations call poll() regularly, which throws when the user interrupts them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -12,13 +12,16 @@
 
 namespace torsor {
 
-// Calls `work` from this thread and from up to threads - 1 others at once; returns when all have returned. `work`
-// shares out what there is to do by itself and must not throw. threads = 0 means one for each core, which is also the
-// most. While this thread waits for others it calls `idle` every 50 ms.
+// The number of cores. The system is asked for it once, because the query takes microseconds.
+int core_count();
+
+// Calls `work` concurrently from this thread and from up to threads - 1 others; returns when all have returned. `work`
+// must distribute its tasks itself and must not throw. threads = 0 means one per core, which is also the maximum. While
+// this thread waits for the others it calls `idle` every 50 ms.
 void in_parallel(int threads, const std::function<void()>& work, const std::function<void()>& idle);
 
-// What poll() of this thread looks at while this lives: a function that throws if the call is to end, for the thread
-// that was called, and a flag that others set.
+// What poll() checks in this thread during the lifetime of this object: a function that throws if the call should end,
+// for the thread of the caller, and a flag that other threads set.
 class Watch {
  public:
   Watch(void (*check)(), const std::atomic<bool>* cancelled);
@@ -33,15 +36,16 @@ class Watch {
   const std::atomic<bool>* cancelled_;
   std::chrono::steady_clock::time_point last_;
   unsigned calls_ = 0;
-  Watch* outer_;  // calls nest when a force written in Python calls back into the library
+  Watch* outer_;  // calls nest when a user-defined force calls back into the library
 };
 struct Cancelled : std::exception {};
 
-// Throws if the computation is to end: looks at the clock every eighth time, and for signals every 50 ms.
+// Throws if the computation should end. Reads the clock at every eighth call, and checks for signals every 50 ms.
 void poll();
 
-// Shares the numbers below `count` out among threads, `block` at a time: each calls work(next), in which next(begin,
-// end) is true while there is something left to do. The first exception ends all of it and is thrown here.
+// Distributes the indices below `count` among threads, `block` at a time. Each thread calls work(next), in which
+// next(begin, end) gives the next range and returns false when none is left. The first exception ends all threads'
+// work and is thrown here.
 template <class Work>
 void share_out(int threads, int64_t count, int64_t block, void (*check)(), Work&& work) {
   std::atomic<int64_t> at{0};
@@ -55,7 +59,7 @@ void share_out(int threads, int64_t count, int64_t block, void (*check)(), Work&
     end = std::min(begin + block, count);
     return begin < count;
   };
-  const auto end_all = [&] {  // by the exception that is being handled
+  const auto end_all = [&] {  // with the exception that is being handled
     at = count;
     std::lock_guard<std::mutex> lock(mutex);
     if (!error) error = std::current_exception();

@@ -6,12 +6,12 @@ namespace torsor {
 
 void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes, const Model& m, const Options& options,
                const Row* in, const Row* out, int64_t states, int threads, void (*check)()) {
-  constexpr int64_t block = 16 * kLanes;  // states that a thread takes at a time
+  constexpr int64_t block = 16 * kLanes;  // number of states that a thread takes at a time
   share_out(threads, states, block, check, [&](const auto& next) {
     Lease lease;
     int64_t begin, end;
     auto before = std::chrono::steady_clock::now();
-    bool slow = true;  // so slow that interrupts are looked for within a block
+    bool slow = true;  // slow enough to check for interrupts within a block
     while (next(begin, end)) {
       if (lanes != nullptr) {
         require_rotations<double>(m, in, kernel.inputs, begin, end);

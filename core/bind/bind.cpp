@@ -1,4 +1,4 @@
-// What all bindings share: models, options, threads, signals and records as Python passes them; and the module itself.
+// The module torsor._core, and conversions that all bindings share: models, options, numbers of threads, signals.
 #define TORSOR_IMPORT_ARRAY
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -10,7 +10,7 @@
 
 namespace torsor {
 
-PyTypeObject* bind_model(nb::module_& module);  // and the type of models
+PyTypeObject* bind_model(nb::module_& module);  // returns the type of models
 void bind_force_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
@@ -27,7 +27,7 @@ void bind_vjp(Kernels& kernels);
 void bind_steps(Kernels& kernels);
 void bind_jvp(Kernels& kernels);
 void bind_variational(Kernels& kernels);
-void bind_rare(RareKernels& kernels);  // of these files again: cold.cpp
+void bind_rare(RareKernels& kernels);  // of the same files, in cold.cpp
 
 namespace {
 
@@ -38,7 +38,8 @@ PyObject* body_name = nullptr;  // "body", interned
 }  // namespace
 
 nb::object core_model(nb::handle model) {
-  // A model keeps it in its dictionary once it was used; the look-up through the type takes three times as long.
+  // After its first use the core's model is in the dictionary of the model; a lookup through the type takes three times
+  // as long.
   nb::object core;
   if (PyObject** dict = _PyObject_GetDictPtr(model.ptr()); dict != nullptr && *dict != nullptr)
     core = nb::borrow(PyDict_GetItemWithError(*dict, core_name));
@@ -116,8 +117,14 @@ NB_MODULE(_core, module) {
   core_name = PyUnicode_InternFromString("_core");
   body_name = PyUnicode_InternFromString("body");
   module.attr("lanes") = kLanes;
+  module.attr("cores") = core_count();
+#ifdef __clang__
+  module.attr("compiler") = "Clang " __clang_version__;
+#else
+  module.attr("compiler") = "GCC " __VERSION__;
+#endif
   module.attr("complex_step") = kStep;
-  nb::set_leak_warnings(false);  // models that live to the end of the interpreter are not worth a report
+  nb::set_leak_warnings(false);  // models may live until the interpreter ends
   core_type = bind_model(module);
   bind_force_set(module);
   bind_simulation(module);

@@ -1,4 +1,4 @@
-// What the bindings share: models, forces, integrators and threads as Python passes them.
+// Conversions of Python objects that the bindings share.
 #pragma once
 #include <nanobind/nanobind.h>
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
@@ -14,11 +14,11 @@ namespace torsor {
 
 namespace nb = nanobind;
 
-nb::object core_model(nb::handle model);  // of a torsor.Model
+nb::object core_model(nb::handle model);  // the core's model of a torsor.Model
 const ForceSet* force_set(nb::handle set);
-void read_integrator(nb::handle integrator, Options& options);  // its table, or its rule
-Options read_options(nb::handle value);  // a dict of what differs from the defaults, or just the frame of f_ext (str)
+void read_integrator(nb::handle integrator, Options& options);  // sets the table or the variational rule
+Options read_options(nb::handle value);  // a dict of options that differ from the defaults, or the frame of f_ext
 int thread_count(nb::handle threads);
-void check_signals();  // throws what a signal's handler raises
+void check_signals();  // throws the exception of a Python signal handler
 
 }  // namespace torsor

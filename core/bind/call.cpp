@@ -1,6 +1,5 @@
-// From Python's arguments to a kernel's rows. The common case, float64 arrays in C order whose shapes fit, is
-// recognised here in a few nanoseconds per argument; torsor/_check.py converts anything else, or refuses it with a
-// message.
+// Calls of kernels from Python. The common arguments, float64 arrays in C order with the right shapes, are recognised
+// here in a few nanoseconds each; torsor/_check.py converts or rejects all others.
 #include "bind/call.hpp"
 
 #include <nanobind/stl/string.h>
@@ -14,7 +13,7 @@
 namespace torsor {
 namespace {
 
-// The batch of one call.
+// The batch of a call.
 struct Call {
   static constexpr int kMaxBatch = 28;
   int batch_ndim = 0;
@@ -36,7 +35,7 @@ bool fits(PyObject* object, const Slot& slot, int type) {
   return PyArray_NDIM(array) - slot.ndim <= Call::kMaxBatch;
 }
 
-// Reads input `object`; false if it needs help.
+// Reads an input; false if it must be converted.
 bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, Row& row) {
   row = {};
   if (object == Py_None) return slot.optional;
@@ -64,13 +63,13 @@ bool overlap(const Row& a, const Row& b, const Call& call) {
   return lo(a) < hi(b) && lo(b) < hi(a);
 }
 
-// A new array. The data of a large one are in a block, which goes back when the array, and every view of it, is gone.
+// A new array. A large one gets a block of memory, which is given back when the array and all its views are gone.
 PyObject* new_array(int ndim, npy_intp* shape, int type) {
   std::size_t bytes = type == NPY_DOUBLE ? 8 : 16;
   bool large = true;
   for (int d = 0; d < ndim; ++d) large = !__builtin_mul_overflow(bytes, std::size_t(shape[d]), &bytes) && large;
   void* block = large && bytes >= kLeastBlock ? take_block(bytes) : nullptr;
-  if (block == nullptr)  // NumPy's memory, or its word that there is none
+  if (block == nullptr)  // small, or NumPy raises MemoryError
     return PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type), ndim, shape, nullptr, nullptr, 0, nullptr);
   PyObject* owner = PyCapsule_New(block, "torsor.block", [](PyObject* capsule) {
     give_back_block(PyCapsule_GetPointer(capsule, "torsor.block"),
@@ -90,7 +89,7 @@ PyObject* new_array(int ndim, npy_intp* shape, int type) {
   return array;
 }
 
-// A record of a kernel's results, still empty.
+// An empty record for the results of a kernel.
 nb::object new_record(const BoundKernel& kernel) {
   PyTypeObject* type = kernel.record;
   PyObject* record = type == &PyTuple_Type ? PyTuple_New(kernel.outputs) : type->tp_alloc(type, kernel.outputs);
@@ -98,7 +97,7 @@ nb::object new_record(const BoundKernel& kernel) {
   return nb::steal(record);
 }
 
-// What one call of a kernel reads and writes, and the arrays that it returns.
+// The arrays that a call of a kernel reads and writes.
 class Arguments {
  public:
   Arguments(const BoundKernel& kernel, const Model& m, const Options& options, bool complex)
@@ -120,7 +119,7 @@ class Arguments {
   Row in[Kernel::kMaxInputs], out[Kernel::kMaxOutputs];
   bool wanted(int output) const { return wanted_ >> output & 1; }
 
-  // Reads the inputs; false if some need help.
+  // Reads the inputs; false if some must be converted.
   bool take_inputs(PyObject* const* inputs) {
     bool have_batch = false;
     for (int i = 0; i < kernel_.inputs; ++i)
@@ -131,7 +130,7 @@ class Arguments {
         in[i].configurations = static_cast<int>(in[i].size / m_.nq);
     return true;
   }
-  // Checks `given`: an array, or for several outputs a tuple of arrays that do not overlap; false if some need help.
+  // Takes `given` as outputs: an array, or a tuple of arrays that do not overlap; false if some must be converted.
   bool take_outputs(PyObject* given) {
     if (kernel_.outputs == 1) return take_output(0, given);
     if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != kernel_.outputs) return false;
@@ -147,7 +146,7 @@ class Arguments {
     for (int i = 0; i < kernel_.outputs; ++i)
       if (wanted(i)) make_output(i);
   }
-  // The results as one object: the only one, or a record of them with None for those that were not asked for.
+  // The result: an array, or a record of arrays with None for outputs that were not requested.
   nb::object pack_results() {
     if (kernel_.outputs == 1) return nb::steal(std::exchange(results_[0], nullptr));
     nb::object record = new_record(kernel_);
@@ -187,7 +186,7 @@ class Arguments {
   PyObject* results_[Kernel::kMaxOutputs];  // owned
 };
 
-// Work, in bodies times states, above which the interpreter lock is released.
+// Number of bodies times states above which the interpreter lock is released.
 constexpr int64_t kReleaseAbove = 64;
 
 void execute(const Kernel& kernel, const Model& m, const Options& options, const Call& call, const Row* in,
@@ -196,7 +195,7 @@ void execute(const Kernel& kernel, const Model& m, const Options& options, const
     const bool direction = options.direction != nullptr && kernel.along_direction != nullptr;
     const Kernel::RunOne one = call.complex ? kernel.over_complex : direction ? kernel.along_direction : kernel.one;
     const Kernel::RunLanes lanes = call.complex || direction ? nullptr : kernel.lanes;
-    std::optional<Watch> watch;  // where one state may take long, or states are taken one by one
+    std::optional<Watch> watch;  // if one state may take long, or states are computed one by one
     if (lanes == nullptr || m.n() > kReleaseAbove) watch.emplace(check_signals, nullptr);
     if (call.batch_ndim == 0)
       one(m, options, in, out, 0);
@@ -213,7 +212,7 @@ void execute(const Kernel& kernel, const Model& m, const Options& options, const
 
 nb::object check_module() { return nb::module_::import_("torsor._check"); }
 
-// Raise a Python error that names the joint and, of a batch, the state.
+// Raise a Python exception that names the joint and, in a batch, the state.
 [[noreturn]] void raise_singular(nb::handle model, const Singular& singular, bool batch) {
   check_module().attr("raise_singular")(model, singular.joint,
                                         batch ? nb::object(nb::int_(singular.state)) : nb::none());
@@ -233,10 +232,10 @@ nb::object check_module() { return nb::module_::import_("torsor._check"); }
 nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                          PyObject* threads, const Options& options, const Arguments& arguments);
 
-// `prepared`: the arguments come from torsor/_check.py, and fit.
+// `prepared`: torsor/_check.py has converted the arguments.
 nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                        PyObject* threads_arg, const Options& options, bool prepared, bool complex) {
-  const nb::object core = core_model(model);  // held: another thread may be the first to use this model too
+  const nb::object core = core_model(model);  // a reference: another thread may replace it at the first use
   const Model& m = *nb::inst_ptr<Model>(core);
   const int threads = threads_arg == nullptr ? 1 : thread_count(threads_arg);
   Arguments a(kernel, m, options, complex);
@@ -260,14 +259,14 @@ nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* con
   return a.pack_results();
 }
 
-// A slot as torsor/_check.py takes it: name, shape, whether optional.
+// A slot in the form of torsor/_check.py: name, shape, whether it is optional.
 nb::tuple describe(const Slot& slot) {
   nb::list shape;
   for (int d = 0; d < slot.ndim; ++d) shape.append(slot.shape[d]);
   return nb::make_tuple(slot.name, nb::tuple(shape), slot.optional);
 }
 
-// The same where arguments need help: torsor/_check.py converts or refuses them.
+// Calls a kernel with arguments that torsor/_check.py converts or rejects.
 nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                          PyObject* threads, const Options& options, const Arguments& arguments) {
   nb::list in_list, in_shapes, out_shapes;
@@ -277,7 +276,7 @@ nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* c
   }
   for (int i = 0; i < kernel.outputs; ++i)
     out_shapes.append(arguments.wanted(i) ? nb::object(describe(arguments.out_slots[i])) : nb::none());
-  // (inputs, outputs or None, what to return or None, whether complex)
+  // (inputs, outputs or None, function of the result or None, whether complex)
   const auto ready = nb::cast<nb::tuple>(
       check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out)));
   const bool complex = nb::cast<bool>(ready[3]);
@@ -304,8 +303,7 @@ std::map<std::string, BoundKernel>& all_kernels() {
   return *kernels;
 }
 
-// The Python function of a kernel: name(model, *inputs, [options,] out, threads), in the interpreter's own calling
-// convention.
+// The Python function name(model, *inputs, [options,] out, threads) of a kernel.
 PyObject* kernel_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count) noexcept {
   return guarded([&] {
     const auto& kernel = *static_cast<const BoundKernel*>(PyCapsule_GetPointer(self, nullptr));
@@ -317,7 +315,7 @@ PyObject* kernel_function(PyObject* self, PyObject* const* arguments, Py_ssize_t
   });
 }
 
-// Results of the core's function `name` come as a `type`, a kind of tuple.
+// Makes `type`, a subclass of tuple, the type of the results of a function.
 void set_record_type(const std::string& name, nb::type_object type) {
   BoundKernel& kernel = bound_kernel(name.c_str());
   if (kernel.outputs == 1 || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type))

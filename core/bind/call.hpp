@@ -1,23 +1,23 @@
-// Kernels as functions of Python.
+// Kernels as Python functions.
 #pragma once
 #include "bind/bind.hpp"
 
 namespace torsor {
 
-// A kernel with what Python needs of it.
+// A kernel and its Python function.
 struct BoundKernel : Kernel {
   PyMethodDef method{};
-  PyTypeObject* record = &PyTuple_Type;  // of several results: tuple, or a kind of it that Python gave
+  PyTypeObject* record = &PyTuple_Type;  // type of several results: tuple or a subclass
 };
 BoundKernel& bound_kernel(const char* name);  // throws std::invalid_argument if there is none
 
 // Calls a kernel: `inputs` are arrays, or None where they are optional; `out` is None, an array, or for several outputs
-// a sequence of arrays; `threads` is null for one. Returns an array, or a record of arrays with None for those that
-// were not asked for.
+// a sequence of arrays; `threads` is null for one thread. Returns an array, or a record of arrays with None for outputs
+// that were not requested.
 nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                        PyObject* threads, const Options& options);
 
-// Calls f, which returns an nb::object; turns exceptions into those of Python.
+// Calls f, which returns an nb::object, and translates C++ exceptions.
 template <class F>
 PyObject* guarded(F&& f) noexcept {
   try {
@@ -32,6 +32,6 @@ PyObject* guarded(F&& f) noexcept {
   return nullptr;
 }
 
-void bind_kernels(nb::module_& module);  // all that are listed by now
+void bind_kernels(nb::module_& module);  // adds all kernels to the module
 
 }  // namespace torsor

@@ -1,7 +1,7 @@
 // Rare instantiations of the kernels: over complex numbers, which only verification uses, and along directions of the
-// model. Compiled with their kernels, as optimised as those, they took half of the build. So the files of kernels are
-// compiled a second time here, where TORSOR_COLD makes `Kernels` those that take the rare instantiations only and
-// functions are not forced inline, and CMakeLists.txt sets -O1.
+// model. Fully optimised, they would take half of the build time. So the files of kernels are compiled a second time
+// here, at -O1 (CMakeLists.txt), where TORSOR_COLD selects the rare instantiations (Kernels in kernel.hpp) and turns
+// off forced inlining (scalar.hpp).
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"

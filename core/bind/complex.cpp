@@ -1,3 +1,4 @@
-// CMakeLists.txt compiles this file without vectorisation: GCC's fuses complex products in spite of -ffp-contract=off.
+// CMakeLists.txt turns off vectorisation for this file: GCC's vectoriser fuses complex products in spite of
+// -ffp-contract=off.
 #define TORSOR_INSTANTIATE template
 #include "bind/complex.hpp"

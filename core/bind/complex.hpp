@@ -1,4 +1,4 @@
-// Instantiations over complex numbers that steps of integrators use: compiled once, in complex.cpp.
+// Instantiations over complex numbers that the integrators use, compiled once, in complex.cpp.
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "forces/force_placements.hpp"

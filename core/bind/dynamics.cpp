@@ -6,7 +6,7 @@
 namespace torsor {
 namespace {
 
-// Rows of zeros for an absent velocity or acceleration.
+// Zeros for an absent velocity or acceleration.
 template <class S>
 const S* or_zeros(Arena& arena, const S* x, int n) {
   if (x != nullptr) return x;

@@ -25,18 +25,18 @@ void read_array(nb::handle result, int n, T* out) {
   auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
   if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != numpy_type<T> || !PyArray_ISCARRAY_RO(array) ||
       PyArray_SIZE(array) != n)
-    throw std::logic_error("torsor: a force written in Python must return one array");
+    throw std::logic_error("torsor: a user-defined force must return one array");
   std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * n);
 }
 
-// The object whose methods a law calls.
+// The Python object whose methods a law calls.
 struct PythonCode {
   explicit PythonCode(nb::object object) : object(std::move(object)) {}
   virtual ~PythonCode() = default;
   nb::object object;
 };
 
-// A spring whose tension a Python object's _tension(l, ldot, p) computes.
+// A spring whose tension is computed by the method _tension(l, ldot, p) of a Python object.
 class PythonSpringLaw final : public SpringLaw, public PythonCode {
  public:
   explicit PythonSpringLaw(nb::object spring)
@@ -66,7 +66,7 @@ class PythonSpringLaw final : public SpringLaw, public PythonCode {
   }
 };
 
-// A force that a Python object computes in reduced coordinates.
+// A force in reduced coordinates, computed by a Python object.
 class PythonForce final : public CustomForce, public PythonCode {
  public:
   PythonForce(nb::object force, const Model& m, int count)
@@ -135,7 +135,7 @@ PerVelocity read_per_velocity(nb::handle item) {
   const auto [offset, stride] = nb::cast<std::pair<int, int>>(item);
   return {offset, stride};
 }
-// One of the kinds of a law, which are named in the order of their enumeration.
+// The kind of a law; `names` are in the order of the enumeration.
 template <class Kind>
 Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
   const auto name = nb::cast<std::string>(item);
@@ -156,7 +156,7 @@ std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
   return out;
 }
 
-// Parts of forces, each a tuple (name, ...) as its reader says.
+// Reads the parts of forces: tuples (name, ...), whose other entries are listed above each method.
 struct PartReader {
   const Model& m;
   int force;
@@ -164,8 +164,8 @@ struct PartReader {
   ForceSet& set;
   int integer(int k) const { return nb::cast<int>(t[k]); }
 
-  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper): the
-  // numbers of the first coordinate and velocity lie where these offsets say.
+  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper); the last
+  // four are offsets of the parameters of the first coordinate and velocity.
   void joint() const {
     const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
     const int joint = integer(2), q0 = integer(3), v0 = integer(4);
@@ -229,7 +229,7 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
   if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
 }
 
-// For the garbage collector: a force written in Python may refer back to what it is part of.
+// For the garbage collector: a user-defined force may refer back to an object that contains it.
 template <class F>
 int for_each_object(PyObject* self, F&& f) {
   int result = 0;

@@ -89,7 +89,7 @@ struct GeneralizedForcesVJP {
   }
 };
 
-// For tests: w.dtau/dv without dtau/dv, and the gradient of w.tau by the placements of the bodies.
+// For tests: w.dtau/dv, computed without dtau/dv, and the gradient of w.tau with respect to the placements of bodies.
 struct ForceGradients {
   static constexpr int inputs = 5, outputs = 2;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;

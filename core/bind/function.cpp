@@ -1,9 +1,9 @@
-// torsor._core.Function: a function written in Python whose plain calls go straight to a kernel.
+// torsor._core.Function: a Python function whose common calls go directly to a kernel.
 //
-// Function(kernel, function, positional, f_ext) is called as `function` is. A call with exactly `positional` positional
-// arguments, the model and the first inputs of the kernel, and no keywords but out, threads and, where `f_ext` is true,
-// f_ext, the last input, is a call of the kernel with default options. All other calls, wrong ones too, go to
-// `function`. torsor/_check.py has the decorator that makes them.
+// Function(kernel, function, positional, f_ext) takes the arguments of `function`. A call with exactly `positional`
+// positional arguments (the model and the first inputs of the kernel) and no keywords other than out, threads and, if
+// `f_ext` is true, f_ext (the last input) calls the kernel with default options. All other calls, including invalid
+// ones, are passed to `function`. The decorator `direct` in torsor/_check.py makes these objects.
 #include "bind/call.hpp"
 
 #include <structmember.h>
@@ -94,11 +94,11 @@ void destroy(PyObject* self) {
 }
 
 PyObject* represent(PyObject* self) { return PyObject_Repr(from(self)->wrapped); }
-// As an attribute of a class it is a method, as functions are.
+// Like a function, it becomes a method when it is an attribute of a class.
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
   return object == nullptr ? Py_NewRef(self) : PyMethod_New(self, object);
 }
-// Functions pickle by name.
+// Like functions, it is pickled by name.
 PyObject* reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(from(self)->wrapped, "__qualname__"); }
 
 PyMethodDef methods[] = {{"__reduce__", reduce, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};

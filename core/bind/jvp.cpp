@@ -17,7 +17,8 @@ Dual<S>* dual_wrenches(const Model& m, Arena& arena, const S* f_ext, const S* df
   return with_tangent(arena, zeros, df_ext, size);
 }
 
-// The model of the recursions: along a direction of the model, which cold.cpp compiles, the one with tangents.
+// The model of the recursions: the given one or, along a direction of the model (compiled in cold.cpp), the one with
+// tangents.
 #ifdef TORSOR_COLD
 const ModelT<Dual<double>>& varied(const Model&, const Options& options) { return *options.direction; }
 #else
@@ -83,7 +84,7 @@ struct ForwardDynamicsJVP {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const S* unread = in[2];  // accelerations: all are found
+    const S* unread = in[2];  // accelerations are outputs only
     hybrid_jvp<S>(m, arena, options, in[0], in[1], unread, in[2], in[3], in[4], in[5], nullptr, in[6], in[7], out[0],
                   nullptr, out[1], nullptr);
   }
@@ -149,7 +150,7 @@ struct InverseDynamicsDerivativesJVP {
   }
 };
 
-// With D one of ID_q, ID_v and -1, whose derivative of the accelerations is X = -M^-1 D: the tangent of X is
+// Each derivative of the accelerations is X = -M^-1 D, with D one of ID_q, ID_v and -1. Its tangent is
 // -M^-1 (dD + dM X).
 struct ForwardDynamicsDerivativesJVP {
   static constexpr int inputs = 8, outputs = 6;

@@ -1,4 +1,4 @@
-// Kernels, and how they run over states: one state in a double, or as many at a time as the machine has lanes.
+// Kernels, and how they are applied to states: one state in doubles, or as many states at a time as there are lanes.
 //
 // A kernel K is a struct with `inputs` and `outputs` (how many arrays), `has_options`, and
 //   static void slots(const Model&, const Options&, Slot* in, Slot* out);    names and shapes of the arrays
@@ -32,22 +32,30 @@ struct Options {
   const unsigned char* prescribed = nullptr;        // by velocity
   int axes = 0;                                     // 0 body, 1 world, 2 world's axes at the body's origin
   unsigned wanted = ~0u;                            // outputs to compute, by bit
-  const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, if it changes too
-  std::vector<int> frames;                          // the user's bodies that are asked for
-  const ForceSet* forces = nullptr;                 // of the scene
-  const IntegratorTable* table = nullptr;           // of the integrator of a step
-  const VariationalScheme* variational = nullptr;   // or its rule
+  const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, for a direction of the model
+  std::vector<int> frames;                          // indices of the user's bodies that are requested
+  const ForceSet* forces = nullptr;                 // forces of the scene
+  const IntegratorTable* table = nullptr;           // integrator of a step: its table,
+  const VariationalScheme* variational = nullptr;   // or its variational rule
 };
 
 constexpr int kMaxTrailing = 4;
 
-// One array of a kernel: its name and the shape of one state's part, behind any batch shape. Inputs of coordinates are
-// those named q, q0, q1 and previous q.
+// An array of a kernel: its name and its shape for one state, which follows the batch shape. Inputs named q, q0, q1 and
+// previous q are configurations.
 struct Slot {
   const char* name;
   int ndim;
   int64_t shape[kMaxTrailing];
   bool optional = false;
+  // Member by member: otherwise GCC copies a temporary object, which costs 8 ns for each slot of a call.
+  Slot& operator=(const Slot& other) {
+    name = other.name;
+    ndim = other.ndim;
+    for (int d = 0; d < kMaxTrailing; ++d) shape[d] = other.shape[d];
+    optional = other.optional;
+    return *this;
+  }
   int64_t size() const {
     int64_t s = 1;
     for (int d = 0; d < ndim; ++d) s *= shape[d];
@@ -60,18 +68,18 @@ struct Row {
   void* data;          // null: absent
   int64_t size;        // of a row
   int64_t stride;      // from row to row; 0 for a row that all states share
-  int configurations;  // how many a row is made of, if it is of coordinates and these have quaternions
+  int configurations;  // number of configurations in a row, if they have quaternions; else 0
 };
 
-// The mass matrix is singular at a joint in a state.
+// The mass matrix of a state is singular at a joint.
 struct Singular : std::runtime_error {
   int joint;
   int64_t state;
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
 };
 
-// A step of an integrator cannot be taken from a state, which is filled in where batches are run. The others are those
-// of integrators/trajectory.hpp and integrators/newton.hpp.
+// A step of an integrator failed; run_batch fills in the state. The other members are those of
+// integrators/trajectory.hpp (Outcome) and integrators/newton.hpp (Shortfall).
 struct StepFailed : std::runtime_error {
   int64_t state = 0;
   int outcome;
@@ -80,7 +88,7 @@ struct StepFailed : std::runtime_error {
       : std::runtime_error("step failed"), outcome(outcome), error(error), allowed(allowed) {}
 };
 
-// A quaternion of length 0, which is no rotation, in an input, at a joint, in a state (-1: all).
+// A quaternion of length 0, which is not a rotation, in an input, at a joint, in a state (-1: in all states).
 struct ZeroQuaternion : std::runtime_error {
   int input, joint;
   int64_t state;
@@ -107,7 +115,7 @@ struct has_slabs : std::false_type {};
 template <class K>
 struct has_slabs<K, std::void_t<decltype(&K::slabs)>> : std::true_type {};
 
-// One state, read and written in place.
+// Runs one state, in place.
 template <class K, class S>
 void run_one(const Model& m, const Options& options, const Row* in, const Row* out, int64_t state) {
   require_rotations<S>(m, in, K::inputs, state, state + 1);
@@ -131,7 +139,7 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
 }
 
-// `count` states from `first`, at most one for each lane. Spare lanes repeat the last state.
+// Runs `count` states from `first` on, at most one per lane. Spare lanes repeat the last state.
 template <class K>
 void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* in, const Row* out, int64_t first,
                int count) {
@@ -178,7 +186,7 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }
 
-// Kernel K without its type, so that what surrounds a kernel is compiled once for all.
+// A kernel as data, so that the code that surrounds kernels is compiled once.
 struct Kernel {
   static constexpr int kMaxInputs = 10, kMaxOutputs = 12;
   using RunOne = void (*)(const Model&, const Options&, const Row* in, const Row* out, int64_t state);
@@ -188,16 +196,16 @@ struct Kernel {
   bool has_options = false;
   void (*slots)(const Model&, const Options&, Slot* in, Slot* out) = nullptr;
   RunOne one = nullptr;
-  RunLanes lanes = nullptr;          // null: states are taken one by one
-  RunOne over_complex = nullptr;     // null: takes real numbers only
-  RunOne along_direction = nullptr;  // null: takes no directions of the model
+  RunLanes lanes = nullptr;          // null: states are computed one by one
+  RunOne over_complex = nullptr;     // null: real numbers only
+  RunOne along_direction = nullptr;  // null: no directions of the model
 };
 
-// Runs a kernel over `states` states, by `one` or, if not null, by `lanes`; `check` throws if the batch is to end.
+// Runs a kernel over a batch, with `lanes` or, if that is null, with `one`; `check` throws if the batch should end.
 void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes, const Model& m, const Options& options,
                const Row* in, const Row* out, int64_t states, int threads, void (*check)());
 
-namespace detail {  // K::name if there is such a member, else what it is by default
+namespace detail {  // optional members of a kernel K, with defaults
 template <class K, class = void>
 struct has_lanes : std::true_type {};
 template <class K>
@@ -212,9 +220,9 @@ template <class K>
 struct has_direction<K, std::enable_if_t<K::has_direction>> : std::true_type {};
 }  // namespace detail
 
-Kernel& kernel_named(const char* name);  // made if there is none yet
+Kernel& kernel_named(const char* name);  // adds it if there is none
 
-// What a file of kernels gives them to: the common instantiations, or the rare ones, which are compiled in cold.cpp.
+// Registers the kernels of a file: their common instantiations, or the rare ones, which are compiled in cold.cpp.
 struct CommonKernels {
   template <class K>
   void add(const char* name) {

@@ -9,7 +9,8 @@ namespace torsor {
 
 namespace {
 
-// Reads numbers of a model: plain, or value and tangent as a complex number with the tangent times `step`.
+// Reads numbers of a model: real ones, or value and tangent as a complex number whose imaginary part is `step` times
+// the tangent.
 template <class C>
 struct NumberReader {
   double step;
@@ -43,7 +44,7 @@ template <class C>
 bool is_zero(const Vec3<C>& v) {
   return equals(v.x, 0) && equals(v.y, 0) && equals(v.z, 0);
 }
-// Between a third of the least principal moment about the centre of mass and that.
+// A lower bound of the least principal moment about the centre of mass, and at least a third of it.
 template <class C>
 double least_moment(const RigidInertia<C>& I) {
   const double m = value_of(I.m);
@@ -68,7 +69,7 @@ bool is_identity(const SE3<C>& T) {
 }
 bool translates(Kind kind) { return kind != Kind::revolute && kind != Kind::spherical && kind != Kind::exponential; }
 
-// A joint whose T, S, dS and d2S are computed by a Python object's _evaluate(q, level).
+// A joint whose T, S, dS and d2S are computed by the method _evaluate(q, level) of a Python object.
 class PythonJoint final : public CustomJoint {
  public:
   PythonJoint(nb::object joint, int n) : joint_(std::move(joint)), n_(n) {}
@@ -165,7 +166,7 @@ void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list g
     const int above = b.parent >= 0 ? m->links[b.parent].above + m->links[b.parent].nv : 0;
     m->links.push_back({b.parent, b.iv, b.nv, above, b.nv});
     m->depth = std::max(m->depth, above + b.nv);
-    m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can depend on each other
+    m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can be linearly dependent
   }
   std::vector<bool> seen(m->n(), false);
   std::vector<double> carried(m->n(), 0.0);  // trace of the inertia of the subtree about the origin: an upper bound
@@ -205,7 +206,7 @@ void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list g
   build(NumberReader<Dual<double>>{step}, m, nq, nv, gravity, bodies, frames, order, general);
 }
 
-// For the garbage collector: a joint written in Python may refer back to a model that it is in.
+// For the garbage collector: a user-defined joint may refer back to a model that contains it.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;

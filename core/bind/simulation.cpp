@@ -11,7 +11,7 @@
 namespace torsor {
 namespace {
 
-// The data of an array in C order of `size` numbers, as torsor/simulation/run.py makes them; null for None.
+// The data of an array of `size` numbers in C order, made by torsor/simulation/run.py; null for None.
 template <class T>
 T* data(nb::handle object, int64_t size) {
   if (object.is_none()) return nullptr;
@@ -25,7 +25,7 @@ T* data(nb::handle object, int64_t size) {
   return static_cast<T*>(PyArray_DATA(array));
 }
 
-// Arrays of all trajectories of a batch, and which of them are selected.
+// Arrays of all trajectories of a batch, and the indices of the selected ones.
 struct Tracks {
   int64_t steps, start, count;
   const int64_t* index;
@@ -34,14 +34,14 @@ struct Tracks {
   int u_rows;
   bool u_shared;
   int* divisions;
-  const double *previous_q, *previous_v;  // for each of the selected ones, or null
+  const double *previous_q, *previous_v;  // of each selected trajectory, or null
   const double *feedback_q, *feedback_v;
   const double* signals;
   const int64_t* columns;
   int64_t signal_count;
   bool signals_shared;
 
-  // `parameters`: how many the forces have
+  // `parameters`: number of parameters of the forces
   Tracks(const Model& m, int64_t parameters, nb::dict d)
       : steps(nb::cast<int64_t>(d["steps"])),
         start(nb::cast<int64_t>(d["start"])),
@@ -87,8 +87,8 @@ struct Tracks {
   }
 };
 
-// What trajectories move in: (models, the set of forces compiled for each or None, which of these is each one's,
-// parameters of the forces: a row for each, or one for all).
+// The scenes of a batch: (models, their compiled sets of forces or None, the index of the model of each trajectory,
+// parameters of the forces: a row per trajectory, or one for all).
 struct Scenes {
   std::vector<nb::object> models;
   std::vector<Scene> list;
@@ -121,7 +121,7 @@ struct Scenes {
   int64_t count_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
 
-// Calls work(rollout, i) for all i below count, over threads.
+// Calls work(rollout, i) for all i below count, in parallel.
 template <class F>
 void for_each_track(const Scenes& scenes, nb::handle integrator, int64_t count, nb::handle threads_, F&& work) {
   Options options;
@@ -143,8 +143,8 @@ void for_each_track(const Scenes& scenes, nb::handle integrator, int64_t count, 
   });
 }
 
-// Runs the selected trajectories from rows first[i] to `last`; says in outcome[i] and row[i] how and where each ended,
-// and in error[i] what Newton's method had reached and should have.
+// Runs the selected trajectories from rows first[i] to `last`. Writes how and where each ended to outcome[i] and
+// row[i], and the error of Newton's method and its tolerance to error[i].
 void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_, nb::handle first_, int64_t last,
               const std::vector<std::tuple<int, int>>& limits_, nb::handle outcome_, nb::handle row_, nb::handle error_,
               nb::handle threads) {
@@ -168,7 +168,7 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
   });
 }
 
-// Where the gradients of a batch go.
+// Arrays for the gradients of a batch.
 struct Gradients {
   int nv, bodies;
   int64_t rows, controls, parameters, steps_of_signals;
@@ -191,7 +191,7 @@ struct Gradients {
         signals(data<double>(out["signals"], batch * steps_of_signals)),
         previous_q(data<double>(out["previous_q"], tracks.count * m.nv)),
         previous_v(data<double>(out["previous_v"], tracks.count * m.nv)) {}
-  // Of the selected trajectory i, which is number b of the batch.
+  // Those of the selected trajectory i, which has index b in the batch.
   Sensitivities at(int64_t i, int64_t b) const {
     const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
     return {q + b * rows,
@@ -207,8 +207,8 @@ struct Gradients {
   }
 };
 
-// Takes the selected trajectories back from rows last[i] to first[i]. Returns the first one that cannot be, and its
-// step; or (-1, -1).
+// Runs the adjoints of the selected trajectories from rows last[i] back to first[i]. Returns the first trajectory that
+// failed and its step, or (-1, -1).
 std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict tracks_,
                                      nb::handle first_, nb::handle last_, nb::dict out_, nb::handle threads) {
   const Scenes scenes(scenes_, nb::cast<int64_t>(tracks_["count"]));

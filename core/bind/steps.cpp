@@ -1,4 +1,4 @@
-// Steps of integrators that are tables of stages: one by one, with derivatives, and as trajectories.
+// Integrators given by tables of stages: single steps, their derivatives, and trajectories.
 #include "bind/steps.hpp"
 
 #include "bind/complex.hpp"
@@ -8,7 +8,7 @@
 namespace torsor {
 namespace {
 
-// What a step from (q, v) is called with; the state before, if given, is for methods of two steps.
+// Arguments of a step from (q, v). The previous state, if given, is for two-step methods.
 constexpr int kStepInputs = 7;
 void step_slots(const Model& m, const Options& options, Slot* in, Slot* out) {
   in[0] = {"q", 1, {m.nq}};
@@ -21,13 +21,13 @@ void step_slots(const Model& m, const Options& options, Slot* in, Slot* out) {
   out[0] = {"q1", 1, {m.nq}};
   out[1] = {"v1", 1, {m.nv}};
 }
-// Takes the step; writes q1 and v1.
+// Takes a step and writes q1 and v1.
 void take(Stepper<double>& stepper, const double* const* in, double* const* out) {
   StepContext<double>& at = stepper.at;
   const Model& m = at.scene.m;
   const bool previous = in[5] != nullptr && in[6] != nullptr;
   at.p = in[4];
-  plus(m, in[0], at.zero, at.nodes.q(1));  // quaternions of unit length
+  plus(m, in[0], at.zero, at.nodes.q(1));  // makes quaternions of unit length
   std::copy_n(in[1], m.nv, at.nodes.v(1));
   if (previous) {
     plus(m, in[5], at.zero, at.nodes.q(0));
@@ -56,9 +56,10 @@ struct Step {
   }
 };
 
-// One step and its derivatives, of (q1, v1) by (q, v, u) and, if it is given, by the state before.
+// One step and the derivatives of (q1, v1) with respect to (q, v, u) and, for two-step methods, the previous state.
+template <bool two>
 struct StepDerivatives {
-  static constexpr int inputs = kStepInputs, outputs = 12;
+  static constexpr int inputs = kStepInputs, outputs = two ? 12 : 8;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, in, out);
@@ -68,13 +69,13 @@ struct StepDerivatives {
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
     if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
-    const bool previous = in[5] != nullptr && in[6] != nullptr;
+    const bool previous = two && in[5] != nullptr && in[6] != nullptr;
     Stepper<double> stepper(scene, *options.table);
     take(stepper, in, out);
     StepTangents<double> tangents(stepper, {in[2], 1, options.table->fractions}, previous);
     if (!tangents.run(*in[3])) fail(Outcome::failed, {});
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
-      // dq1 and dv1 by q, v, u, then both by the state before
+      // derivatives of q1 and v1 with respect to q, v, u, then to the previous state
       put_block(tangents.q(), m.nv, tangents.columns(), block, out[block < 3 ? 2 + block : 5 + block]);
       put_block(tangents.v(), m.nv, tangents.columns(), block, out[block < 3 ? 5 + block : 7 + block]);
     }
@@ -108,7 +109,8 @@ void newton_forms(const Scene& scene, const double* p, const double* q, const do
 
 void bind_steps(Kernels& kernels) {
   kernels.add<Step>("step");
-  kernels.add<StepDerivatives>("step_derivatives");
+  kernels.add<StepDerivatives<false>>("step_derivatives");
+  kernels.add<StepDerivatives<true>>("two_step_derivatives");
 }
 
 }  // namespace torsor

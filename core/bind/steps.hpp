@@ -1,4 +1,4 @@
-// Single steps: what kernels of all integrators share.
+// Single steps: code that the kernels of all integrators share.
 #pragma once
 #include "bind/kernel.hpp"
 #include "integrators/rollout.hpp"
@@ -14,23 +14,23 @@ inline int parameter_count(const Options& options) {
 }
 [[noreturn]] inline void fail_at(int joint) { fail(Outcome::singular, {static_cast<double>(joint), 0.0}); }
 
-// nv columns of a matrix, the first of which is number `block` nv.
+// Copies the nv columns of a matrix that start at column `block` nv.
 inline void put_block(const double* from, int nv, int stride, int block, double* to) {
   for (int r = 0; r < nv; ++r) std::copy_n(from + std::size_t(r) * stride + block * nv, nv, to + r * nv);
 }
 
-// The kernels Step and StepDerivatives (steps.cpp) of variational integrators.
+// The kernels Step and StepDerivatives (steps.cpp) for variational integrators.
 void variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in, double* const* out);
 void variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
                                   double* const* out);
 
-// For tests: what Newton's method solves, H x = -r, at the end of an implicit Euler step from (q, v) along xi with c =
-// 1 / h, by each of its three forms: rows of `out` (3 x nv) over the tree, along paths, dense; not a number where there
-// is no such form.
+// For tests: the solution of H x = -r of Newton's method at the end of an implicit Euler step from (q, v) along xi with
+// c = 1 / h, by each of the three solvers: rows of `out` (3 x nv) for the tree, for branches, dense; NaN where a solver
+// does not apply.
 void newton_forms(const Scene& scene, const double* p, const double* q, const double* v, const double* xi, double c,
                   double* out);
-// For benchmarks: seconds that making and solving the system of Newton's method takes at control coordinates xi,
-// densely or over the tree.
+// For benchmarks: seconds for assembling and solving the system of Newton's method at control coordinates xi, densely
+// or over the tree.
 double variational_newton_time(const Model& m, const VariationalScheme& scheme, const std::vector<double>& q0,
                                const std::vector<double>& xi, int repeats, bool dense);
 

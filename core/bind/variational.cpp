@@ -1,4 +1,4 @@
-// Variational integrators: their equations; steps one by one, with first and second derivatives, and as trajectories.
+// Variational integrators: their equations, single steps, first and second derivatives of these, and trajectories.
 #include <chrono>
 
 #include "bind/complex.hpp"
@@ -8,7 +8,8 @@
 namespace torsor {
 namespace {
 
-// The discrete Euler-Lagrange equations of given control points: p0, D of those between as covectors there, and p1.
+// The discrete Euler-Lagrange equations at given control points: p0, D of the interior points as covectors there, and
+// p1.
 struct DiscreteEulerLagrange {
   static constexpr int inputs = 4, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false;
@@ -40,7 +41,7 @@ struct DiscreteEulerLagrange {
       out[0][k] -= action.D[k];
       out[2][k] = end.p1[k];
     }
-    // D_0 is at fixed xi: with the other points fixed they all move
+    // D_0 is the derivative at fixed xi; at fixed control points, all xi change
     auto* columns = arena.get<ChartColumns<S>>(1);
     for (int c = 1; c < s; ++c) {
       S* row = out[1] + (c - 1) * nv;
@@ -57,8 +58,8 @@ struct DiscreteEulerLagrange {
   }
 };
 
-// For tests: the matrix of Newton's method at given control points, and what systems with it and with its transpose
-// give over the tree, without forces that couple joints; NaN where that cannot be.
+// For tests: the matrix of Newton's method at given control points, and the solutions over the tree of systems with it
+// and with its transpose, without forces that couple joints; NaN if the tree solver fails.
 struct NewtonSystem {
   static constexpr int inputs = 5, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
@@ -91,26 +92,26 @@ struct NewtonSystem {
   }
 };
 
-// Takes the step from v or from p to q1 and p1, which `step` has.
+// Takes a step from (q, v) or from (q, p); `step` then holds q1 and p1.
 void take(VariationalStep& step, const double* const* in, bool by_momentum) {
   const Model& m = step.scene.m;
   step.p = in[4];
   std::fill(step.v0.begin(), step.v0.end(), 0.0);
-  plus(m, in[0], step.v0.data(), step.q0.data());  // of the same chart, with unit quaternions
+  plus(m, in[0], step.v0.data(), step.q0.data());  // makes quaternions of unit length
   double* v0 = step.v0.data();
   if (by_momentum) {
     std::copy_n(in[1], m.nv, step.p0.begin());
   } else {
     generalized_momenta(m, step.arena, step.q0.data(), in[1], step.p0.data());
     std::copy_n(in[1], m.nv, v0);
-    v0 = step.v1.data();  // the same again, but for rounding
+    v0 = step.v1.data();  // differs from v by rounding only
   }
   if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()))
     fail_at(step.arena.singular_joint);
   if (!step.take(*in[3], {in[2], 1})) fail(Outcome::failed, step.shortfall);
 }
 
-// Rows of p1 become rows of v1 = M^-1 p1.
+// Turns the rows of p1 into those of v1 = M^-1 p1.
 void to_velocities(VariationalStep& step, StepMatrices& matrices, double* v1) {
   const Model& m = step.scene.m;
   const int nv = m.nv, columns = matrices.stride;
@@ -125,7 +126,7 @@ void to_velocities(VariationalStep& step, StepMatrices& matrices, double* v1) {
   for (int k = 0; k < columns; ++k) solve_mass(m, mass, &matrices.p1[k], &matrices.p1[k], columns);
 }
 
-// What a step from (q, p) is called with.
+// Arguments of a step from (q, p).
 constexpr int kMomentumInputs = 5;
 void momentum_slots(const Model& m, const Options& options, Slot* in) {
   in[0] = {"q", 1, {m.nq}};
@@ -135,8 +136,8 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
   in[4] = {"parameters", 1, {parameter_count(options)}, true};
 }
 
-// One step of a variational integrator and its derivatives, of (q1, p1) by (q, p, u), and by the parameters of the
-// forces.
+// One step of a variational integrator and the derivatives of (q1, p1) with respect to (q, p, u) and to the parameters
+// of the forces.
 struct MomentumStepDerivatives {
   static constexpr int inputs = kMomentumInputs, outputs = 10;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
@@ -170,7 +171,7 @@ struct MomentumStepDerivatives {
   }
 };
 
-// Second derivatives of wq.q1 + wp.p1 by (q, p, u).
+// Second derivatives of wq.q1 + wp.p1 with respect to (q, p, u).
 struct StepHessian {
   static constexpr int inputs = kMomentumInputs + 2, outputs = 6;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
@@ -217,7 +218,7 @@ void variational_step_derivatives(const Scene& scene, const VariationalScheme& s
   const int nv = m.nv;
   VariationalStep step(scene, scheme);
   take(step, in, false);
-  // p0 = M v0; before the system is solved, as M after it would cost digits
+  // of p0 = M v0: applied before the system is solved, because multiplying by M afterwards loses digits
   std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
   momentum_derivatives(m, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
   StepMatrices matrices;
@@ -255,7 +256,7 @@ double variational_newton_time(const Model& m, const VariationalScheme& scheme, 
 
 void bind_variational(Kernels& kernels) {
   kernels.add<DiscreteEulerLagrange>("discrete_euler_lagrange");
-  RareKernels().add<DiscreteEulerLagrange>("discrete_euler_lagrange");  // most of it is in complex.cpp
+  RareKernels().add<DiscreteEulerLagrange>("discrete_euler_lagrange");  // most of its code is in complex.cpp
   kernels.add<NewtonSystem>("variational_newton_system");
   kernels.add<MomentumStepDerivatives>("momentum_step_derivatives");
   kernels.add<StepHessian>("step_hessian");

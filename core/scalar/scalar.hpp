@@ -2,8 +2,8 @@
 //
 //   mul_add(a, b, c)   a b + c, rounded once where the machine can. The core is compiled without automatic
 //                      contraction, so that one state and a lane of a batch are computed by the same roundings.
-//   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers less_equal(a, b),
-//                      equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
+//   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers
+//                      less_equal(a, b), equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
 //   Mask<S>            the type of a mask: bool, or one for each lane. & | ! of masks, select(mask, a, b), any(mask),
 //                      first_lane(mask), every_lane<S>()
 //   sincos, sqrt, atan2

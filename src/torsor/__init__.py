@@ -2,6 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+# Before all that loads the core: on a CPU that cannot run it this raises ImportError.
+from torsor._runtime import release_memory as release_memory
+from torsor._runtime import show_config as show_config
+
+# isort: split
 from torsor import _lazy
 from torsor import models as models
 from torsor import spatial as spatial

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import update_wrapper
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     Slot = tuple[str, tuple[int, ...], bool]  # name, shape for one state, whether it is optional
 
+F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R", bound="tuple[Any, ...]")
 MAX_BATCH_DIMENSIONS = 28
 _LAYOUT: Final = ("C", "ALIGNED")
@@ -187,6 +189,23 @@ def record_of(function: str) -> Callable[[type[R]], type[R]]:
         return record
 
     return register
+
+
+def direct(kernel: str) -> Callable[[F], F]:
+    """Makes plain calls of a function go straight to a kernel of the core, without the cost of a Python call.
+
+    For functions that only pass their arguments on: positional parameters are the model and the first inputs of the
+    kernel, the defaults of all others are those of the kernel, and `f_ext`, if there is one, is its last input. Calls
+    with keywords other than `f_ext`, `out` and `threads`, and wrong calls, run the function.
+    """
+
+    def wrap(function: F) -> F:
+        code = function.__code__
+        keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        made = _core.Function(kernel, function, code.co_argcount, "f_ext" in keywords)
+        return cast(F, update_wrapper(made, function))
+
+    return wrap
 
 
 def raise_zero_quaternion(model: Any, name: str, joint: int, state: int | None) -> None:

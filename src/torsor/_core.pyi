@@ -1,5 +1,6 @@
 """Types of the compiled module. It checks arrays itself: inputs may be anything that `torsor._check` accepts."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -32,13 +33,20 @@ from torsor.derivatives.matrices import (
 )
 from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
-from torsor.simulation.steps import MomentumStepDerivatives, Step, TwoStepDerivatives
+from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
 
 FloatArray = NDArray[np.float64]
 lanes: int
+cores: int
+compiler: str
 complex_step: float
 
+class Function:
+    def __init__(self, kernel: str, function: Callable[..., Any], positional: int, f_ext: bool, /) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def release_memory() -> int: ...
 def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
 
 class JointKind(IntEnum):
@@ -344,6 +352,20 @@ def step(
     /,
 ) -> Step: ...
 def step_derivatives(
+    model: Any,
+    q: Any,
+    v: Any,
+    u: Any,
+    t: Any,
+    parameters: Any,
+    previous_q: Any,
+    previous_v: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> StepDerivatives: ...
+def two_step_derivatives(
     model: Any,
     q: Any,
     v: Any,

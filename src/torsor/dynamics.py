@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes
-from torsor._core import forward_dynamics as _forward_dynamics
-from torsor._core import inverse_dynamics as _inverse_dynamics
-from torsor._core import mass_matrix as _mass_matrix
+from torsor._check import axes, direct
 from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from torsor._typing import FloatArray, Frame, ReferencePoint
 
 
+@direct("inverse_dynamics")
 def inverse_dynamics(
     model: Model,
     q: ArrayLike,
@@ -70,9 +68,10 @@ def inverse_dynamics(
     >>> tau = ts.inverse_dynamics(model, q, v, a)
     >>> tau = ts.inverse_dynamics(model, q, v, a, f_ext=wrenches, f_ext_frame="world")
     """
-    return _inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
+    return _core.inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
 
 
+@direct("forward_dynamics")
 def forward_dynamics(
     model: Model,
     q: ArrayLike,
@@ -111,7 +110,7 @@ def forward_dynamics(
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
     """
-    return _forward_dynamics(model, q, v, tau, f_ext, f_ext_frame, out, threads)
+    return _core.forward_dynamics(model, q, v, tau, f_ext, f_ext_frame, out, threads)
 
 
 def hybrid_dynamics(
@@ -196,6 +195,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     return mask.astype(np.uint8).tobytes()
 
 
+@direct("mass_matrix")
 def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The mass matrix, by the composite-rigid-body algorithm.
 
@@ -214,9 +214,10 @@ def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, th
     M : (..., nv, nv) array
         Symmetric, both triangles filled.
     """
-    return _mass_matrix(model, q, out, threads)
+    return _core.mass_matrix(model, q, out, threads)
 
 
+@direct("mass_matrix_inverse")
 def mass_matrix_inverse(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The inverse of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10.
 
@@ -242,6 +243,7 @@ def mass_matrix_inverse(model: Model, q: ArrayLike, *, out: FloatArray | None = 
     return _core.mass_matrix_inverse(model, q, out, threads)
 
 
+@direct("mass_matrix_solve")
 def mass_matrix_solve(
     model: Model,
     q: ArrayLike,
@@ -292,6 +294,7 @@ def mass_matrix_solve(
     return _core.mass_matrix_solve(model, q, x, joint_terms, body_terms, out, threads)
 
 
+@direct("inverse_dynamics")
 def bias_forces(
     model: Model,
     q: ArrayLike,
@@ -325,9 +328,10 @@ def bias_forces(
     tau : (..., nv) array
         `inverse_dynamics` with a = 0.
     """
-    return _inverse_dynamics(model, q, v, None, f_ext, f_ext_frame, out, threads)
+    return _core.inverse_dynamics(model, q, v, None, f_ext, f_ext_frame, out, threads)
 
 
+@direct("inverse_dynamics")
 def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """Generalized forces that hold the model at rest against gravity.
 
@@ -346,9 +350,10 @@ def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
     tau : (..., nv) array
         The gradient of `potential_energy`.
     """
-    return _inverse_dynamics(model, q, None, None, None, "body", out, threads)
+    return _core.inverse_dynamics(model, q, None, None, None, "body", out, threads)
 
 
+@direct("coriolis_matrix")
 def coriolis_matrix(
     model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -375,6 +380,7 @@ def coriolis_matrix(
     return _core.coriolis_matrix(model, q, v, out, threads)
 
 
+@direct("kinetic_energy")
 def kinetic_energy(
     model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -399,6 +405,7 @@ def kinetic_energy(
     return _core.kinetic_energy(model, q, v, out, threads)
 
 
+@direct("potential_energy")
 def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """Potential energy of gravity, zero for masses at the origin of the world.
 
@@ -431,6 +438,7 @@ def about_point(about: str) -> int:
     return _ABOUT[about]
 
 
+@direct("momentum")
 def momentum(
     model: Model,
     q: ArrayLike,
@@ -466,6 +474,7 @@ def momentum(
     return _core.momentum(model, q, v, {"axes": about_point(about)}, out, threads)
 
 
+@direct("momentum_matrix")
 def momentum_matrix(
     model: Model,
     q: ArrayLike,
@@ -497,6 +506,7 @@ def momentum_matrix(
     return _core.momentum_matrix(model, q, {"axes": about_point(about)}, out, threads)
 
 
+@direct("generalized_momenta")
 def generalized_momenta(
     model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -521,6 +531,7 @@ def generalized_momenta(
     return _core.generalized_momenta(model, q, v, out, threads)
 
 
+@direct("center_of_mass")
 def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The centre of mass in the world, NaN for a model without mass.
 
@@ -543,6 +554,7 @@ def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
     return _core.center_of_mass(model, q, out, threads)
 
 
+@direct("center_of_mass_jacobian")
 def center_of_mass_jacobian(
     model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -565,6 +577,7 @@ def center_of_mass_jacobian(
     return _core.center_of_mass_jacobian(model, q, out, threads)
 
 
+@direct("joint_reactions")
 def joint_reactions(
     model: Model,
     q: ArrayLike,

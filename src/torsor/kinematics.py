@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes
+from torsor._check import axes, direct
 from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torsor._typing import FloatArray, Frame
 
 
+@direct("body_poses")
 def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """Poses of the frames of the bodies in the world.
 
@@ -107,6 +108,7 @@ def point_positions(
     return result[..., 0, :] if out is None else out
 
 
+@direct("body_velocities")
 def body_velocities(
     model: Model,
     q: ArrayLike,
@@ -139,6 +141,7 @@ def body_velocities(
     return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
 
 
+@direct("body_accelerations")
 def body_accelerations(
     model: Model,
     q: ArrayLike,
@@ -244,6 +247,7 @@ def point_jacobian(
     return result[..., 0, :, :] if out is None else out
 
 
+@direct("maximal_jacobian")
 def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
     """The Jacobian J of all bodies: their twists, in their frames and stacked, are J v. Sueda 2021, Alg. 2.
 
@@ -264,6 +268,7 @@ def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
     return _core.maximal_jacobian(model, q, out, threads)
 
 
+@direct("maximal_jacobian_dot")
 def maximal_jacobian_dot(
     model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -288,6 +293,7 @@ def maximal_jacobian_dot(
     return _core.maximal_jacobian_dot(model, q, v, out, threads)
 
 
+@direct("body_velocities")
 def jacobian_product(
     model: Model, q: ArrayLike, x: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:
@@ -312,6 +318,7 @@ def jacobian_product(
     return _core.body_velocities(model, q, x, "body", out, threads)
 
 
+@direct("jacobian_dot_product")
 def jacobian_dot_product(
     model: Model,
     q: ArrayLike,
@@ -344,6 +351,7 @@ def jacobian_dot_product(
     return _core.jacobian_dot_product(model, q, v, x, out, threads)
 
 
+@direct("jacobian_transpose_product")
 def jacobian_transpose_product(
     model: Model, q: ArrayLike, y: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
 ) -> FloatArray:

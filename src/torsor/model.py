@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from torsor import _core
-from torsor._check import listed
+from torsor._check import direct, listed
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._errors import ModelError
 from torsor.inertia import Inertia
@@ -445,6 +445,7 @@ class Model:
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
 
+    @direct("plus")
     def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """Moves q by the displacement dv in the tangent space at q.
 
@@ -467,6 +468,7 @@ class Model:
         """
         return _core.plus(self, q, dv, out, threads)
 
+    @direct("minus")
     def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """The displacement dv with plus(q0, dv) = q1; rotations take the shorter way, pi at most.
 
@@ -485,6 +487,7 @@ class Model:
         """
         return _core.minus(self, q1, q0, out, threads)
 
+    @direct("normalize")
     def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
         """The same configuration with quaternions of unit length and exponential coordinates of length pi at most.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, record_of
+from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.model import require_model
 
@@ -117,6 +117,7 @@ def inverse_dynamics_hessians(
 ) -> ContractedInverseDynamicsHessians: ...
 
 
+@direct("inverse_dynamics_hessians")
 def inverse_dynamics_hessians(
     model: Model,
     q: ArrayLike,
@@ -205,6 +206,7 @@ def forward_dynamics_hessians(
 ) -> ContractedForwardDynamicsHessians: ...
 
 
+@direct("forward_dynamics_hessians")
 def forward_dynamics_hessians(
     model: Model,
     q: ArrayLike,

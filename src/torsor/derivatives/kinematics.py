@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, record_of
+from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import about_point
 from torsor.kinematics import body_indices, of_list
@@ -75,6 +75,7 @@ class MomentumDerivatives(NamedTuple):
     dhdot_dv: FloatArray
 
 
+@direct("body_velocities_derivatives")
 def body_velocities_derivatives(
     model: Model,
     q: ArrayLike,
@@ -112,6 +113,7 @@ def body_velocities_derivatives(
     return _core.body_velocities_derivatives(model, q, v, options, out, threads)
 
 
+@direct("body_accelerations_derivatives")
 def body_accelerations_derivatives(
     model: Model,
     q: ArrayLike,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, listed, record_of
+from torsor._check import axes, direct, listed, record_of
 from torsor.dynamics import prescribed_mask
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
     return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 
+@direct("inverse_dynamics_derivatives")
 def inverse_dynamics_derivatives(
     model: Model,
     q: ArrayLike,
@@ -122,6 +123,7 @@ def inverse_dynamics_derivatives(
     return _core.inverse_dynamics_derivatives(model, q, v, a, f_ext, options, out, threads)
 
 
+@direct("forward_dynamics_derivatives")
 def forward_dynamics_derivatives(
     model: Model,
     q: ArrayLike,

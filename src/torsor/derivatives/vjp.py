@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import axes, record_of
+from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
 
@@ -82,6 +82,7 @@ class HybridDynamicsVJP(NamedTuple):
     gravity: FloatArray
 
 
+@direct("inverse_dynamics_vjp")
 def inverse_dynamics_vjp(
     model: Model,
     q: ArrayLike,
@@ -135,6 +136,7 @@ def inverse_dynamics_vjp(
     return _core.inverse_dynamics_vjp(model, q, v, a, w, f_ext, options, out, threads)
 
 
+@direct("forward_dynamics_vjp")
 def forward_dynamics_vjp(
     model: Model,
     q: ArrayLike,
@@ -251,6 +253,7 @@ def hybrid_dynamics_vjp(
     return _core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
 
 
+@direct("inertial_regressor")
 def inertial_regressor(
     model: Model,
     q: ArrayLike,

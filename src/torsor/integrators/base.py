@@ -62,11 +62,6 @@ class Integrator:
         """Options of the core for one step."""
         return {"integrator": self._numbers}
 
-    @cached_property
-    def _options_of_one_step(self) -> dict[str, Any]:
-        """Options of the core for one step, without derivatives with respect to the previous state."""
-        return {"integrator": self._numbers, "wanted": 0xFF}
-
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 

@@ -30,6 +30,7 @@ class Step(NamedTuple):
     v1: FloatArray
 
 
+@record_of("step_derivatives")
 class StepDerivatives(NamedTuple):
     """One step and its Jacobian: q1 (..., nq), v1 (..., nv), and derivatives (..., nv, nv) of both with respect to q
     and v, (..., nv, nu) with respect to u.
@@ -47,7 +48,7 @@ class StepDerivatives(NamedTuple):
     dv1_du: FloatArray
 
 
-@record_of("step_derivatives")
+@record_of("two_step_derivatives")
 class TwoStepDerivatives(NamedTuple):
     """One step of `BDF2` from two states and its Jacobian: the fields of `StepDerivatives`, and derivatives (..., nv,
     nv) with respect to the state `previous`, one step earlier."""
@@ -275,16 +276,17 @@ def step_derivatives(
     try:
         if p is not None:
             return _by_momenta(model, integrator, q, p, u, acting, forces, t, threads)
-        options, parameters = integrator._options if previous is not None else integrator._options_of_one_step, None
+        options, parameters = integrator._options, None
         if forces is not _NONE:
             options, parameters, given = _with_forces(options, model, forces)
             require_second_derivatives(integrator, given)
-        two = _core.step_derivatives(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
+        kernel = _core.step_derivatives if previous is None else _core.two_step_derivatives
+        made = kernel(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
     except StepFailed as failed:
         raise step_error(model, integrator, failed) from None
     if acting is not None:
-        two = two._replace(dq1_du=acting.pull_back(two.dq1_du), dv1_du=acting.pull_back(two.dv1_du))
-    return two if previous is not None else StepDerivatives(*two[:8])
+        made = made._replace(dq1_du=acting.pull_back(made.dq1_du), dv1_du=acting.pull_back(made.dv1_du))
+    return made
 
 
 def _by_momenta(
