@@ -335,7 +335,7 @@ def test_adjoint_with_every(integrator, every):
     )
 
 
-@pytest.mark.parametrize("every", [2, 3, 5, 6, 10, 30])
+@pytest.mark.parametrize("every", sweep([2, 3, 5, 6, 10, 30], 3))
 @pytest.mark.parametrize("kind", [ts.SymplecticEuler, ts.BDF1, ts.BDF2, ts.Variational])
 def test_adjoint_with_every_through_switches(kind, every):
     """Switches inside of the steps between rows, and at rows: 5 and 6, 10 and 12 among them."""

@@ -39,9 +39,10 @@ ORDERED = [*(parameter.values[0] for parameter in models(3)), *[fixed_to_one_bod
 SMALL = testing.random_tree(3, [ts.Free(), ts.Revolute((1, 2, 3)), ts.SphericalExp(), ts.Fixed()])
 
 
-def every(functions, slow):
-    """All of them; `make test-fast` leaves out those that are slow."""
-    marks = {name: pytest.mark.slow if slow(name, f) else [] for name, f in functions.items()}
+def every(functions, slow=lambda name, f: False):
+    """All of them; `make test-fast` leaves out those that are slow, and takes every second of the others."""
+    fast = [name for name, f in functions.items() if not slow(name, f)][::2]
+    marks = {name: [] if name in fast else pytest.mark.slow for name in functions}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in functions])
 
 
@@ -49,14 +50,14 @@ every_function = every(FUNCTIONS, lambda name, f: f.slow or f.simulates)
 
 
 def variants(keep=lambda f: True):
-    """Every variant of every function; `make test-fast` takes one of each, but for those that take steps."""
+    """Every variant of every function; those that take steps, and all but one of each function, are slow."""
     found = {name: f for name, f in VARIANTS.items() if keep(f)}
     return every(found, lambda name, f: name not in FUNCTIONS or f.finite)
 
 
 def having(parameter):
     """Every function with that parameter."""
-    return pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if parameter in f.parameters])
+    return every({name: f for name, f in FUNCTIONS.items() if parameter in f.parameters})
 
 
 def case(name, batch=(), seed=0, model=MODEL):
@@ -461,7 +462,7 @@ def test_zero_quaternions(name):
             f(MODEL, *spoilt)
 
 
-@pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if not f.finite])
+@every({name: f for name, f in FUNCTIONS.items() if not f.finite})
 def test_bad_numbers_stay_in_their_state(name):
     f, arrays = case(name, (11,))
     expected = arrays_of(f(MODEL, *arrays))
@@ -478,7 +479,7 @@ def test_bad_numbers_stay_in_their_state(name):
             assert any(np.isnan(x[6]).any() for x in result), label
 
 
-@pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if f.finite])
+@every({name: f for name, f in FUNCTIONS.items() if f.finite}, lambda name, f: f.slow)
 def test_bad_numbers_are_told(name):
     f, arrays = case(name, (9,))
     for value, (k, label) in product((np.nan, np.inf, -np.inf), enumerate(f.labels)):

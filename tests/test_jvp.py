@@ -382,7 +382,7 @@ SINGULAR = [
 ]
 
 
-@pytest.mark.parametrize("joint", [*WITH_CONSTANTS, *SINGULAR], ids=lambda j: type(j).__name__)
+@pytest.mark.parametrize("joint", sweep([*WITH_CONSTANTS, *SINGULAR], 3), ids=lambda j: type(j).__name__)
 def test_constants_of_joints(joint):
     model, forward = between(joint), joint not in SINGULAR
     s = State(model)

@@ -232,7 +232,7 @@ DIVIDED = [replace(i, h=0.03, tolerance=1e-12, iterations=3) for i in ONE_OF_EAC
 
 
 @pytest.mark.parametrize(
-    "integrator", sweep([*ONE_OF_EACH, *DIVIDED], 4), ids=lambda i: f"{type(i).__name__}-{i.order}-{i.h}"
+    "integrator", sweep([*ONE_OF_EACH, *DIVIDED], 8), ids=lambda i: f"{type(i).__name__}-{i.order}-{i.h}"
 )
 @pytest.mark.parametrize("every", [1, 3])
 def test_everything_at_once(integrator, every):
