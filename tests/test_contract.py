@@ -38,16 +38,20 @@ BUILT_IN = [testing.random_tree(7, [*testing.example_joints()[k::2], ts.Fixed()]
 ORDERED = [*(parameter.values[0] for parameter in models(3)), *[fixed_to_one_body()] * 3]
 SMALL = testing.random_tree(3, [ts.Free(), ts.Revolute((1, 2, 3)), ts.SphericalExp(), ts.Fixed()])
 
-every_function = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if f.slow else []) for name, f in FUNCTIONS.items()]
-)
+
+def every(functions, slow):
+    """All of them; `make test-fast` leaves out those that are slow."""
+    marks = {name: pytest.mark.slow if slow(name, f) else [] for name, f in functions.items()}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in functions])
+
+
+every_function = every(FUNCTIONS, lambda name, f: f.slow or f.simulates)
 
 
 def variants(keep=lambda f: True):
     """Every variant of every function; `make test-fast` takes one of each, but for those that take steps."""
     found = {name: f for name, f in VARIANTS.items() if keep(f)}
-    slow = {name: [] if name in FUNCTIONS and not f.finite else pytest.mark.slow for name, f in found.items()}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=slow[name]) for name in found])
+    return every(found, lambda name, f: name not in FUNCTIONS or f.finite)
 
 
 def having(parameter):

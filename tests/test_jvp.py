@@ -352,7 +352,7 @@ def check_model_direction(model, direction, s, forward=True, **more):
 
 
 @over_models
-@over_frames
+@pytest.mark.parametrize("frame", sweep(FRAMES, 3))
 @pytest.mark.parametrize("part", ["inertia", "placement", "gravity", "joint"])
 def test_models_that_are_built(model, frame, part):
     rng = np.random.default_rng(2)
