@@ -10,7 +10,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 from compare import close_each, to_within
-from population import Own
+from population import Own, sweep
 from scipy.interpolate import BSpline
 
 import torsor as ts
@@ -631,7 +631,7 @@ class Broken(Knee):
         return self.fail("dS", q)
 
 
-@pytest.mark.parametrize("method", ["T", "S", "dS"])
+@pytest.mark.parametrize("method", sweep(["T", "S", "dS"], 3))
 @pytest.mark.parametrize(
     ("result", "error", "message"),
     [
