@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from compare import close
 from reference import load
 from scipy.optimize import minimize
 
@@ -57,14 +58,17 @@ def test_trajectories_and_energies(name, kind):
     model, q, v, order, forces = read_scene(scene)
     (expected,) = (r for r in data["runs"] if r["integrator"].startswith(kind.__name__))
     run = ts.simulate(model, q, v, steps=scene["nsteps"], integrator=kind(scene["h"], tolerance=1e-12), forces=forces)
-    rows = np.array(expected["traj_q"]).reshape(len(run.t), -1)[:, order]
-    assert np.abs(run.q - rows).max() < 1e-6
+    # Their Newton's method leaves 1e-9, which these motions amplify: by a factor of 300 in scene -2, a chaotic one.
+    q, v = (np.array(expected[name]).reshape(len(run.t), -1)[:, order] for name in ("traj_q", "traj_qdot"))
+    close(run.q, q, 1e-6)
+    close(run.v, v, 1e-6)
     assert (run.substeps == 1).all()
     energies = run.energies
     potential = energies.potential + energies.forces.sum(axis=-1)
-    scale = max(abs(expected["T_end"]), abs(expected["V_end"] - expected["V0"]))
-    assert abs(energies.kinetic[-1] - expected["T_end"]) < 1e-6 * scale
-    assert abs((potential[-1] - potential[0]) - (expected["V_end"] - expected["V0"])) < 1e-6 * scale
+    T, V = (np.array(expected[name]) for name in ("traj_T", "traj_V"))
+    scale = max(np.abs(T).max(), np.abs(V - V[0]).max())
+    close(energies.kinetic / scale, T / scale, 1e-6)
+    close((potential - potential[0]) / scale, (V - V[0]) / scale, 1e-6)
     for chart in expected.get("charts_end") or []:
         assert run.charts[scene["joints"][chart["joint"] - 1]["body"]["name"]][-1] == chart["chart_end"]
 
