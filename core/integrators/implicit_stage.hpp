@@ -26,8 +26,6 @@ Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   return solve_mass_at(at, q, a);
 }
 
-// `solve`, which decides what to do about a doubtful guess and a failed iteration, and `improves` are for a single
-// state; everything else is for any scalar.
 template <class S>
 class ImplicitStage {
  public:
@@ -41,11 +39,14 @@ class ImplicitStage {
 
   // Finds the node `stage.to` at time t: starting from what `accelerations` predict, from the beginning of the stage,
   // or by continuation.
-  bool solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations, Shortfall& shortfall) {
-    double norm = start(stage, t, accelerations);
-    if (is_doubtful(accelerations, norm)) {  // dropped if the beginning is much nearer to a solution
-      const double moved = measure(xi_), other = begin(1.0, nullptr);
-      norm = other < 0.25 * std::max(norm, moved) ? other : begin(1.0, accelerations);
+  Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
+                Shortfall& shortfall) {
+    S norm = start(stage, t, accelerations);
+    const Mask<S> doubtful = is_doubtful(accelerations, norm);
+    if (any(doubtful)) {  // dropped where the beginning is much nearer to a solution
+      const S moved = measure(xi_), other = begin(1.0, accelerations, doubtful);
+      const Mask<S> nearer = doubtful & less(other, S(0.25) * larger(norm, moved));
+      norm = any(doubtful & !nearer) ? begin(1.0, accelerations, nearer) : other;
     }
     return find(*this, table.tolerance, norm, table.iterations, shortfall);
   }
@@ -100,17 +101,18 @@ class ImplicitStage {
   int size() const { return m_.nv; }
   void mark() {
     std::copy_n(xi_, m_.nv, marked_xi_);
+    if constexpr (Lanes<S>::value > 1) return;  // the rest is for `improves`
     std::copy_n(r_, m_.nv, marked_r_);
     std::copy_n(q(), m_.nq, marked_q_);
     marked_merit_ = merit_;
   }
-  Mask<S> place(double length, const S* along) {
+  Mask<S> place(double length, const S* along, const Mask<S>& where) {
     apply(m_, at_.scene.quaternions, terms_.inverse, false, along, work_);
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = mul_add(S(length), work_[k], marked_xi_[k]);
+    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(where, mul_add(S(length), work_[k], marked_xi_[k]), xi_[k]);
     merit_ = -1.0;
     return place_here();
   }
-  Mask<S> finish(const S* along) { return place(1.0, along); }
+  Mask<S> finish(const S* along, const Mask<S>& where) { return place(1.0, along, where); }
   // Without forces, the residual alone comes from a faster recursion than that of derivatives.
   Mask<S> evaluate() {
     linearisable_ = at_.scene.forces != nullptr;
@@ -123,7 +125,15 @@ class ImplicitStage {
     for (int k = 0; k < m_.nv; ++k) r_[k] -= at_.u[k];
     return every_lane<S>();
   }
-  Mask<S> factor() { return factor_at(false, false); }
+  Mask<S> factor(const Mask<S>& keep) {
+    if (!any(keep)) return factor_at(false, false);
+    H_.save();
+    saved_ = terms_.inverse;
+    const Mask<S> good = factor_at(false, false);
+    H_.restore(keep);
+    restore(keep, saved_, terms_.inverse);
+    return good;
+  }
   void solve(S* out) const {
     for (int k = 0; k < m_.nv; ++k) out[k] = -r_[k];
     H_.solver().solve(out);
@@ -159,11 +169,12 @@ class ImplicitStage {
   void begin_path() {
     if (!any(accelerate_node(at_, stage_.from, t_, last))) std::fill_n(last, m_.nv, S(0.0));
   }
-  // Starts from what accelerations predict or, if these are null, from the beginning of the stage. A part of the step
-  // has c / part in place of c.
-  S begin(double part, const S* accelerations) {
+  // Starts from what accelerations predict or, in some lanes, from the beginning of the stage. A part of the step has
+  // c / part in place of c.
+  S begin(double part, const S* accelerations) { return begin(part, accelerations, no_lane<S>()); }
+  S begin(double part, const S* accelerations, const Mask<S>& from_start) {
     stage_.c = c_ / part;
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = accelerations == nullptr ? S(0.0) : led_to(accelerations, k);
+    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(from_start, S(0.0), led_to(accelerations, k));
     merit_ = -1.0;
     linearisable_ = false;
     const Mask<S> good = place_here();
@@ -232,6 +243,7 @@ class ImplicitStage {
   S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_;
   std::vector<S*> x_;  // coordinates of the other nodes
   std::vector<const S*> others_v_;
+  BlockDiagonal<S> saved_;
   Evaluation<S> evaluation_{};
   bool linearisable_ = false;                   // whether evaluation_ is at the current point and not overwritten
   S merit_ = S(-1.0), marked_merit_ = S(-1.0);  // where known
@@ -269,5 +281,6 @@ S ImplicitStage<S>::rounding(const S& allowed) {
 }
 
 static_assert(IsNewtonSystem<ImplicitStage<double>>::value);
+static_assert(IsNewtonSystem<ImplicitStage<Pack<kLanes>>>::value);
 
 }  // namespace torsor

@@ -8,10 +8,12 @@
 //   S *guess, *last, *older;                           and, for `follow`, for accelerations
 //   int size();
 //   void mark();                                       remembers x, from which moves start
-//   Mask place(double length, const S* along);         x = marked x + length along; false if there is no such point
-//   Mask finish(const S* along);                       the same with length 1, for the last time
+//   Mask place(double length, const S* along, Mask where);   x = marked x + length along in some lanes, the others keep
+//                                                      theirs; false if there is no such point
+//   Mask finish(const S* along, Mask where);           the same with length 1, for the last time
 //   Mask evaluate();                                   r at x; false if there is none
-//   Mask factor();                                     H = dr/dx at x; false if it is singular
+//   Mask factor(Mask keep);                            H = dr/dx at x, but in the lanes `keep` the factors that they
+//                                                      have; false if it is singular
 //   void solve(S* out);                                out = -H^-1 r
 //   S measure(const S* correction);                    its size as a change of velocities; infinite if it is not finite
 //   S allowance(double tolerance);                     the size that is allowed at x
@@ -21,7 +23,7 @@
 //                                                      after it
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
 //   Mask accept();                                     final work at a solution; false if it is rejected
-// and where corrections do not shrink
+// and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
 //                                                      exceeds what is allowed
 //   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
@@ -33,9 +35,10 @@
 //   void accelerations(double part, S* out);           those of the point
 // Mask is Mask<S>, which is bool for one state.
 //
-// The operations at a point (correct, go) and the tests are for any scalar, lane by lane. The control flow (iterate,
-// follow, find) is for a single state: halved corrections, confirmation by new factors and continuation are the scalar
-// reference for lanes whose whole corrections do not simply shrink.
+// Lanes run through the same code, each with the decisions that it would make alone. A lane that has ended keeps its x:
+// evaluations repeat there with the same result. What only some lanes need, and rarely (halved corrections, solutions
+// at the limit of rounding, continuation), is for a single state: such a lane ends without a solution, and whoever runs
+// the lanes takes its step alone.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -55,19 +58,20 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
   using S = typename T::Scalar;
   template <class Result, class Member, class... Arguments>
   static constexpr bool has = std::is_invocable_r_v<Result, Member, T&, Arguments...>;
-  static constexpr bool value = std::is_same_v<decltype(T::delta), S*> && std::is_same_v<decltype(T::correction), S*> &&
-                                std::is_same_v<decltype(T::guess), S*> && std::is_same_v<decltype(T::last), S*> &&
-                                std::is_same_v<decltype(T::older), S*> && has<int, decltype(&T::size)> &&
-                                has<void, decltype(&T::mark)> && has<Mask<S>, decltype(&T::place), double, const S*> &&
-                                has<Mask<S>, decltype(&T::finish), const S*> && has<Mask<S>, decltype(&T::evaluate)> &&
-                                has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
-                                has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
-                                has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> &&
-                                has<S, decltype(&T::rounding), S> && has<Mask<S>, decltype(&T::improves), double> &&
-                                has<void, decltype(&T::begin_path)> && has<S, decltype(&T::begin), double, const S*> &&
-                                has<void, decltype(&T::accelerations), double, S*> &&
-                                std::is_same_v<decltype(std::declval<T&>().factor()), Mask<S>> &&
-                                std::is_void_v<decltype(std::declval<T&>().solve(std::declval<S*>()))>;
+  static constexpr bool value =
+      std::is_same_v<decltype(T::delta), S*> && std::is_same_v<decltype(T::correction), S*> &&
+      std::is_same_v<decltype(T::guess), S*> && std::is_same_v<decltype(T::last), S*> &&
+      std::is_same_v<decltype(T::older), S*> && has<int, decltype(&T::size)> && has<void, decltype(&T::mark)> &&
+      has<Mask<S>, decltype(&T::place), double, const S*, Mask<S>> &&
+      has<Mask<S>, decltype(&T::finish), const S*, Mask<S>> && has<Mask<S>, decltype(&T::evaluate)> &&
+      has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
+      has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
+      has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
+      has<Mask<S>, decltype(&T::improves), double> && has<void, decltype(&T::begin_path)> &&
+      std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
+      has<void, decltype(&T::accelerations), double, S*> &&
+      std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
+      std::is_void_v<decltype(std::declval<T&>().solve(std::declval<S*>()))>;
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -78,7 +82,7 @@ struct Shortfall {
   double error = kInfinity, allowed = 0.0;
 };
 
-// At a point, lane by lane --------------------------------------------------------------------------------------------
+// At a point ----------------------------------------------------------------------------------------------------------
 
 // The largest of n numbers by size; infinite if one is not finite.
 template <class S>
@@ -92,20 +96,24 @@ S largest(int n, const S* x) {
   return select(is_finite(sum), most, S(kInfinity));
 }
 
-// The correction at x with new factors, in s.delta. Returns its size.
+// The correction at x, in s.delta, with new factors but in the lanes `keep`. Returns its size.
 template <class System, class S = typename System::Scalar>
-S correct(System& s) {
-  const Mask<S> good = s.factor();
+S correct(System& s, const Mask<S>& keep) {
+  const Mask<S> good = s.factor(keep) | keep;
   if (!any(good)) return S(kInfinity);
   s.solve(s.delta);
   return select(good, s.measure(s.delta), S(kInfinity));
 }
-
-// Moves from the marked x by `length` times s.delta, and computes the simplified correction there, with the present
-// factors, in s.correction; `size` is its size. False if there is no such point.
 template <class System, class S = typename System::Scalar>
-Mask<S> go(System& s, double length, S& size) {
-  Mask<S> good = s.place(length, s.delta);
+S correct(System& s) {
+  return correct(s, no_lane<S>());
+}
+
+// Moves some lanes from the marked x by `length` times s.delta, and computes the simplified correction at x, with the
+// present factors, in s.correction; `size` is its size. False if there is no such point.
+template <class System, class S = typename System::Scalar>
+Mask<S> go(System& s, double length, const Mask<S>& where, S& size) {
+  Mask<S> good = where & s.place(length, s.delta, where);
   if (any(good)) good = good & s.evaluate();
   if (!any(good)) return good;
   s.solve(s.correction);
@@ -138,89 +146,142 @@ Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
 }
 
-// A single state ------------------------------------------------------------------------------------------------------
+// The iteration -------------------------------------------------------------------------------------------------------
 
-// Whether x is a solution, `norm` being the size of the correction there with factors since which x has `moved`. Old
-// factors may be far too stiff and make it too small, so that it is confirmed, with new factors if necessary.
-template <class System>
-bool confirm(System& s, double allowed, double& norm, double& moved) {
-  if (norm > allowed) return false;
-  if (moved == 0.0 || s.bounded(allowed, moved)) return true;
-  norm = correct(s);
-  moved = 0.0;
-  return norm <= allowed;
-}
-
-// Newton's method from x, where s.delta is the correction and `norm` its size; with at most `left` evaluations, from
-// which it subtracts those used. A correction is good if the simplified correction after it is smaller or if the
-// residual is; others are halved. The factors are kept while corrections shrink fast.
-template <class System>
-bool iterate(System& s, double tolerance, double norm, int& left, Shortfall& shortfall) {
-  constexpr double shortest = 0.5;
-  double moved = 0.0;  // since the factors were made
+// Newton's method from x, where s.delta is the correction and `norm` its size, in the lanes `going`; with at most
+// `left` evaluations, from which it subtracts those used. A correction is good if the simplified correction after it is
+// smaller or, for a single state, if the residual is; others are halved. The factors are kept while corrections shrink
+// fast. Old factors may be far too stiff and make a correction too small, so that a solution is confirmed, with new
+// factors if necessary. Returns the lanes that have found a solution.
+template <class System, class S = typename System::Scalar>
+Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
+  constexpr bool alone = Lanes<S>::value == 1;
+  constexpr double shortest = alone ? 0.5 : 1.0;
+  S moved(0.0);  // since the factors were made
+  Mask<S> found = no_lane<S>();
+  const auto note = [&](const S& error, const S& allowed) {
+    if constexpr (alone) shortfall = {error, allowed};
+  };
   while (true) {
     poll();
-    double allowed = s.allowance(tolerance);
-    shortfall = {norm, allowed};
-    if (!std::isfinite(norm) || !std::isfinite(allowed)) return false;
-    if (is_negligible(norm, allowed)) {
+    S allowed = s.allowance(tolerance), limit = allowed;
+    note(norm, allowed);
+    going = going & is_finite(norm) & is_finite(allowed);
+    if (!any(going)) return found;
+    // Lanes that need new factors, and those of them that end if the correction is then within the limit.
+    Mask<S> renew = no_lane<S>(), pending = renew;
+    bool current = false;  // whether delta and norm are those of x
+    const auto end = [&](const Mask<S>& lanes, const Mask<S>& good) {
+      found = found | (lanes & good);
+      going = going & !lanes;
+    };
+    const auto confirm = [&](Mask<S> lanes, const S& within) {
+      lanes = lanes & less_equal(norm, within);
+      Mask<S> sure = lanes & equal(moved, S(0.0));
+      if (any(lanes & !sure)) sure = lanes & (sure | s.bounded(within, moved));
+      end(sure, sure);
+      const Mask<S> doubtful = lanes & !sure;
+      renew = renew | doubtful;
+      pending = pending | doubtful;
+      limit = select(doubtful, within, limit);
+    };
+
+    const Mask<S> negligible = going & is_negligible(norm, allowed);
+    if (any(negligible)) {
       s.mark();
-      if (s.extrapolates()) return s.finish(s.delta);
-      if (confirm(s, allowed, norm, moved)) return true;
-      continue;
+      if (s.extrapolates())
+        end(negligible, s.finish(s.delta, negligible));
+      else
+        confirm(negligible, allowed);
     }
-    s.mark();
-    double after = 0.0, length = 1.0;
-    bool good = false;
-    for (; length >= shortest && left > 0; length *= 0.5) {
-      --left;
-      if (!go(s, length, after)) continue;
-      const double factor = 1.0 - 0.25 * length;
-      good = shrinks(norm, after, factor);
-      if (good || (length == 1.0 && norm <= allowed)) break;
-      good = s.improves(factor);
-      if (good) break;
-    }
-    if (!good) {  // no better point: the marked one is accepted if its correction is rounding
-      if (!s.place(0.0, s.delta) || !s.evaluate()) return false;
-      if (norm > allowed && norm > s.rounding(allowed)) return false;
-      if (confirm(s, std::max(norm, allowed), norm, moved)) return true;
-      continue;
-    }
-    moved += length * norm;
-    allowed = s.allowance(tolerance);
-    shortfall = {after, allowed};
-    if (length == 1.0 && is_last(s, norm, after, allowed)) {
+    const Mask<S> moving = going & !negligible;
+    if (any(moving)) {
       s.mark();
-      if (s.extrapolates()) return s.finish(s.correction);
-      if (s.place(1.0, s.correction) && s.evaluate()) {
-        s.solve(s.delta);
-        norm = s.measure(s.delta);
-        moved += after;
-        allowed = s.allowance(tolerance);
-        shortfall = {norm, allowed};
-        if (confirm(s, allowed, norm, moved)) return true;
-        if (moved > 0.0 && norm > 0.02 * after) {
-          norm = correct(s);
-          moved = 0.0;
+      S after(0.0);
+      double length = 1.0;
+      Mask<S> good = no_lane<S>();
+      if (!alone && left == 0) return found;
+      for (; length >= shortest && left > 0; length *= 0.5) {
+        --left;
+        good = go(s, length, moving, after);
+        if (!any(good)) continue;
+        const double factor = 1.0 - 0.25 * length;
+        good = good & shrinks(norm, after, factor);
+        if constexpr (alone) {
+          if (good || (length == 1.0 && norm <= allowed)) break;
+          good = s.improves(factor);
+          if (good) break;
+        } else {
+          break;
         }
-        continue;
       }
-      s.place(0.0, s.correction);
-      s.evaluate();
+      const Mask<S> stuck = moving & !good;
+      if (any(stuck)) {  // no better point: the marked one is accepted if its correction is rounding
+        Mask<S> back = stuck & s.place(0.0, s.delta, stuck);
+        if (any(back)) back = back & s.evaluate();
+        if constexpr (alone)
+          back = back && (norm <= allowed || norm <= s.rounding(allowed));
+        else
+          back = back & less_equal(norm, allowed);
+        going = going & (!stuck | back);
+        if (any(back)) confirm(back, larger(norm, allowed));
+      }
+      if (any(good)) {
+        moved = select(good, moved + S(length) * norm, moved);
+        allowed = s.allowance(tolerance);
+        note(after, allowed);
+        const bool whole = length == 1.0;
+        const Mask<S> last = whole ? good & is_last(s, norm, after, allowed) : no_lane<S>();
+        Mask<S> slow = good & !last;
+        if (whole) slow = slow & is_slow(norm, after);
+        if (any(last)) {
+          s.mark();
+          if (s.extrapolates()) {
+            end(last, s.finish(s.correction, last));
+          } else {
+            Mask<S> there = last & s.place(1.0, s.correction, last);
+            if (any(there)) there = there & s.evaluate();
+            const Mask<S> lost = last & !there;
+            if constexpr (alone) {
+              if (lost) {  // the correction is not the last, and not taken
+                s.place(0.0, s.correction, lost);
+                s.evaluate();
+                slow = is_slow(norm, after);
+              }
+            } else {
+              going = going & !lost;
+            }
+            if (any(there)) {
+              s.solve(s.delta);
+              norm = s.measure(s.delta);
+              current = true;
+              moved = select(there, moved + after, moved);
+              allowed = s.allowance(tolerance);
+              note(norm, allowed);
+              confirm(there, allowed);
+              slow = slow | (there & going & !renew & less(S(0.0), moved) & less(S(0.02) * after, norm));
+            }
+          }
+        }
+        renew = renew | slow;
+        if (!current) {
+          std::swap(s.delta, s.correction);
+          norm = after;
+        }
+      }
     }
-    if (length < 1.0 || is_slow(norm, after)) {
-      norm = correct(s);
-      moved = 0.0;
-    } else {
-      std::swap(s.delta, s.correction);
-      norm = after;
-    }
+    if (!any(going)) return found;
+    renew = renew & going;
+    if (!any(renew)) continue;
+    norm = correct(s, going & !renew);
+    moved = select(renew, S(0.0), moved);
+    const Mask<S> confirmed = pending & less_equal(norm, limit);
+    end(confirmed, confirmed);
   }
 }
 
-// Continuation: follows the solution from short steps to the whole one, for parts of the step from 0, where the
-// accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
+// Continuation, for a single state: follows the solution from short steps to the whole one, for parts of the step from
+// 0, where the accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
 bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   s.begin_path();
@@ -232,7 +293,7 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
     const double norm = s.begin(part, s.guess);
     int few = std::min(left, 12);
     left -= few;
-    const bool good = iterate(s, part < 1.0 ? std::max(tolerance, 1e-5) : tolerance, norm, few, reached);
+    const bool good = iterate(s, part < 1.0 ? std::max(tolerance, 1e-5) : tolerance, norm, true, few, reached);
     left += few;
     if (good && part == 1.0) return true;
     further *= good ? 1.5 : 0.5;
@@ -248,15 +309,19 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   return false;
 }
 
-// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or by continuation. If
-// a solution is rejected or numbers overflow, there is no correction to report.
-template <class System>
-bool find(System& s, double tolerance, double norm, int iterations, Shortfall& shortfall) {
+// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or for a single state by
+// continuation. If a solution is rejected or numbers overflow, there is no correction to report.
+template <class System, class S = typename System::Scalar>
+Mask<S> find(System& s, double tolerance, const S& norm, int iterations, Shortfall& shortfall) {
   int left = iterations;
-  const bool found = iterate(s, tolerance, norm, left, shortfall) || follow(s, tolerance, left, shortfall);
-  if (found && s.accept()) return true;
-  if (!(shortfall.error > shortfall.allowed)) shortfall = {};
-  return false;
+  Mask<S> found = iterate(s, tolerance, norm, every_lane<S>(), left, shortfall);
+  if constexpr (Lanes<S>::value == 1) {
+    found = (found || follow(s, tolerance, left, shortfall)) && s.accept();
+    if (!found && !(shortfall.error > shortfall.allowed)) shortfall = {};
+  } else if (any(found)) {
+    found = found & s.accept();
+  }
+  return found;
 }
 
 }  // namespace torsor

@@ -253,6 +253,9 @@ class StageMatrix {
     }
   }
   const TreeSolver<S>& solver() const { return solver_; }
+  // The factors, to be restored in some lanes.
+  void save() { solver_.save(); }
+  void restore(const Mask<S>& lanes) { solver_.restore(lanes); }
 
   // G^T x and M x.
   void multiply_transposed(StepContext<S>& at, const S* x, S* Gx, S* Mx) const {

@@ -317,7 +317,7 @@ class StepLinearisation {
     const int rows = step_.controls().count, whole = (s_ + 1) * nv_, size = s_ * nv_;
     const int parameters = out.parameters && scene_.forces != nullptr ? scene_.forces->parameters : 0;
     const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<double>(columns);
-    if (!step_.factor(true)) return false;
+    if (!step_.factor_for_columns()) return false;
     blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
     if (step_.solved_densely()) {
       H_.resize(std::size_t(whole) * whole);
@@ -491,7 +491,7 @@ inline bool reverse_step(VariationalStep& step, const double* on_q1, const doubl
   const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
   multiplier.assign(size, 0.0);
   std::vector<double> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
-  if (!step.factor()) return false;
+  if (!step.factor(false)) return false;
   double first = 0.0, before = 0.0;
   for (int round = 0;; ++round) {
     for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), 0.0);

@@ -90,8 +90,9 @@ class VariationalStep {
     for (int k = 0; k < nv; ++k) r[k] += p0[k] - pulled[k];
     return action_.good;
   }
-  // Factors the derivative of r, for one right-hand side or, if `columns`, for one per velocity.
-  bool factor(bool columns = false) { return factor_system(dense() || (columns && scene.m.nv < kTreeOfColumns)); }
+  // Factors the derivative of r, for one right-hand side, or for one per velocity.
+  bool factor(bool) { return factor_system(dense()); }
+  bool factor_for_columns() { return factor_system(dense() || scene.m.nv < kTreeOfColumns); }
   // The direction of Newton's method, found densely or over the tree, if there is one.
   const double* direction(bool dense) { return factor_system(dense) ? (solve(delta), delta) : nullptr; }
   bool solved_densely() const { return solver_.form() == TreeSolver<double>::Form::dense; }
@@ -101,11 +102,11 @@ class VariationalStep {
   double *delta, *correction, *guess, *last, *older;
   int size() const { return blocks.size(); }
   void mark() { marked_ = xi; }
-  bool place(double length, const double* along) {
+  bool place(double length, const double* along, bool) {
     for (int k = 0; k < size(); ++k) xi[k] = mul_add(length, along[k], marked_[k]);
     return true;
   }
-  bool finish(const double* along) { return place(1.0, along) && evaluate(); }
+  bool finish(const double* along, bool where) { return place(1.0, along, where) && evaluate(); }
   void solve(double* out) {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
     solver_.solve(out);

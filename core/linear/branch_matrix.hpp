@@ -19,23 +19,23 @@ class BranchMatrix {
   // Allocated in `memory`, which must live as long.
   BranchMatrix(const Model& m, Arena& memory)
       : m_(m),
+        memory_(memory),
         up_(memory.get<int>(m.nv)),
         depth_(memory.get<int>(m.nv)),
         first_(memory.get<std::size_t>(m.nv)),
         most_(memory.get<S>(m.nv)) {
-    std::size_t size = 0;
     for (const Model::Link& link : m.links)
       for (int k = 0; k < link.nv; ++k) {
         const int r = link.iv + k;
         up_[r] = k > 0 ? r - 1 : link.parent < 0 ? -1 : m.links[link.parent].iv + m.links[link.parent].nv - 1;
         depth_[r] = link.above + k;
-        first_[r] = size;
-        size += rounded(link.above + link.nv);
+        first_[r] = size_;
+        size_ += rounded(link.above + link.nv);
       }
-    rows_ = memory.get<S>(size);
-    columns_ = memory.get<S>(size);
-    std::fill_n(rows_, size, S(0.0));
-    std::fill_n(columns_, size, S(0.0));
+    rows_ = memory.get<S>(size_);
+    columns_ = memory.get<S>(size_);
+    std::fill_n(rows_, size_, S(0.0));
+    std::fill_n(columns_, size_, S(0.0));
   }
   // Entry t of row r, and of column r, belongs to velocity t on the path from the root to r, which is the last. Rows
   // are padded to all velocities of r's joint and to whole vectors; the padding is not read.
@@ -82,6 +82,19 @@ class BranchMatrix {
       }
     });
     return good;
+  }
+
+  // Keeps the factors, so that those of some lanes can be restored after new ones were made.
+  void save() {
+    if (saved_ == nullptr) saved_ = memory_.get<S>(2 * size_);
+    std::copy_n(rows_, size_, saved_);
+    std::copy_n(columns_, size_, saved_ + size_);
+  }
+  void restore(const Mask<S>& lanes) {
+    for (std::size_t k = 0; k < size_; ++k) {
+      rows_[k] = select(lanes, saved_[k], rows_[k]);
+      columns_[k] = select(lanes, saved_[size_ + k], columns_[k]);
+    }
   }
 
   // x <- A^-1 x
@@ -165,10 +178,12 @@ class BranchMatrix {
   }
 
   const Model& m_;
+  Arena& memory_;
   int *up_, *depth_;  // the velocity before one on its path, or -1, and how many there are
   std::size_t* first_;
   S* most_;  // that elimination may subtract from a diagonal entry
-  S *rows_, *columns_;
+  std::size_t size_ = 0;
+  S *rows_, *columns_, *saved_ = nullptr;
 };
 
 }  // namespace torsor

@@ -71,6 +71,10 @@ class TreeSolver {
     }
   }
 
+  // Keeps the factors, so that those of some lanes can be restored after new ones were made in the same form.
+  void save() { branches_->save(); }
+  void restore(const Mask<S>& lanes) { branches_->restore(lanes); }
+
   void solve(S* x) const {  // x <- A^-1 x
     if constexpr (has_all_forms) {
       if (form_ == Form::tree) return tree_->solve(x);

@@ -15,6 +15,14 @@ struct BlockDiagonal {
   std::vector<Block<S>> blocks;
 };
 
+// Restores D in the lanes `keep`.
+template <class S>
+void restore(const Mask<S>& keep, const BlockDiagonal<S>& saved, BlockDiagonal<S>& D) {
+  D.scalar = select(keep, saved.scalar, D.scalar);
+  for (std::size_t b = 0; b < D.blocks.size(); ++b)
+    for (int k = 0; k < 36; ++k) D.blocks[b].x[k] = select(keep, saved.blocks[b].x[k], D.blocks[b].x[k]);
+}
+
 // The bodies whose joints have quaternions.
 inline std::vector<int> quaternion_bodies(const Model& m) {
   std::vector<int> out;

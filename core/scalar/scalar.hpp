@@ -5,7 +5,7 @@
 //   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers
 //                      less_equal(a, b), equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
 //   Mask<S>            the type of a mask: bool, or one for each lane. & | ! of masks, select(mask, a, b), any(mask),
-//                      first_lane(mask), every_lane<S>()
+//                      first_lane(mask), every_lane<S>(), no_lane<S>()
 //   sincos, sqrt, atan2
 //   Lanes<S>           how many states an S holds
 #pragma once
@@ -67,6 +67,11 @@ using Mask = decltype(less(std::declval<S>(), std::declval<S>()));
 template <class S>
 TORSOR_INLINE Mask<S> every_lane() {
   return less(S(0.0), S(1.0));
+}
+
+template <class S>
+TORSOR_INLINE Mask<S> no_lane() {
+  return less(S(1.0), S(0.0));
 }
 
 TORSOR_INLINE double absolute(double x) { return std::fabs(x); }
