@@ -35,7 +35,7 @@ void take(Stepper<double>& stepper, const double* const* in, double* const* out)
   }
   stepper.look_for_singularity(true);
   if (const int joint = stepper.undetermined_joint(*in[3]); joint >= 0) fail_at(joint);
-  if (stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions}) == 0) {
+  if (!stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions})) {
     if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);
     fail(stepper.gained ? Outcome::gained : Outcome::failed, stepper.shortfall);
   }

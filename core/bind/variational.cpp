@@ -234,7 +234,7 @@ void variational_step_derivatives(const Scene& scene, const VariationalScheme& s
 }
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme) {
-  return std::make_unique<RolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
+  return std::make_unique<SingleRolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
 }
 
 double variational_newton_time(const Model& m, const VariationalScheme& scheme, const std::vector<double>& q0,

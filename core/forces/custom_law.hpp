@@ -8,6 +8,16 @@ namespace torsor {
 
 // p: its own parameters.
 struct CustomForce : UserCode {
+  template <int N>
+  void value(const Pack<N>*, const Pack<N>*, double, const Pack<N>*, Pack<N>*) const {}
+  template <int N>
+  void derivatives(const Pack<N>*, const Pack<N>*, double, const Pack<N>*, Pack<N>*, Pack<N>*) const {}
+  template <int N>
+  Pack<N> energy(const Pack<N>*, double, const Pack<N>*) const {
+    return 0.0;
+  }
+  template <int N>
+  void gradient(const Pack<N>*, const Pack<N>*, double, const Pack<N>*, const Pack<N>*, Pack<N>*) const {}
   virtual void value(const double* q, const double* v, double t, const double* p, double* tau) const = 0;
   virtual void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const = 0;
   virtual void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const = 0;

@@ -8,6 +8,12 @@ namespace torsor {
 
 // Tension f(l, ldot) of a user-defined spring. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
 struct SpringLaw : UserCode {
+  template <int N>
+  void evaluate(const Pack<N>&, const Pack<N>&, const Pack<N>*, int, Pack<N>*) const {}
+  template <int N>
+  Pack<N> energy(const Pack<N>&, const Pack<N>*, int) const {
+    return 0.0;
+  }
   virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
   virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
   virtual bool has_energy() const = 0;

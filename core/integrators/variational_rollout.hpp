@@ -21,65 +21,75 @@ inline void momentum_derivatives(const Model& m, Arena& arena, const double* q, 
   pair_columns<double>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
 }
 
-// The loop is in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
+// The loops are in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
+template <class S>
 class VariationalRollout {
  public:
   VariationalRollout(const Scene& scene, const VariationalScheme& scheme) : step(scene, scheme), m_(scene.m) {}
   VariationalStep step;
+  Outcome outcome = Outcome::finished;
   Shortfall shortfall;
   double h() const { return step.scheme.h; }
-  const double* parameters = nullptr;
-  void set_parameters(const double* p) { step.p = p; }
+  void set_parameters(const S* p) { step.p = p; }
   const ForceSet* forces() const { return step.scene.forces; }
+  bool& singular() { return singular_; }
 
   // Sets a row as the beginning of a step.
-  void load(const Track& track, int64_t row, bool) {
-    std::copy_n(track.q + row * m_.nq, m_.nq, step.q0.begin());
-    std::copy_n(track.v + row * m_.nv, m_.nv, step.v0.begin());
-    std::copy_n(track.a + row * m_.nv, m_.nv, step.a0.begin());
+  void load(const LaneJobs<S>& jobs, int64_t row, bool, bool) {
+    jobs.read(m_.nq, step.q0.data(), [&](const Job& job) { return job.track.q + row * m_.nq; });
+    jobs.read(m_.nv, step.v0.data(), [&](const Job& job) { return job.track.v + row * m_.nv; });
+    jobs.read(m_.nv, step.a0.data(), [&](const Job& job) { return job.track.a + row * m_.nv; });
     step.arena.reset();
     generalized_momenta(m_, step.arena, step.q0.data(), step.v0.data(), step.p0.data());
   }
-  Outcome advance(const Track& track, int64_t row, double t, bool) {
-    const StepControls<double> controls = controls_of(track, row);
-    if (track.start + row == 0) {
+  Mask<S> advance(LaneJobs<S>& jobs, int64_t row, double t, bool) {
+    const StepControls<S> controls = controls_of(jobs, row);
+    const Mask<S> all = every_lane<S>();
+    if (jobs.first().start + row == 0) {
       if (!step.velocities(step.q0.data(), step.p0.data(), t, controls.at(0, m_.nv), step.v1.data(), step.a0.data()))
-        return singular();
-      std::copy_n(step.a0.begin(), m_.nv, track.a);
+        return fail_singular();
+      jobs.write(m_.nv, step.a0.data(), all, [](const Job& job) { return job.track.a; });
     }
     if (!step.take(t, controls)) {
       shortfall = step.shortfall;
-      return Outcome::failed;
+      outcome = Outcome::failed;
+      return no_lane<S>();
     }
-    const double* u = controls.at(step.scene.rule.m - 1, m_.nv);
-    if (!step.velocities(step.q1.data(), step.p1.data(), t + h(), u, step.v1.data(), step.a1.data())) return singular();
-    std::copy_n(step.q1.begin(), m_.nq, track.q + (row + 1) * m_.nq);
-    std::copy_n(step.v1.begin(), m_.nv, track.v + (row + 1) * m_.nv);
-    std::copy_n(step.a1.begin(), m_.nv, track.a + (row + 1) * m_.nv);
-    return Outcome::finished;
+    const S* u = controls.at(step.scene.rule.m - 1, m_.nv);
+    if (!step.velocities(step.q1.data(), step.p1.data(), t + h(), u, step.v1.data(), step.a1.data()))
+      return fail_singular();
+    jobs.write(m_.nq, step.q1.data(), all, [&](const Job& job) { return job.track.q + (row + 1) * m_.nq; });
+    jobs.write(m_.nv, step.v1.data(), all, [&](const Job& job) { return job.track.v + (row + 1) * m_.nv; });
+    jobs.write(m_.nv, step.a1.data(), all, [&](const Job& job) { return job.track.a + (row + 1) * m_.nv; });
+    return all;
   }
-  StepControls<double> controls_of(const Track& track, int64_t row) const {
-    return {track.controls(row, m_.nv), track.u_rows};
+  StepControls<S> controls_of(const LaneJobs<S>& jobs, int64_t row) const {
+    return {jobs.first().controls(row, m_.nv), jobs.first().u_rows};
   }
 
  private:
-  Outcome singular() {
+  Mask<S> fail_singular() {
     shortfall.error = step.arena.singular_joint;
-    return Outcome::singular;
+    outcome = Outcome::singular;
+    return no_lane<S>();
   }
   const Model& m_;
+  bool singular_ = false;
 };
 
 // The adjoint: its state is the gradient by (q, p).
+template <class S>
 class VariationalAdjoint {
  public:
-  VariationalAdjoint(VariationalRollout& rollout, const Track& track, const Sensitivities& out, int64_t first)
-      : rollout_(rollout),
+  VariationalAdjoint(VariationalRollout<S>& rollout, LaneJobs<S>& jobs, int64_t first)
+      : sums(jobs, rollout.step.scene.m.nframes(), rollout.forces() == nullptr ? 0 : rollout.forces()->parameters),
+        rollout_(rollout),
         step_(rollout.step),
         m_(step_.scene.m),
         weightless_(m_),
-        track_(track),
-        out_(out),
+        jobs_(jobs),
+        track_(jobs.first()),
+        out_(jobs[0].out),
         first_(first),
         gq_(m_.nv, 0.0),
         gp_(m_.nv, 0.0),
@@ -87,6 +97,7 @@ class VariationalAdjoint {
         p0_(m_.nv) {
     weightless_.gravity = zero3<double>();
   }
+  ParameterSums<S> sums;
 
   // Adds the gradients of the loss at a row; that by v = M^-1 p becomes one by q and p.
   void take_up(int64_t row) {
@@ -101,8 +112,8 @@ class VariationalAdjoint {
     add_kinetic(-1.0, q, v, x.data(), gq_.data(), nullptr);
   }
   bool step_back(int64_t row, double t) {
-    rollout_.load(track_, row, row == first_);
-    if (!step_.take(t, rollout_.controls_of(track_, row))) return false;
+    rollout_.load(jobs_, row, row == first_, false);
+    if (!step_.take(t, rollout_.controls_of(jobs_, row))) return false;
     std::fill(q0_.begin(), q0_.end(), 0.0);
     std::fill(p0_.begin(), p0_.end(), 0.0);
     double* u = out_.u == nullptr ? nullptr : out_.u + row * track_.u_rows * m_.nv;
@@ -178,10 +189,11 @@ class VariationalAdjoint {
                      });
   }
 
-  VariationalRollout& rollout_;
+  VariationalRollout<S>& rollout_;
   VariationalStep& step_;
   const Model& m_;
   Model weightless_;
+  LaneJobs<S>& jobs_;
   const Track& track_;
   const Sensitivities& out_;
   const int64_t first_;

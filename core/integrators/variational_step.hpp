@@ -68,7 +68,7 @@ class VariationalStep {
     t_ = t;
     controls_ = controls;
     begin_path();
-    const bool good = find(*this, scheme.tolerance, begin(1.0, last), scheme.iterations, shortfall);
+    const bool good = find(*this, scheme.tolerance, begin(1.0, last), true, scheme.iterations, shortfall);
     scene.h = scheme.h;
     return good;
   }
