@@ -47,7 +47,8 @@ class StageRollout {
     Mask<S> known = every_lane<S>();  // the accelerations at the beginning
     if (!later && !explicitly) {
       stepper.read_control(controls, 0.0);
-      known = accelerate_node(stepper.at, 1, t, nodes.a(1)) & is_finite(largest(m_.nv, nodes.a(1)));
+      known = accelerate_node(stepper.at, 1, t, nodes.a(1));
+      known = known & is_finite(largest(m_.nv, nodes.a(1)));
       if (Lanes<S>::value > 1 && !any(known)) return known;
       jobs.write(m_.nv, nodes.a(1), known, [](const Job& job) { return job.track.a; });
     }
