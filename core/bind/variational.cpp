@@ -201,7 +201,8 @@ struct StepHessian {
 
 }  // namespace
 
-void variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
+template <>
+bool variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
                       double* const* out) {
   const Model& m = scene.m;
   VariationalStep step(scene, scheme);
@@ -210,9 +211,11 @@ void variational_step(const Scene& scene, const VariationalScheme& scheme, const
   step.arena.reset();
   solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
   if (step.arena.singular_joint >= 0) fail_at(step.arena.singular_joint);
+  return true;
 }
 
-void variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
+template <>
+bool variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
                                   double* const* out) {
   const Model& m = scene.m;
   const int nv = m.nv;
@@ -231,6 +234,17 @@ void variational_step_derivatives(const Scene& scene, const VariationalScheme& s
     put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
     put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
   }
+  return true;
+}
+template <>
+PackMask<kLanes> variational_step(const Scene&, const VariationalScheme&, const Pack<kLanes>* const*,
+                                  Pack<kLanes>* const*) {
+  return no_lane<Pack<kLanes>>();
+}
+template <>
+PackMask<kLanes> variational_step_derivatives(const Scene&, const VariationalScheme&, const Pack<kLanes>* const*,
+                                              Pack<kLanes>* const*) {
+  return no_lane<Pack<kLanes>>();
 }
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme) {
