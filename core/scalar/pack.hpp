@@ -83,6 +83,11 @@ inline int first_lane(PackMask<N> mask) {
 }
 
 template <int N>
+inline bool in_lane(PackMask<N> mask, int l) {
+  return mask.m[l] != 0;
+}
+
+template <int N>
 struct Pack {
   using Native = typename Vectors<N>::Native;
   Native x;
@@ -148,6 +153,11 @@ struct Pack {
         }
   }
 };
+
+template <int N>
+TORSOR_INLINE void set_lane(Pack<N>& x, int l, double value) {
+  x.lane(l) = value;
+}
 
 template <int N>
 struct Lanes<Pack<N>> {
