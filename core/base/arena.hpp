@@ -22,7 +22,8 @@ struct AlignedAllocator {
   bool operator==(const AlignedAllocator&) const { return true; }
   bool operator!=(const AlignedAllocator&) const { return false; }
 };
-using AlignedVector = std::vector<double, AlignedAllocator<double>>;
+template <class T>
+using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 
 class Arena {
  public:

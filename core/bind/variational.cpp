@@ -79,8 +79,8 @@ struct NewtonSystem {
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
     const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, *in[2], {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
-    TreeSystem system(m, ActionBlocks::length(scene.rule), ActionBlocks::length(scene.rule),
-                      ActionBlocks::copies(scene.rule, false));
+    TreeSystem<double> system(m, ActionBlocks::length(scene.rule), ActionBlocks::length(scene.rule),
+                              ActionBlocks::copies(scene.rule, false));
     ActionBlocks blocks(scene, false, system);
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);

@@ -12,7 +12,7 @@ namespace torsor {
 class ActionBlocks {
  public:
   // Fills `system`, whose size is given by `copies` and `length`.
-  ActionBlocks(const VariationalScene& scene, bool whole, TreeSystem& system)
+  ActionBlocks(const VariationalScene& scene, bool whole, TreeSystem<double>& system)
       : scene_(scene), whole_(whole), copies_(copies(scene.rule, whole)), system(system) {
     const std::size_t square = 36 * (scene.rule.s + 1);
     for (auto* maps : {&q_, &v_, &row_q_, &row_v_}) maps->resize(square);
@@ -60,7 +60,7 @@ class ActionBlocks {
   int copies_;
 
  public:
-  TreeSystem& system;
+  TreeSystem<double>& system;
 
  private:
   // Phi of joint i at a point, as matrices n x n for each column: of dq into q_, of dv into v_; and the combinations of

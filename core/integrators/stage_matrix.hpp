@@ -116,12 +116,14 @@ void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D
 // changes of its velocity and acceleration in excess of those of a rigid displacement; the sum is the change of its
 // subtree's force, likewise. Of the bodies, I and 2 B are their own, f is summed over the subtree. States have no eta
 // if no force depends on places.
-inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<double>& e, const BlockDiagonal<double>& V1,
-                         double c, TreeSystem& H) {
+template <class S>
+void stage_system(const Scene& scene, Arena& arena, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c,
+                  TreeSystem<S>& H) {
   const Model& m = scene.m;
-  const Motions<double>& all = e.all;
+  const Motions<S>& all = e.all;
   const auto [X, columns] = stage_columns(m, arena, all, scene.quaternions, V1, c);
   const bool places = scene.places;
+  const S zero(0.0);
   const int at = places ? 6 : 0;  // where the change of velocity begins
   for (int i = 0; i < m.n(); ++i) {
     const Model::Link& link = m.links[i];
@@ -129,59 +131,61 @@ inline void stage_system(const Scene& scene, Arena& arena, const Evaluation<doub
     for (int k = 0; k < link.nv; ++k) {
       const int r = link.iv + k;
       const auto& d = columns[r];
-      double* A = H.A(i, k);
+      S* A = H.A(i, k);
       if (places) write(d.S_, A);
       write(X[r], A + at);
       write(d.Y, A + at + 6);
-      const Force<double> turned = cross(d.S_, b.f);
-      write(Force<double>{-turned.n, -turned.f}, H.C(i, k));
+      const Force<S> turned = cross(d.S_, b.f);
+      write(Force<S>{-turned.n, -turned.f}, H.C(i, k));
       write(d.S_, H.L(i, k));
     }
-    std::fill_n(H.N(i), link.nv * link.nv, 0.0);
-    add_own_changes(m, all, i, [&](int j, int k, double x) { H.N(i)[link.nv * j + k] += x; });
+    std::fill_n(H.N(i), link.nv * link.nv, S(0.0));
+    add_own_changes(m, all, i, [&](int j, int k, const S& x) { H.N(i)[link.nv * j + k] += x; });
     // P = (0, 2 B, I)
-    const auto put = [&](int row, int column, const Mat3<double>& M) {
+    const auto put = [&](int row, int column, const Mat3<S>& M) {
       for (int j = 0; j < 3; ++j) {
-        const Vec3<double>& x = M.column(j);
+        const Vec3<S>& x = M.column(j);
         H.P(i, row)[column + j] = x.x;
         H.P(i, row + 1)[column + j] = x.y;
         H.P(i, row + 2)[column + j] = x.z;
       }
     };
-    const Sym3<double>&T = b.B.T, &J = b.I.J;
-    const Vec3<double>& n = b.B.n;
+    const Sym3<S>&T = b.B.T, &J = b.I.J;
+    const Vec3<S>& n = b.B.n;
     put(0, at, {{T.xx, T.xy - n.z, T.xz + n.y}, {T.xy + n.z, T.yy, T.yz - n.x}, {T.xz - n.y, T.yz + n.x, T.zz}});
-    put(3, at, skew(-2.0 * b.B.f));
+    put(3, at, skew(S(-2.0) * b.B.f));
     put(0, at + 6, {{J.xx, J.xy, J.xz}, {J.xy, J.yy, J.yz}, {J.xz, J.yz, J.zz}});
     put(3, at + 6, skew(-b.I.h));
     put(0, at + 9, skew(b.I.h));
-    put(3, at + 9, {{b.I.m, 0.0, 0.0}, {0.0, b.I.m, 0.0}, {0.0, 0.0, b.I.m}});
+    put(3, at + 9, {{b.I.m, zero, zero}, {zero, b.I.m, zero}, {zero, zero, b.I.m}});
     for (int row = 0; row < 6; ++row) {
-      std::fill_n(H.P(i, row), at, 0.0);
-      std::fill_n(H.P(i, row) + at + 3, 3, 0.0);
+      std::fill_n(H.P(i, row), at, zero);
+      std::fill_n(H.P(i, row) + at + 3, 3, zero);
     }
   }
 }
 
 // Adds local forces to it.
-inline void add_forces(const Scene& scene, Arena& arena, const Evaluation<double>& e, const double* p,
-                       const BlockDiagonal<double>& V1, TreeSystem& H) {
+template <class S>
+void add_forces(const Scene& scene, Arena& arena, const Evaluation<S>& e, const S* p, const BlockDiagonal<S>& V1,
+                TreeSystem<S>& H) {
   const ForceSet& set = *scene.forces;
   const int at = scene.places ? 6 : 0;
-  for_each_joint_force(scene.m, set, e.q, e.v, p, [&](int i, const double* Aq, const double* Av) {
+  for_each_joint_force(scene.m, set, e.q, e.v, p, [&](int i, const S* Aq, const S* Av) {
     const int n = scene.m.bodies[i].nv;
-    Block<double> K, D, own{};
+    Block<S> K, D, own{};
     std::copy_n(Aq, n * n, K.x);
     std::copy_n(Av, n * n, D.x);
     for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
     const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), i);
-    multiply(n, 1.0, D, found == scene.quaternions.end() ? own : V1.blocks[found - scene.quaternions.begin()], K, true);
-    add_scaled(n * n, 1.0, K.x, H.N(i));
+    multiply(n, S(1.0), D, found == scene.quaternions.end() ? own : V1.blocks[found - scene.quaternions.begin()], K,
+             true);
+    add_scaled(n * n, S(1.0), K.x, H.N(i));
   });
-  for_each_body_force<double>(set, arena, e.all, e.t, p, [&](int i, const WrenchChange<double>& change) {
+  for_each_body_force<S>(set, arena, e.all, e.t, p, [&](int i, const WrenchChange<S>& change) {
     for (int row = 0; row < 6; ++row) {
-      if (scene.places) add_scaled(6, -1.0, change.x[row], H.P(i, row));
-      add_scaled(6, -1.0, change.x[row] + 6, H.P(i, row) + at);
+      if (scene.places) add_scaled(6, S(-1.0), change.x[row], H.P(i, row));
+      add_scaled(6, S(-1.0), change.x[row] + 6, H.P(i, row) + at);
     }
   });
 }
@@ -236,21 +240,24 @@ class StageMatrix {
 
   // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be used;
   // `products`: whether products with G and M will be needed before the next evaluation. False in lanes where H is
-  // singular or, with several lanes, cannot be factored along branches.
+  // singular or, with several lanes, cannot be factored in the form that is tried first.
   Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
                  bool products) {
     const Model& m = scene_.m;
     e_ = e;
     c_ = c;
     bodies_ = products ? copy_inertias(m, at.arena, e.all) : nullptr;
-    if constexpr (TreeSolver<S>::has_all_forms) {
-      if (over_tree && scene_.local && factor_tree(at, e, V1, c)) return true;
-      sum_inertias(m, e);
-      return (scene_.branched && factor_branches(at, e, V1, c)) || factor_dense(at, e, V1, c);
-    } else {
-      sum_inertias(m, e);
-      return factor_branches(at, e, V1, c);
+    constexpr bool alone = Lanes<S>::value == 1;
+    if (over_tree && scene_.local) {
+      const Mask<S> good = factor_tree(at, e, V1, c);
+      if (any(good) || !alone) return good;
     }
+    sum_inertias(m, e);
+    if (scene_.branched) {
+      const Mask<S> good = factor_branches(at, e, V1, c);
+      if (any(good) || !alone) return good;
+    }
+    return factor_dense(at, e, V1, c);
   }
   const TreeSolver<S>& solver() const { return solver_; }
   // The factors, to be restored in some lanes.
@@ -299,8 +306,8 @@ class StageMatrix {
   }
 
   // The three forms, each with the evaluation that it needs: with sums over subtrees but for the first.
-  bool factor_tree(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
-    TreeSystem& H = solver_.tree(scene_.places ? 18 : 12, 6);
+  Mask<S> factor_tree(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
+    TreeSystem<S>& H = solver_.tree(scene_.places ? 18 : 12, 6);
     stage_system(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) add_forces(scene_, at.arena, e, at.p, V1, H);
     return solver_.factor_tree(true);
@@ -315,10 +322,10 @@ class StageMatrix {
     }
     return solver_.factor_branches();
   }
-  bool factor_dense(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
+  Mask<S> factor_dense(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
     add_residual_derivatives(at, e, at.zeros(K_), at.zeros(D_), at.zeros(M_));
-    add_scaled(static_cast<int>(size), c, M_, D_);
+    add_scaled(static_cast<int>(size), S(c), M_, D_);
     add_product(scene_.m, scene_.quaternions, D_, V1, K_);
     std::copy_n(K_, size, solver_.dense());
     return solver_.factor_dense();

@@ -471,7 +471,7 @@ class StepLinearisation {
   VariationalStep& step_;
   const VariationalScene& scene_;
   int nv_, s_;
-  TreeSystem system_;
+  TreeSystem<double> system_;
   ActionBlocks blocks_;
   std::vector<double> H_;
 };

@@ -1,70 +1,132 @@
-// Dense linear systems by LU factorisation with partial pivoting. Matrices are row-major.
+// Dense linear systems by LU factorisation with partial pivoting. Matrices are row-major. Lanes have their own pivots,
+// and skip the zeros that they would skip alone.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "base/arena.hpp"
 #include "base/threads.hpp"
-#include "scalar/scalar.hpp"
+#include "scalar/pack.hpp"
 
 namespace torsor {
 
-// Whether column k has no entry from row k on that is more than the rounding of what was subtracted from it, |L| |U|
-// (Higham 2002, theorem 9.3): the criterion is invariant under scaling of rows and of columns.
-inline bool is_rounding(int n, const double* LU, int k) {
-  for (int i = k; i < n; ++i) {
-    double size = 0.0;
-    for (int j = 0; j < k; ++j) size += std::fabs(LU[i * n + j] * LU[j * n + k]);
-    if (!(std::fabs(LU[i * n + k]) <= 1e-14 * size)) return false;
+// The row with which a row was swapped, in each lane.
+template <class S>
+struct Pivot {
+  int row[Lanes<S>::value];
+  bool same() const {
+    return std::all_of(row, row + Lanes<S>::value, [&](int r) { return r == row[0]; });
   }
-  return true;
+};
+// Swaps row k of X with that of its pivot.
+template <class S, class T>
+TORSOR_INLINE void swap_rows(const Pivot<S>& pivot, int k, T* X, int columns = 1) {
+  if (Lanes<S>::value == 1 || pivot.same()) {
+    if (pivot.row[0] != k) std::swap_ranges(X + k * columns, X + (k + 1) * columns, X + pivot.row[0] * columns);
+    return;
+  }
+  if constexpr (Lanes<S>::value > 1)
+    for (int l = 0; l < Lanes<S>::value; ++l)
+      for (int j = 0; j < columns; ++j) std::swap(X[k * columns + j].lane(l), X[pivot.row[l] * columns + j].lane(l));
 }
 
-// Factors A (n x n) in place; row k was swapped with row pivots[k]. False if a pivot is zero, NaN or mere rounding.
-inline bool factor(int n, double* A, int* pivots) {
+// Restores some lanes of factors.
+template <class S>
+void restore(const Mask<S>& lanes, const AlignedVector<S>& saved, AlignedVector<S>& present) {
+  for (std::size_t k = 0; k < present.size(); ++k) present[k] = select(lanes, saved[k], present[k]);
+}
+template <class S>
+void restore(const Mask<S>& lanes, const std::vector<Pivot<S>>& saved, std::vector<Pivot<S>>& present) {
+  for (std::size_t k = 0; k < present.size(); ++k)
+    for (int l = 0; l < Lanes<S>::value; ++l)
+      if (in_lane(lanes, l)) present[k].row[l] = saved[k].row[l];
+}
+
+// y += s x in some lanes.
+template <class S>
+TORSOR_INLINE void add_scaled_where(const Mask<S>& lanes, int n, const S& s, const S* x, S* y) {
+  if (!any(lanes)) return;
+  if (!any(!lanes)) return add_scaled(n, s, x, y);
+  for (int k = 0; k < n; ++k) y[k] = select(lanes, mul_add(s, x[k], y[k]), y[k]);
+}
+template <class S>
+TORSOR_INLINE Mask<S> is_nonzero(const S& x) {
+  return !equal(x, S(0.0));
+}
+
+// Whether column k has no entry from row k on that is more than the rounding of what was subtracted from it, |L| |U|
+// (Higham 2002, theorem 9.3): the criterion is invariant under scaling of rows and of columns.
+template <class S>
+Mask<S> is_rounding(int n, const S* LU, int k) {
+  Mask<S> rounding = every_lane<S>();
+  for (int i = k; i < n && any(rounding); ++i) {
+    S size(0.0);
+    for (int j = 0; j < k; ++j) size += absolute(LU[i * n + j] * LU[j * n + k]);
+    rounding = rounding & less_equal(absolute(LU[i * n + k]), S(1e-14) * size);
+  }
+  return rounding;
+}
+
+// Factors A (n x n) in place. False in lanes where a pivot is zero, NaN or mere rounding.
+template <class S>
+Mask<S> factor(int n, S* A, Pivot<S>* pivots) {
+  Mask<S> good = every_lane<S>();
   for (int k = 0; k < n; ++k) {
     if (n > 256) poll();
-    int p = k;
-    for (int i = k + 1; i < n; ++i)
-      if (std::fabs(A[i * n + k]) > std::fabs(A[p * n + k])) p = i;
-    pivots[k] = p;
-    if (!(std::fabs(A[p * n + k]) > 0.0) || !std::isfinite(A[p * n + k])) return false;
-    if (is_rounding(n, A, k)) return false;
-    if (p != k)
-      for (int j = 0; j < n; ++j) std::swap(A[k * n + j], A[p * n + j]);
-    const double inverse = 1.0 / A[k * n + k];
+    Pivot<S>& pivot = pivots[k];
+    std::fill_n(pivot.row, Lanes<S>::value, k);
+    S most = absolute(A[k * n + k]);
     for (int i = k + 1; i < n; ++i) {
-      if (A[i * n + k] == 0.0) continue;
-      A[i * n + k] *= inverse;
-      add_scaled(n - k - 1, -A[i * n + k], A + k * n + k + 1, A + i * n + k + 1);
+      const S size = absolute(A[i * n + k]);
+      const Mask<S> more = less(most, size);
+      if (!any(more)) continue;
+      most = select(more, size, most);
+      for (int l = 0; l < Lanes<S>::value; ++l)
+        if (in_lane(more, l)) pivot.row[l] = i;
+    }
+    good = good & less(S(0.0), most) & is_finite(most);
+    if (!any(good)) return good;
+    good = good & !is_rounding(n, A, k);
+    if (!any(good)) return good;
+    swap_rows(pivot, k, A, n);
+    const S inverse = S(1.0) / A[k * n + k];
+    for (int i = k + 1; i < n; ++i) {
+      S& entry = A[i * n + k];
+      const Mask<S> acts = is_nonzero(entry);
+      entry = select(acts, entry * inverse, entry);
+      add_scaled_where(acts, n - k - 1, -entry, A + k * n + k + 1, A + i * n + k + 1);
     }
   }
-  return true;
+  return good;
 }
 
 // X (n x columns) <- A^-1 X
-inline void solve(int n, const double* LU, const int* pivots, double* X, int columns = 1) {
-  for (int k = 0; k < n; ++k)
-    if (pivots[k] != k)
-      for (int j = 0; j < columns; ++j) std::swap(X[k * columns + j], X[pivots[k] * columns + j]);
+template <class S>
+void solve(int n, const S* LU, const Pivot<S>* pivots, S* X, int columns = 1) {
+  const auto subtract = [&](const S& x, int k, int i) TORSOR_INLINE_LAMBDA {  // x times row k from row i
+    add_scaled_where(is_nonzero(x), columns, -x, X + k * columns, X + i * columns);
+  };
+  for (int k = 0; k < n; ++k) swap_rows(pivots[k], k, X, columns);
   for (int i = 0; i < n; ++i)
-    for (int k = 0; k < i; ++k)
-      if (LU[i * n + k] != 0.0) add_scaled(columns, -LU[i * n + k], X + k * columns, X + i * columns);
+    for (int k = 0; k < i; ++k) subtract(LU[i * n + k], k, i);
   for (int i = n - 1; i >= 0; --i) {
-    for (int k = i + 1; k < n; ++k)
-      if (LU[i * n + k] != 0.0) add_scaled(columns, -LU[i * n + k], X + k * columns, X + i * columns);
-    const double inverse = 1.0 / LU[i * n + i];
+    for (int k = i + 1; k < n; ++k) subtract(LU[i * n + k], k, i);
+    const S inverse = S(1.0) / LU[i * n + i];
     for (int j = 0; j < columns; ++j) X[i * columns + j] *= inverse;
   }
 }
 
 // x <- A^-T x
-inline void solve_transposed(int n, const double* LU, const int* pivots, double* x) {
+template <class S>
+void solve_transposed(int n, const S* LU, const Pivot<S>* pivots, S* x) {
   for (int i = 0; i < n; ++i) {
-    x[i] /= LU[i * n + i];
+    x[i] = x[i] / LU[i * n + i];
     add_scaled(n - i - 1, -x[i], LU + i * n + i + 1, x + i + 1);
   }
   for (int i = n - 1; i >= 0; --i) add_scaled(i, -x[i], LU + i * n, x);
-  for (int k = n - 1; k >= 0; --k) std::swap(x[k], x[pivots[k]]);
+  for (int k = n - 1; k >= 0; --k) swap_rows(pivots[k], k, x);
 }
 
 }  // namespace torsor

@@ -2,8 +2,7 @@
 // dense with pivots. Callers that assemble a matrix fill one of the forms and factor it; solving does not depend on the
 // form. Constraint rows can border it by solve_columns (a Schur complement) and need nothing else.
 //
-// Packs have the form along branches only: in the other two, pivots depend on the numbers, and would differ from lane
-// to lane.
+// All lanes have the same form: one whose matrix needs another is reported as not factored.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,7 +16,6 @@ template <class S>
 class TreeSolver {
  public:
   enum class Form { tree, branches, dense };
-  static constexpr bool has_all_forms = std::is_same_v<S, double>;
 
   // With one unknown per velocity; `memory` must live as long as this.
   TreeSolver(const Model& m, Arena& memory) : m_(m), copies_(1), memory_(&memory) {}
@@ -27,22 +25,23 @@ class TreeSolver {
   Form form() const { return form_; }
 
   // The forms, allocated at first use, to be filled.
-  TreeSystem& tree(int states, int sums) {
-    if (!tree_) tree_ = std::make_unique<TreeSystem>(m_, states, sums, copies_);
+  TreeSystem<S>& tree(int states, int sums) {
+    if (!tree_) tree_ = std::make_unique<TreeSystem<S>>(m_, states, sums, copies_);
     return *tree_;
   }
   BranchMatrix<S>& branches() {
     if (!branches_) branches_.emplace(m_, *memory_);
     return *branches_;
   }
-  double* dense() {
+  S* dense() {
     LU_.resize(std::size_t(size()) * size());
     pivots_.resize(size());
     return LU_.data();
   }
 
-  // False if it is singular, or cannot be factored in this form. `once`: P is destroyed, see TreeSystem::factor_once.
-  bool factor_tree(bool once) {
+  // False in lanes where it is singular, or cannot be factored in this form. `once`: P is destroyed, see
+  // TreeSystem::factor_once.
+  Mask<S> factor_tree(bool once) {
     form_ = Form::tree;
     return once ? tree_->factor_once() : tree_->factor();
   }
@@ -50,51 +49,51 @@ class TreeSolver {
     form_ = Form::branches;
     return branches_->factor();
   }
-  bool factor_dense() {
+  Mask<S> factor_dense() {
     form_ = Form::dense;
     return torsor::factor(size(), LU_.data(), pivots_.data());
   }
 
-  // Factors A (nv x nv): along branches if `branched` (entries between branches are zero) and if possible, otherwise
-  // densely.
+  // Factors A (nv x nv): along branches if `branched` (entries between branches are zero) and, for a single state, if
+  // possible; otherwise densely.
   Mask<S> factor_matrix(const S* A, bool branched) {
-    if constexpr (has_all_forms) {
-      if (branched) {
-        branches().read(A);
-        if (factor_branches()) return true;
-      }
-      std::copy_n(A, std::size_t(size()) * size(), dense());
-      return factor_dense();
-    } else {
+    if (branched) {
       branches().read(A);
-      return factor_branches();
+      const Mask<S> good = factor_branches();
+      if (any(good) || Lanes<S>::value > 1) return good;
     }
+    std::copy_n(A, std::size_t(size()) * size(), dense());
+    return factor_dense();
   }
 
   // Keeps the factors, so that those of some lanes can be restored after new ones were made in the same form.
-  void save() { branches_->save(); }
-  void restore(const Mask<S>& lanes) { branches_->restore(lanes); }
+  void save() {
+    if (form_ == Form::tree) return tree_->save();
+    if (form_ == Form::branches) return branches_->save();
+    saved_LU_ = LU_;
+    saved_pivots_ = pivots_;
+  }
+  void restore(const Mask<S>& lanes) {
+    if (form_ == Form::tree) return tree_->restore(lanes);
+    if (form_ == Form::branches) return branches_->restore(lanes);
+    torsor::restore(lanes, saved_LU_, LU_);
+    torsor::restore(lanes, saved_pivots_, pivots_);
+  }
 
   void solve(S* x) const {  // x <- A^-1 x
-    if constexpr (has_all_forms) {
-      if (form_ == Form::tree) return tree_->solve(x);
-      if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), x);
-    }
+    if (form_ == Form::tree) return tree_->solve(x);
+    if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), x);
     branches_->solve(x);
   }
   void solve_transposed(S* x) const {  // x <- A^-T x
-    if constexpr (has_all_forms) {
-      if (form_ == Form::tree) return tree_->solve_transposed(x);
-      if (form_ == Form::dense) return torsor::solve_transposed(size(), LU_.data(), pivots_.data(), x);
-    }
+    if (form_ == Form::tree) return tree_->solve_transposed(x);
+    if (form_ == Form::dense) return torsor::solve_transposed(size(), LU_.data(), pivots_.data(), x);
     branches_->solve_transposed(x);
   }
   // X <- A^-1 X, rows `columns` apart, a multiple of the vector width, as BranchMatrix<S>::rounded gives.
   void solve_columns(S* X, int columns) const {
-    if constexpr (has_all_forms) {
-      if (form_ == Form::tree) return tree_->solve_columns(X, columns);
-      if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), X, columns);
-    }
+    if (form_ == Form::tree) return tree_->solve_columns(X, columns);
+    if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), X, columns);
     branches_->solve_columns(X, columns);
   }
 
@@ -102,11 +101,11 @@ class TreeSolver {
   const Model& m_;
   int copies_;
   Arena* memory_ = nullptr;
-  Form form_ = has_all_forms ? Form::dense : Form::branches;
-  std::unique_ptr<TreeSystem> tree_;
+  Form form_ = Form::dense;
+  std::unique_ptr<TreeSystem<S>> tree_;
   std::optional<BranchMatrix<S>> branches_;
-  AlignedVector LU_;
-  std::vector<int> pivots_;
+  AlignedVector<S> LU_, saved_LU_;
+  std::vector<Pivot<S>> pivots_, saved_pivots_;
 };
 
 }  // namespace torsor

@@ -5,10 +5,11 @@
 // Body i has unknowns u_i, a state x_i and a sum y_i over its subtree:
 //   x_i = x_p + A_i u_i,   y_i = P_i x_i + sum over children c of (y_c - C_c u_c),   L_i y_i + E_i x_p + N_i u_i = b_i,
 // p being its parent, and x_p = 0 at a root. Eliminating the unknowns of the children keeps this form, with a different
-// P_i. Blocks are factored with pivots, so that systems are of a single state; vectors run over entries of rows or over
-// right-hand sides.
+// P_i. For a single state, vectors run over entries of rows or over right-hand sides. For several lanes, each with a
+// system of its own, they are the lanes, and sums run in the same order.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <vector>
 
@@ -19,8 +20,10 @@
 
 namespace torsor {
 
+template <class S>
 class TreeSystem {
-  using V = Pack<kLanes>;
+  using V = Wide<S>;
+  static constexpr int width = sizeof(V) / sizeof(S);
 
  public:
   // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy
@@ -40,7 +43,10 @@ class TreeSystem {
     for (auto* rows : {&C_, &L_, &V_}) rows->resize(std::size_t(k) * ys_);
     for (auto* blocks : {&N_, &Lambda_}) blocks->resize(square);
     P_.resize(std::size_t(m.n()) * ny_ * xs_);
-    S_.resize(P_.size());
+    Q_.resize(P_.size());
+    last_child_.assign(m.n(), -1);
+    for (int i = 0; i < m.n(); ++i)
+      if (m.links[i].parent >= 0) last_child_[m.links[i].parent] = i;
     pivots_.resize(k);
     for (auto* vector : {&state_, &state_bar_}) vector->resize(std::size_t(m.n()) * xs_);
     for (auto* vector : {&sum_, &sum_bar_}) vector->resize(std::size_t(m.n()) * ys_);
@@ -52,44 +58,52 @@ class TreeSystem {
 
   // The blocks of body i, to be filled. Unknown k of it has column k of A_i and C_i and row k of L_i and E_i.
   int unknowns(int i) const { return copies_ * m_.links[i].nv; }
-  double* A(int i, int k) { return &A_[std::size_t(first_[i] + k) * xs_]; }
-  double* E(int i, int k) { return &E_[std::size_t(first_[i] + k) * xs_]; }
-  double* C(int i, int k) { return &C_[std::size_t(first_[i] + k) * ys_]; }
-  double* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
-  double* N(int i) { return N_.data() + square_[i]; }
-  double* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
+  S* A(int i, int k) { return &A_[std::size_t(first_[i] + k) * xs_]; }
+  S* E(int i, int k) { return &E_[std::size_t(first_[i] + k) * xs_]; }
+  S* C(int i, int k) { return &C_[std::size_t(first_[i] + k) * ys_]; }
+  S* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
+  S* N(int i) { return N_.data() + square_[i]; }
+  S* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
   // Declares that row y of all P is zero except from `begin` to `end`.
   void set_range(int y, int begin, int end) { ranges_[y] = {begin, end}; }
   void clear() {
-    for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), 0.0);
+    for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), S(0.0));
   }
 
-  // Eliminates all unknowns. False if an unknown cannot be found from its own rows: the system may still have a
-  // solution.
-  bool factor() {
-    S_ = P_;
-    return eliminate();
-  }
+  // Eliminates all unknowns. False in lanes where an unknown cannot be found from its own rows: the system may still
+  // have a solution.
+  Mask<S> factor() { return eliminate(P_.data()); }
   // The same, but P is destroyed and must be filled again.
-  bool factor_once() {
-    std::swap(S_, P_);
-    return eliminate();
+  Mask<S> factor_once() {
+    std::swap(Q_, P_);
+    return eliminate(Q_.data());
+  }
+
+  // Keeps the factors, so that those of some lanes can be restored after new ones were made.
+  void save() {
+    saved_.resize(factors().size());
+    for (std::size_t k = 0; k < saved_.size(); ++k) saved_[k] = *factors()[k];
+    saved_pivots_ = pivots_;
+  }
+  void restore(const Mask<S>& lanes) {
+    for (std::size_t k = 0; k < saved_.size(); ++k) torsor::restore(lanes, saved_[k], *factors()[k]);
+    torsor::restore(lanes, saved_pivots_, pivots_);
   }
 
   // u (all unknowns) from b, in place.
-  void solve(double* u) {
+  void solve(S* u) {
     if (nx_ == 12 && ny_ == 6) return solve<12, 6>(u);
     if (nx_ == 18 && ny_ == 6) return solve<18, 6>(u);
     if (nx_ == 12 && ny_ == 12) return solve<12, 12>(u);
     solve<0, 0>(u);
   }
   template <int NX, int NY>
-  void solve(double* u) {
-    std::fill(sum_.begin(), sum_.end(), 0.0);
+  void solve(S* u) {
+    std::fill(sum_.begin(), sum_.end(), S(0.0));
     // y_i = P_i x_i + c_i; u_i = X_i x_p + d_i
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double *c = &sum_[i * ys_], *d = unknown_.data();
+      S *c = &sum_[i * ys_], *d = unknown_.data();
       if constexpr (NX > 0)
         if (n == 1) {
           fold_one<NY>(i, p, c, u[place(i, 0)]);
@@ -100,18 +114,18 @@ class TreeSystem {
       for (int k = 0; k < n; ++k) u[place(i, k)] = d[k];
       if (p < 0) continue;
       for (int k = 0; k < n; ++k) add_scaled(ys_, d[k], &V_[std::size_t(first_[i] + k) * ys_], c);
-      add_scaled(ys_, 1.0, c, &sum_[p * ys_]);
+      add_scaled(ys_, S(1.0), c, &sum_[p * ys_]);
     }
     for (int i = 0; i < m_.n(); ++i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double* x = &state_[i * xs_];
+      S* x = &state_[i * xs_];
       if constexpr (NX > 0)
         if (n == 1 && p >= 0) {
           unfold_one<NX>(i, p, x, u[place(i, 0)]);
           continue;
         }
       if (p < 0)
-        std::fill_n(x, xs_, 0.0);
+        std::fill_n(x, xs_, S(0.0));
       else
         std::copy_n(&state_[p * xs_], xs_, x);
       if (p >= 0)
@@ -120,8 +134,9 @@ class TreeSystem {
     }
   }
 
-  // The same for several right-hand sides, side by side in the rows of U, `columns` apart: a multiple of the lanes.
-  void solve_columns(double* U, int columns) {
+  // The same for several right-hand sides, side by side in the rows of U, `columns` apart: a multiple of the vectors'
+  // width, as `padded` gives.
+  void solve_columns(S* U, int columns) {
     if (nx_ == 12 && ny_ == 6) return solve_columns<12, 6>(U, columns);
     if (nx_ == 18 && ny_ == 6) return solve_columns<18, 6>(U, columns);
     if (nx_ == 12 && ny_ == 12) return solve_columns<12, 12>(U, columns);
@@ -129,7 +144,7 @@ class TreeSystem {
   }
   // B = the matrix of the system times U; both as in solve_columns, except that U has only the copies of unknowns from
   // `from` on, the others being zero, and B only the rows of copies from `to` on. Needs the blocks only.
-  void multiply_columns(const double* U, double* B, int columns, int from = 0, int to = 0) {
+  void multiply_columns(const S* U, S* B, int columns, int from = 0, int to = 0) {
     if (nx_ == 12 && ny_ == 12)
       multiply_columns<12, 12>(U, B, columns, from, to);
     else
@@ -137,21 +152,21 @@ class TreeSystem {
   }
 
   // u from b of the transposed system, in place.
-  void solve_transposed(double* u) {
-    std::fill(state_bar_.begin(), state_bar_.end(), 0.0);
+  void solve_transposed(S* u) {
+    std::fill(state_bar_.begin(), state_bar_.end(), S(0.0));
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double* x = &state_bar_[i * xs_];
+      S* x = &state_bar_[i * xs_];
       for (int k = 0; k < n; ++k) u[place(i, k)] += dot(xs_, A(i, k), x);
       if (p < 0) continue;
       for (int k = 0; k < n; ++k) add_scaled(xs_, u[place(i, k)], &X_[std::size_t(first_[i] + k) * xs_], x);
-      add_scaled(xs_, 1.0, x, &state_bar_[p * xs_]);
+      add_scaled(xs_, S(1.0), x, &state_bar_[p * xs_]);
     }
     for (int i = 0; i < m_.n(); ++i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double *y = &sum_bar_[i * ys_], *d = unknown_.data();
+      S *y = &sum_bar_[i * ys_], *d = unknown_.data();
       if (p < 0)
-        std::fill_n(y, ys_, 0.0);
+        std::fill_n(y, ys_, S(0.0));
       else
         std::copy_n(&sum_bar_[p * ys_], ys_, y);
       for (int k = 0; k < n; ++k) d[k] = u[place(i, k)] + dot(ys_, &V_[std::size_t(first_[i] + k) * ys_], y);
@@ -165,25 +180,25 @@ class TreeSystem {
 
   // The matrix of the system, dense, `rows` apart. With P summed over subtrees: L_i (P_j A_j - C_j) for a body j beyond
   // i, (L_i P_i + E_i) A_j for one before it, L_i P_i A_i + N_i for itself.
-  void assemble(double* H, int rows) {
-    S_ = P_;
+  void assemble(S* H, int rows) {
+    Q_ = P_;
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double* S = &S_[std::size_t(i) * ny_ * xs_];
-      if (p >= 0) add_scaled(ny_ * xs_, 1.0, S, &S_[std::size_t(p) * ny_ * xs_]);
+      S* Q = &Q_[std::size_t(i) * ny_ * xs_];
+      if (p >= 0) add_scaled(ny_ * xs_, S(1.0), Q, &Q_[std::size_t(p) * ny_ * xs_]);
       for (int k = 0; k < n; ++k) {
-        double *column = &V_[std::size_t(first_[i] + k) * ys_], *row = &X_[std::size_t(first_[i] + k) * xs_];
+        S *column = &V_[std::size_t(first_[i] + k) * ys_], *row = &X_[std::size_t(first_[i] + k) * xs_];
         std::copy_n(E(i, k), xs_, row);
         for (int y = 0; y < ny_; ++y) {
-          column[y] = dot(xs_, S + y * xs_, A(i, k));
-          add_scaled(xs_, L(i, k)[y], S + y * xs_, row);
+          column[y] = dot(xs_, Q + y * xs_, A(i, k));
+          add_scaled(xs_, L(i, k)[y], Q + y * xs_, row);
         }
       }
       for (int j = 0; j < n; ++j)
         for (int k = 0; k < n; ++k)
           H[place(i, j) * rows + place(i, k)] =
               dot(ys_, L(i, j), &V_[std::size_t(first_[i] + k) * ys_]) + N(i)[n * j + k];
-      for (int k = 0; k < n; ++k) add_scaled(ys_, -1.0, C(i, k), &V_[std::size_t(first_[i] + k) * ys_]);
+      for (int k = 0; k < n; ++k) add_scaled(ys_, S(-1.0), C(i, k), &V_[std::size_t(first_[i] + k) * ys_]);
       for (int a = p; a >= 0; a = m_.links[a].parent)
         for (int j = 0; j < unknowns(a); ++j)
           for (int k = 0; k < n; ++k) {
@@ -194,29 +209,56 @@ class TreeSystem {
   }
 
  private:
-  static constexpr int vectors(int n) { return (n + kLanes - 1) / kLanes; }
-  static int rounded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+  static constexpr int vectors(int n) { return (n + width - 1) / width; }
+  static constexpr int rounded(int n) { return vectors(n) * width; }
   // Of unknown k of body i in a vector of all.
   int place(int i, int k) const {
     const Model::Link& link = m_.links[i];
     return copies_ == 1 ? link.iv + k : k / link.nv * m_.nv + link.iv + k % link.nv;
   }
-  static TORSOR_INLINE double dot(int n, const double* a, const double* b) {  // n a multiple of the lanes
-    V sum(0.0);
-    for (int k = 0; k < n; k += kLanes) sum = mul_add(load<V>(a + k), load<V>(b + k), sum);
-    return total(sum);
-  }
-  static TORSOR_INLINE double total(const V& a) {
-    double sum = 0.0;
-    for (int l = 0; l < kLanes; l += 2) sum += a.lane(l) + a.lane(l + 1);
-    return sum;
+  // What `solve` reads.
+  std::array<AlignedVector<S>*, 6> factors() { return {&A_, &L_, &V_, &X_, &Lambda_, &inverse_}; }
+
+  // A sum over the entries of rows, in one order for every S: entry k goes to partial sum k mod kLanes, and pairs of
+  // these are added.
+  struct RowSum {
+    static constexpr int count = kLanes / width;
+    V part[count];
+    TORSOR_INLINE RowSum() {
+#pragma GCC unroll 8
+      for (int c = 0; c < count; ++c) part[c] = V(0.0);
+    }
+    TORSOR_INLINE void add(int c, const V& a, const V& b) { part[c % count] = mul_add(a, b, part[c % count]); }
+    TORSOR_INLINE S total() const {
+      S sum(0.0);
+#pragma GCC unroll 8
+      for (int l = 0; l < kLanes; l += 2) {
+        if constexpr (width > 1)
+          sum += part[0].lane(l) + part[0].lane(l + 1);
+        else
+          sum += part[l] + part[l + 1];
+      }
+      return sum;
+    }
+  };
+  static TORSOR_INLINE S dot(int n, const S* a, const S* b) {  // n a multiple of the width
+    RowSum sum;
+    int k = 0;
+    for (; k + kLanes <= n; k += kLanes)
+#pragma GCC unroll 8
+      for (int c = 0; c < RowSum::count; ++c) sum.add(c, load<V>(a + k + c * width), load<V>(b + k + c * width));
+    if constexpr (width == 1)
+#pragma GCC unroll 8
+      for (int c = 0; c < kLanes; ++c)
+        if (k + c < n) sum.add(c, a[k + c], b[k + c]);
+    return sum.total();
   }
 
-  // d <- Lambda_i^-1 d, lane by lane.
+  // d <- Lambda_i^-1 d
   void solve_block(int i, V* d) {
     const int n = unknowns(i);
-    const double* LU = &Lambda_[square_[i]];
-    for (int k = 0; k < n; ++k) std::swap(d[k], d[pivots_[first_[i] + k]]);
+    const S* LU = &Lambda_[square_[i]];
+    for (int k = 0; k < n; ++k) swap_rows(pivots_[first_[i] + k], k, d);
     for (int j = 1; j < n; ++j)
       for (int k = 0; k < j; ++k) d[j] = mul_add(V(-LU[n * j + k]), d[k], d[j]);
     for (int j = n - 1; j >= 0; --j) {
@@ -229,7 +271,7 @@ class TreeSystem {
 
   // sum of row_k x_k over `count` numbers, added to `sum`; and x += row s.
   template <int N>
-  static TORSOR_INLINE V dot_add(int count, const double* row, const V* x, V sum) {
+  static TORSOR_INLINE V dot_add(int count, const S* row, const V* x, V sum) {
     V other(0.0);
     const int n = N > 0 ? N : count;
     int k = 0;
@@ -242,19 +284,19 @@ class TreeSystem {
     return sum + other;
   }
   template <int N>
-  static TORSOR_INLINE void add_row(int count, const double* row, const V& s, V* x) {
+  static TORSOR_INLINE void add_row(int count, const S* row, const V& s, V* x) {
     const int n = N > 0 ? N : count;
 #pragma GCC unroll 16
     for (int k = 0; k < n; ++k) x[k] = mul_add(V(row[k]), s, x[k]);
   }
 
   template <int NX, int NY>
-  void solve_columns(double* U, int columns) {
+  void solve_columns(S* U, int columns) {
     sums_.resize(std::size_t(m_.n()) * ny_);
     states_.resize(std::size_t(m_.n() + 1) * nx_);
     V *state = states_.data() + nx_, *sum = sums_.data(), d[kMost];
     std::fill_n(states_.data(), nx_, V(0.0));  // of the world
-    for (int column = 0; column < columns; column += kLanes) {
+    for (int column = 0; column < columns; column += width) {
       const auto at = [&](int i, int k) { return U + std::size_t(place(i, k)) * columns + column; };
       std::fill(sums_.begin(), sums_.end(), V(0.0));
       for (int i = m_.n() - 1; i >= 0; --i) {
@@ -282,12 +324,12 @@ class TreeSystem {
     }
   }
   template <int NX, int NY>
-  void multiply_columns(const double* U, double* B, int columns, int from, int to) {
+  void multiply_columns(const S* U, S* B, int columns, int from, int to) {
     sums_.resize(std::size_t(m_.n()) * ny_);
     states_.resize(std::size_t(m_.n() + 1) * nx_);
     V *state = states_.data() + nx_, *sum = sums_.data(), u[kMost];
     std::fill_n(states_.data(), nx_, V(0.0));  // of the world
-    for (int column = 0; column < columns; column += kLanes) {
+    for (int column = 0; column < columns; column += width) {
       const auto read = [&](int i) {
         const int first = from * m_.links[i].nv;
         for (int k = first; k < unknowns(i); ++k)
@@ -300,7 +342,7 @@ class TreeSystem {
         for (int k = read(i); k < unknowns(i); ++k) add_row<NX>(nx_, A(i, k), u[k], x);
         for (int r = 0; r < ny_; ++r) {
           const auto [begin, end] = ranges_[r];
-          const double* row = P(i, r) + begin;
+          const S* row = P(i, r) + begin;
           y[r] = end - begin == 6   ? dot_add<6>(6, row, x + begin, V(0.0))
                  : end - begin == 3 ? dot_add<3>(3, row, x + begin, V(0.0))
                                     : dot_add<0>(end - begin, row, x + begin, V(0.0));
@@ -322,162 +364,172 @@ class TreeSystem {
     }
   }
 
-  bool eliminate() {
-    if (nx_ == 12 && ny_ == 6) return eliminate<12, 6>();
-    if (nx_ == 18 && ny_ == 6) return eliminate<18, 6>();
-    if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>();
-    return eliminate<0, 0>();
+  Mask<S> eliminate(const S* P) {
+    if (nx_ == 12 && ny_ == 6) return eliminate<12, 6>(P);
+    if (nx_ == 18 && ny_ == 6) return eliminate<18, 6>(P);
+    if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>(P);
+    return eliminate<0, 0>(P);
   }
-  // Columns of U = P A and rows of X = L P + E of unknown k of body i, P being S here.
+  // Columns of U = P A and rows of X = L P + E of unknown k of body i, P being Q here.
   template <int NX, int NY>
-  TORSOR_INLINE void project(int i, int k, const double* S, double* u, double* x) {
-    const double *a = A(i, k), *l = L(i, k), *e = E(i, k);
+  TORSOR_INLINE void project(int i, int k, const S* Q, S* u, S* x) {
+    const S *a = A(i, k), *l = L(i, k), *e = E(i, k);
     if constexpr (NX > 0) {
-      constexpr int count = vectors(NX), width = count * kLanes;
+      constexpr int count = vectors(NX), row = count * width;
       V left[count], right[count];
-#pragma GCC unroll 8
+#pragma GCC unroll 18
       for (int c = 0; c < count; ++c) {
-        left[c] = load<V>(e + c * kLanes);
-        right[c] = load<V>(a + c * kLanes);
+        left[c] = load<V>(e + c * width);
+        right[c] = load<V>(a + c * width);
       }
       for (int y = 0; y < NY; ++y) {
         const V factor(l[y]);
-        V sum(0.0);
-#pragma GCC unroll 8
+        RowSum sum;
+#pragma GCC unroll 18
         for (int c = 0; c < count; ++c) {
-          const V part = load<V>(S + y * width + c * kLanes);
-          sum = mul_add(part, right[c], sum);
+          const V part = load<V>(Q + y * row + c * width);
+          sum.add(c, part, right[c]);
           left[c] = mul_add(factor, part, left[c]);
         }
-        u[y] = total(sum);
+        u[y] = sum.total();
       }
-#pragma GCC unroll 8
-      for (int c = 0; c < count; ++c) store(left[c], x + c * kLanes);
+#pragma GCC unroll 18
+      for (int c = 0; c < count; ++c) store(left[c], x + c * width);
     } else {
       std::copy_n(e, xs_, x);
       for (int y = 0; y < ny_; ++y) {
-        u[y] = dot(xs_, S + y * xs_, a);
-        add_scaled(xs_, l[y], S + y * xs_, x);
+        u[y] = dot(xs_, Q + y * xs_, a);
+        add_scaled(xs_, l[y], Q + y * xs_, x);
       }
     }
   }
   // Lambda = L U + N of body i, factored; false if a pivot is small beside the terms of Lambda.
   template <int NY>
-  TORSOR_INLINE bool factor_block(int i, const double* U) {
+  TORSOR_INLINE Mask<S> factor_block(int i, const S* U) {
     const int n = unknowns(i), ny = NY > 0 ? NY : ny_;
-    double *Lambda = &Lambda_[square_[i]], scale = 0.0;
+    S *Lambda = &Lambda_[square_[i]], scale(0.0);
     for (int j = 0; j < n; ++j)
       for (int k = 0; k < n; ++k) {
-        const double *l = L(i, j), *u = U + k * ys_;
-        double value = N(i)[n * j + k], size = std::fabs(value);
+        const S *l = L(i, j), *u = U + k * ys_;
+        S value = N(i)[n * j + k], size = absolute(value);
         for (int y = 0; y < ny; ++y) {
           value = mul_add(l[y], u[y], value);
-          size += std::fabs(l[y] * u[y]);
+          size += absolute(l[y] * u[y]);
         }
         Lambda[n * j + k] = value;
-        scale = std::max(scale, size);
+        scale = larger(scale, size);
       }
-    if (!torsor::factor(n, Lambda, &pivots_[first_[i]])) return false;
-    for (int k = 0; k < n; ++k)
-      if (!(std::fabs(Lambda[n * k + k]) > kSmall * scale)) return false;
-    return true;
+    Mask<S> good = torsor::factor(n, Lambda, &pivots_[first_[i]]);
+    for (int k = 0; k < n; ++k) good = good & less(S(kSmall) * scale, absolute(Lambda[n * k + k]));
+    return good;
   }
+  // Q is P with the children eliminated: P itself at a tip, and where the first of them is added to it.
   template <int NX, int NY>
-  bool eliminate() {
-    const int xs = NX > 0 ? vectors(NX) * kLanes : xs_, ny = NY > 0 ? NY : ny_;
+  Mask<S> eliminate(const S* P) {
+    const int xs = NX > 0 ? rounded(NX) : xs_, ny = NY > 0 ? NY : ny_;
+    Mask<S> good = every_lane<S>();
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      double* S = &S_[std::size_t(i) * ny * xs];
-      double *U = &V_[std::size_t(first_[i]) * ys_], *X = &X_[std::size_t(first_[i]) * xs];
-      for (int k = 0; k < n; ++k) project<NX, NY>(i, k, S, U + k * ys_, X + k * xs);
+      const S* Q = (last_child_[i] < 0 ? P : Q_.data()) + std::size_t(i) * ny * xs;
+      S *U = &V_[std::size_t(first_[i]) * ys_], *X = &X_[std::size_t(first_[i]) * xs];
+      for (int k = 0; k < n; ++k) project<NX, NY>(i, k, Q, U + k * ys_, X + k * xs);
+      const S* before = nullptr;  // what the parent has
+      S* parent = nullptr;
+      if (p >= 0) {
+        parent = &Q_[std::size_t(p) * ny * xs];
+        before = last_child_[p] == i ? P + std::size_t(p) * ny * xs : parent;
+      }
       if constexpr (NX > 0)
         if (n == 1) {
-          if (!eliminate_one<NX, NY>(i, p, S, U, X)) return false;
+          good = good & eliminate_one<NX, NY>(i, Q, before, parent, U, X);
+          if (!any(good)) return good;
           continue;
         }
-      if (!factor_block<NY>(i, U)) return false;
+      good = good & factor_block<NY>(i, U);
+      if (!any(good)) return good;
       if (p < 0) continue;
       // X = -Lambda^-1 (L P + E), V = U - C, and what the parent sees of this subtree: P + V X
       torsor::solve(n, &Lambda_[square_[i]], &pivots_[first_[i]], X, xs);
-      double* parent = &S_[std::size_t(p) * ny * xs];
       for (int k = 0; k < n * xs; ++k) X[k] = -X[k];
-      for (int k = 0; k < n; ++k) add_scaled(ys_, -1.0, C(i, k), U + k * ys_);
+      for (int k = 0; k < n; ++k) add_scaled(ys_, S(-1.0), C(i, k), U + k * ys_);
       for (int y = 0; y < ny; ++y) {
-        add_scaled(xs, 1.0, S + y * xs, parent + y * xs);
-        for (int k = 0; k < n; ++k) add_scaled(xs, U[k * ys_ + y], X + k * xs, parent + y * xs);
+        S* to = parent + y * xs;
+        for (int k = 0; k < xs; ++k) to[k] = mul_add(S(1.0), Q[y * xs + k], before[y * xs + k]);
+        for (int k = 0; k < n; ++k) add_scaled(xs, U[k * ys_ + y], X + k * xs, to);
       }
     }
-    return true;
+    return good;
   }
 
   // The same, after project, for a body with one unknown.
   template <int NX, int NY>
-  TORSOR_INLINE bool eliminate_one(int i, int p, const double* S, double* U, double* X) {
-    constexpr int count = vectors(NX);
-    const double *l = L(i, 0), *c = C(i, 0);
-    double value = N(i)[0], scale = std::fabs(value);
+  TORSOR_INLINE Mask<S> eliminate_one(int i, const S* Q, const S* before, S* parent, S* U, S* X) {
+    constexpr int count = vectors(NX), xs = rounded(NX);
+    const S *l = L(i, 0), *c = C(i, 0);
+    S value = N(i)[0], scale = absolute(value);
     for (int y = 0; y < NY; ++y) {
       value = mul_add(l[y], U[y], value);
-      scale += std::fabs(l[y] * U[y]);
+      scale += absolute(l[y] * U[y]);
     }
     Lambda_[square_[i]] = value;
-    pivots_[first_[i]] = 0;
-    if (!(std::fabs(value) > kSmall * scale)) return false;
-    inverse_[i] = 1.0 / value;
-    if (p < 0) return true;
+    pivots_[first_[i]] = {};
+    const Mask<S> good = less(S(kSmall) * scale, absolute(value));
+    inverse_[i] = S(1.0) / value;
+    if (parent == nullptr || !any(good)) return good;
     const V factor(-inverse_[i]);
     V x[count];
-#pragma GCC unroll 8
+#pragma GCC unroll 18
     for (int k = 0; k < count; ++k) {
-      x[k] = factor * load<V>(X + k * kLanes);
-      store(x[k], X + k * kLanes);
+      x[k] = factor * load<V>(X + k * width);
+      store(x[k], X + k * width);
     }
-    double* parent = &S_[std::size_t(p) * NY * xs_];
     for (int y = 0; y < NY; ++y) {
       U[y] -= c[y];
       const V u(U[y]);
-#pragma GCC unroll 8
+#pragma GCC unroll 18
       for (int k = 0; k < count; ++k) {
-        double* to = parent + y * xs_ + k * kLanes;
-        store(mul_add(u, x[k], load<V>(to) + load<V>(S + y * xs_ + k * kLanes)), to);
+        const int at = y * xs + k * width;
+        store(mul_add(u, x[k], load<V>(before + at) + load<V>(Q + at)), parent + at);
       }
     }
-    return true;
+    return good;
   }
 
   // The two sweeps of solve for a body with one unknown.
   template <int NY>
-  TORSOR_INLINE void fold_one(int i, int p, const double* c, double& u) {
+  TORSOR_INLINE void fold_one(int i, int p, const S* c, S& u) {
     constexpr int count = vectors(NY);
-    V sum[count], product(0.0);
-#pragma GCC unroll 8
+    V sum[count];
+    RowSum product;
+#pragma GCC unroll 18
     for (int k = 0; k < count; ++k) {
-      sum[k] = load<V>(c + k * kLanes);
-      product = mul_add(load<V>(L(i, 0) + k * kLanes), sum[k], product);
+      sum[k] = load<V>(c + k * width);
+      product.add(k, load<V>(L(i, 0) + k * width), sum[k]);
     }
-    u = (u - total(product)) * inverse_[i];
+    u = (u - product.total()) * inverse_[i];
     if (p < 0) return;
     const V factor(u);
-    double* parent = &sum_[p * ys_];
-    const double* v = &V_[std::size_t(first_[i]) * ys_];
-#pragma GCC unroll 8
+    S* parent = &sum_[p * ys_];
+    const S* v = &V_[std::size_t(first_[i]) * ys_];
+#pragma GCC unroll 18
     for (int k = 0; k < count; ++k)
-      store(load<V>(parent + k * kLanes) + mul_add(factor, load<V>(v + k * kLanes), sum[k]), parent + k * kLanes);
+      store(load<V>(parent + k * width) + mul_add(factor, load<V>(v + k * width), sum[k]), parent + k * width);
   }
   template <int NX>
-  TORSOR_INLINE void unfold_one(int i, int p, double* x, double& u) {
+  TORSOR_INLINE void unfold_one(int i, int p, S* x, S& u) {
     constexpr int count = vectors(NX);
-    const double *parent = &state_[p * xs_], *row = &X_[std::size_t(first_[i]) * xs_];
-    V state[count], product(0.0);
-#pragma GCC unroll 8
+    const S *parent = &state_[p * xs_], *row = &X_[std::size_t(first_[i]) * xs_];
+    V state[count];
+    RowSum product;
+#pragma GCC unroll 18
     for (int k = 0; k < count; ++k) {
-      state[k] = load<V>(parent + k * kLanes);
-      product = mul_add(load<V>(row + k * kLanes), state[k], product);
+      state[k] = load<V>(parent + k * width);
+      product.add(k, load<V>(row + k * width), state[k]);
     }
-    u += total(product);
+    u += product.total();
     const V factor(u);
-#pragma GCC unroll 8
-    for (int k = 0; k < count; ++k) store(mul_add(factor, load<V>(A(i, 0) + k * kLanes), state[k]), x + k * kLanes);
+#pragma GCC unroll 18
+    for (int k = 0; k < count; ++k) store(mul_add(factor, load<V>(A(i, 0) + k * width), state[k]), x + k * width);
   }
 
   static constexpr double kSmall = 1e-10;  // of Lambda relative to its terms: 6 digits must remain
@@ -486,11 +538,13 @@ class TreeSystem {
   int nx_, ny_, copies_, xs_, ys_;  // xs_, ys_: rounded up to whole vectors
   int most_ = 0;
   std::vector<std::pair<int, int>> ranges_;  // of P
-  std::vector<V> sums_, states_;             // of several columns
-  std::vector<int> first_, square_, pivots_;
-  AlignedVector A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, S_;
-  AlignedVector state_, state_bar_, sum_, sum_bar_, unknown_;
-  AlignedVector inverse_;  // of Lambda, for bodies with one unknown
+  AlignedVector<V> sums_, states_;           // of several columns
+  std::vector<int> first_, square_, last_child_;
+  std::vector<Pivot<S>> pivots_, saved_pivots_;
+  AlignedVector<S> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, Q_;
+  AlignedVector<S> state_, state_bar_, sum_, sum_bar_, unknown_;
+  AlignedVector<S> inverse_;  // of Lambda, for bodies with one unknown
+  std::vector<AlignedVector<S>> saved_;
 };
 
 }  // namespace torsor
