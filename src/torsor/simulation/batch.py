@@ -13,7 +13,7 @@ from torsor import _core
 from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
-from torsor.simulation.parameters import leads_of, steps_of_rows
+from torsor.simulation.parameters import leads_of, shapes_of, steps_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,9 +115,10 @@ class Batch:
         """The forces to compile, with the first of the given parameters where they lack their own."""
         out = []
         for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
-            rows = self._rows(force, {**values, **signals})
-            lacking = rows.keys() - force._for_model(self.models[0]).parameters.keys()
-            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if lacking else force)
+            given = {**values, **signals}
+            if given.keys() - shapes_of(self.models[0], force).keys():
+                force = force.with_parameters({n: x[0] for n, x in self._rows(force, given).items() if len(x)})
+            out.append(force)
         return tuple(out)
 
     def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -131,6 +132,9 @@ class Batch:
     def _flatten(self) -> FloatArray:
         columns = [np.zeros((1, 0))]
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
+            if self._is_simple(k):
+                columns.append(self._replace(k))
+                continue
             leads = leads_of(self.models[0], force, values)
             lead = np.broadcast_shapes(*leads)
             rows = {
@@ -160,9 +164,45 @@ class Batch:
         rows_of = max(len(c) for c in columns)
         return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
 
+    def _is_simple(self, k: int) -> bool:
+        """Whether a force has all its parameters itself and accepts the given ones. Where the allowed values are
+        intervals, the extreme values decide."""
+        force, values = self.forces[k], self.parameters[k]
+        known = shapes_of(self.models[0], force)
+        if not force._frozen or force is not self._first[k] or any(getattr(force, name) is None for name in known):
+            return False
+        if not values:
+            return True
+        if values.keys() & set(force._coupled(self.models[0])):
+            return False
+        try:
+            rows = self._rows(force, values)
+            for end in (np.min, np.max) if max(map(len, rows.values())) > 1 else (np.min,):
+                force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
+        except ValueError:
+            return False  # raised again for the trajectory that has them
+        return True
+
+    def _replace(self, k: int) -> FloatArray:
+        """The parameters of a force in all trajectories, (batch, n), or (1, n) where they are the same for all."""
+        force, values = self.forces[k], self.parameters[k]
+        own = np.concatenate([np.zeros(0), *(x.ravel() for x in force.parameters.values())])
+        leads = leads_of(self.models[0], force, values)
+        shape = self.shape if any(prod(lead) != 1 for lead in leads) else ()
+        table = np.empty((*shape, len(own)))
+        table[...] = own
+        first = self.compiled.columns(k, next(iter(force.parameters))).start if len(own) else 0
+        for (name, value), lead in zip(values.items(), leads, strict=True):
+            at = self.compiled.columns(k, name)
+            lead = lead if shape else ()
+            table[..., at.start - first : at.stop - first] = value.reshape(*lead, at.stop - at.start)
+        return table.reshape(-1, len(own))
+
     def _tabulate(self) -> tuple[NDArray[np.int64], FloatArray]:
         columns, tables = [], []
-        for k in range(len(self.forces)):
+        for k, given in enumerate(self.signals):
+            if not given:
+                continue
             self._check_signals(k)
             for name, value, lead in self._signals_of(k):
                 at, steps = self.compiled.columns(k, name), value.shape[len(lead)]
@@ -188,7 +228,7 @@ class Batch:
             return
         if not rows.keys() & set(force._coupled(model)):
             try:
-                for end in (np.min, np.max):
+                for end in (np.min, np.max) if max(map(len, rows.values())) > 1 else (np.min,):
                     force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
                 return
             except ValueError:
@@ -230,6 +270,8 @@ class Batch:
 
     def signals_until(self, steps: int) -> Parameters:
         """The signals of the first steps."""
+        if self.signal_table is not None and steps == self.signal_table[1].shape[1]:
+            return self.signals
         return tuple(
             {name: value[(slice(None),) * len(lead) + (slice(steps),)] for name, value, lead in self._signals_of(k)}
             for k in range(len(self.forces))
@@ -247,15 +289,17 @@ class Batch:
         return self._ready[charts, m]
 
     def arguments(
-        self, charts: Charts, chosen: NDArray[np.int64]
+        self, charts: Charts, chosen: NDArray[np.int64], part: slice
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
-        """The arguments of the core for some trajectories in the same charts."""
-        used, of = [0], self.model_of if len(chosen) == self.size else np.zeros(len(chosen), np.int64)
-        if len(self.models) > 1 and len(chosen):
-            unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
+        """The arguments of the core for some trajectories in the same charts, counted from the first of a part."""
+        n = len(chosen)
+        at: Any = part if n == part.stop - part.start else chosen + part.start
+        used, of = [0], np.zeros(n, np.int64)
+        if len(self.models) > 1 and n:
+            unique, inverse = np.unique(self.model_of[at], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)
         both = [self.ready(charts, m) for m in used]
-        flat = self.flat if len(self.flat) == 1 else self.flat[chosen]
+        flat = self.flat if len(self.flat) == 1 else self.flat[at]
         sets = [core if self.forces else None for _, core in both]
         return [model for model, _ in both], sets, of, flat
 
