@@ -130,46 +130,30 @@ class Batch:
         }
 
     def _flatten(self) -> FloatArray:
-        columns = [np.zeros((1, 0))]
+        places: list[tuple[slice, FloatArray]] = []  # columns, and values that broadcast to the batch
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
-            if self._is_simple(k):
-                columns.append(self._replace(k))
+            if not self._is_simple(k):
+                table = self._of_each(k)
+                lead = () if len(table) == 1 else self.shape
+                places.append((self.compiled.columns(k), table.reshape(*lead, table.shape[1])))
                 continue
-            leads = leads_of(self.models[0], force, values)
-            lead = np.broadcast_shapes(*leads)
-            rows = {
-                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
-                    prod(lead), *value.shape[len(given) :]
-                )
-                for (name, value), given in zip(values.items(), leads, strict=True)
-            }
-            first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
-            # Every pair of a model and values once.
-            which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
-            pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
-            numbers = []
-            for m, j in pairs.T.tolist():
-                try:
-                    given = {**{name: x[j] for name, x in rows.items()}, **first}
-                    one = force.with_parameters(given) if given else force
-                    own = one._for_model(self.models[m]).parameters
-                except ValueError as error:
-                    i = int(np.argmax((self.model_of == m) & (which == j)))
-                    where = f" in trajectory {i} of the batch" if self.shape else ""
-                    raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
-                numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
-            size = sum(x.size for x in self.compiled.forces[k].parameters.values())
-            table = np.array(numbers).reshape(len(numbers), size)
-            columns.append(table if len(table) == 1 else table[inverse.ravel()])
-        rows_of = max(len(c) for c in columns)
-        return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
+            for (name, value), lead in zip(values.items(), leads_of(self.models[0], force, values), strict=True):
+                at = self.compiled.columns(k, name)
+                places.append((at, value.reshape(*lead, at.stop - at.start)))
+        shape = self.shape if any(x.size != x.shape[-1] for _, x in places) else ()
+        out = np.empty((*shape, len(self.compiled.parameters)))
+        out[...] = self.compiled.parameters
+        for at, x in places:
+            out[..., at] = x if shape else x.reshape(x.shape[-1])
+        return out.reshape(prod(shape), out.shape[-1])
 
     def _is_simple(self, k: int) -> bool:
-        """Whether a force has all its parameters itself and accepts the given ones. Where the allowed values are
-        intervals, the extreme values decide."""
-        force, values = self.forces[k], self.parameters[k]
-        known = shapes_of(self.models[0], force)
-        if not force._frozen or force is not self._first[k] or any(getattr(force, name) is None for name in known):
+        """Whether a force has the same parameters in all models, except for given ones, which it accepts. Where the
+        allowed values are intervals, the extreme values decide."""
+        force, values, several = self.forces[k], self.parameters[k], len(self.models) > 1
+        if not force._frozen or force is not self._first[k]:
+            return False
+        if several and any(getattr(force, name) is None for name in shapes_of(self.models[0], force)):
             return False
         if not values:
             return True
@@ -183,20 +167,34 @@ class Batch:
             return False  # raised again for the trajectory that has them
         return True
 
-    def _replace(self, k: int) -> FloatArray:
-        """The parameters of a force in all trajectories, (batch, n), or (1, n) where they are the same for all."""
+    def _of_each(self, k: int) -> FloatArray:
+        """Parameters of a force (batch, n), or (1, n), made for every pair of a model and values once."""
         force, values = self.forces[k], self.parameters[k]
-        own = np.concatenate([np.zeros(0), *(x.ravel() for x in force.parameters.values())])
         leads = leads_of(self.models[0], force, values)
-        shape = self.shape if any(prod(lead) != 1 for lead in leads) else ()
-        table = np.empty((*shape, len(own)))
-        table[...] = own
-        first = self.compiled.columns(k, next(iter(force.parameters))).start if len(own) else 0
-        for (name, value), lead in zip(values.items(), leads, strict=True):
-            at = self.compiled.columns(k, name)
-            lead = lead if shape else ()
-            table[..., at.start - first : at.stop - first] = value.reshape(*lead, at.stop - at.start)
-        return table.reshape(-1, len(own))
+        lead = np.broadcast_shapes(*leads)
+        rows = {
+            name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
+                prod(lead), *value.shape[len(given) :]
+            )
+            for (name, value), given in zip(values.items(), leads, strict=True)
+        }
+        first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
+        which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
+        pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
+        numbers = []
+        for m, j in pairs.T.tolist():
+            try:
+                given = {**{name: x[j] for name, x in rows.items()}, **first}
+                one = force.with_parameters(given) if given else force
+                own = one._for_model(self.models[m]).parameters
+            except ValueError as error:
+                i = int(np.argmax((self.model_of == m) & (which == j)))
+                where = f" in trajectory {i} of the batch" if self.shape else ""
+                raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
+            numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
+        size = sum(x.size for x in self.compiled.forces[k].parameters.values())
+        table = np.array(numbers).reshape(len(numbers), size)
+        return table if len(table) == 1 else table[inverse.ravel()]
 
     def _tabulate(self) -> tuple[NDArray[np.int64], FloatArray]:
         columns, tables = [], []
