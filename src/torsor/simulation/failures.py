@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,7 +53,8 @@ class Failed(NamedTuple):
 
 def add_note(error: BaseException, note: str) -> None:
     """Adds a note to an exception, which Python shows below its message (from 3.11 on)."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined, unused-ignore]
+    with suppress(AttributeError):  # of an exception that cannot be changed
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined, unused-ignore]
 
 
 def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequence[float]) -> str:

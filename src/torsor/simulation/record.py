@@ -143,11 +143,11 @@ class Record:
     def interruption(self, fields: dict[str, Any]) -> SimulationInterrupted:
         """The exception for an interrupt, with all rows until then."""
         trajectory = self.trajectory(fields)
-        reached = np.isfinite(trajectory.q).all(axis=-1).sum(axis=-1)
         if self.batch.shape:
-            done = f"{np.count_nonzero(reached == len(trajectory.t))} of {self.batch.size} trajectories are finished"
+            done = f"{np.count_nonzero(trajectory.finished)} of {self.batch.size} trajectories are finished"
         else:
-            done = f"at t = {trajectory.t[max(int(reached) - 1, 0)]:.6g}"
+            reached = np.count_nonzero(np.isfinite(trajectory.q).all(axis=-1))
+            done = f"at t = {trajectory.t[max(reached - 1, 0)]:.6g}"
         return SimulationInterrupted(f"simulate was interrupted: {done}", trajectory)
 
 

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     State = tuple[FloatArray, FloatArray]  # q and v of all trajectories of a run: (size, ...) each
 
 _NO_CONTROLS = Controls()
-_BLOCK = 4096  # trajectories that run together: at most, and a multiple of all numbers of lanes
-_BLOCK_BYTES = 1 << 26  # of memory for their steps,
-_FEW = 16 * _core.cores  # unless these are too few for all cores
+# Numbers of trajectories that run together, multiples of all numbers of lanes: at most so many, fewer if their steps
+# need more memory than this, but enough for all cores.
+_BLOCK = max(4096, 256 * _core.cores)
+_BLOCK_BYTES = 1 << 26
+_FEW = 16 * _core.cores
 _NONE = np.zeros(0, np.int64)
 
 
 def blocks(size: int, bytes_each: int, most: int = _BLOCK) -> list[slice]:
-    """Parts of a batch of trajectories that run together, each of which needs some bytes of memory meanwhile."""
+    """The parts of a batch that run one after the other. Each trajectory needs some bytes of memory meanwhile."""
     if size <= _FEW:
         return [slice(0, size)]
     count = max(min(_BLOCK_BYTES // max(bytes_each, 1), most, _BLOCK), _FEW) // 8 * 8
