@@ -300,9 +300,10 @@ def read_controls(
     steps, size = len(t) - 1, model.nv if actuation is None else actuation.matrix.shape[1]
     letters = "model.nv is" if actuation is None else "the actuation has controls"
     if callable(controls):
-        array, stages = _sample(integrator, controls, t, size, letters), len(integrator._fractions)
+        array = _sample(integrator, controls, t, size, letters)
         if array is None:
-            return None, stages
+            return None, len(integrator._fractions)
+        stages = array.shape[-2]
     else:
         array, stages = as_array("controls", controls), 1
         if array.shape == (size,):
@@ -326,9 +327,9 @@ def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, 
     """Values (..., steps, stages, size) of a function of time at the stages of all steps."""
     shifts = [integrator.h * fraction for fraction in integrator._fractions]
     samples = []
-    for time in t[:-1]:
+    for time in t[:-1].tolist():
         for shift in shifts:
-            u = as_array("controls(t)", function(float(time + shift)))
+            u = as_array("controls(t)", function(time + shift))
             if u.ndim == 0 or u.shape[-1] != size:
                 raise ValueError(f"controls(t) has shape {u.shape}, expected (..., {size}): {letters} {size}")
             samples.append(u)
