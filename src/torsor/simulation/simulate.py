@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from torsor._check import all_finite, as_array
+from torsor._check import MAX_BATCH_DIMENSIONS, all_finite, as_array
 from torsor.dynamics import mass_matrix_solve
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import Adaptive, Integrator
@@ -288,6 +288,10 @@ def _batch_shape(
     leads = [shape[: len(shape) - own] for shape, own in given.values()]
     if not any(leads) and not any(parameters):
         return ()
+    names = [*given, *("parameters" for _ in parameters)]
+    for name, lead in zip(names, (*leads, *parameters), strict=True):
+        if len(lead) > MAX_BATCH_DIMENSIONS:
+            raise ValueError(f"{name} has {len(lead)} batch dimensions, expected {MAX_BATCH_DIMENSIONS} at most")
     try:
         return np.broadcast_shapes(*leads, *parameters)
     except ValueError:
