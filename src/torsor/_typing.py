@@ -22,6 +22,7 @@ EnergyPart = Literal["kinetic", "potential", "forces"]
 Inputs = Literal["q", "v", "u", "qv", "vq", "qu", "uq", "vu", "uv", "qvu", "quv", "vqu", "vuq", "uqv", "uvq"]
 RefuseOrIgnore = Literal["refuse", "ignore"]
 RefuseOrAccept = Literal["refuse", "accept"]
+OnFailure = Literal["raise", "keep"]
 
 # When a cost counts: at rows of a trajectory, or over time; as it is given, and as it is kept.
 AtLike = int | slice | Sequence[int] | NDArray[np.integer[Any]] | Literal["time"]
