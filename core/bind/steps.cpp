@@ -50,7 +50,7 @@ struct Step {
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
-    if (options.table == nullptr) return variational_step(scene, *options.variational, in, out);
+    if (options.table == nullptr) return void(variational_step(scene, *options.variational, in, out));
     Stepper<double> stepper(scene, *options.table);
     take(stepper, in, out);
   }
@@ -68,7 +68,7 @@ struct StepDerivatives {
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
-    if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
+    if (options.table == nullptr) return void(variational_step_derivatives(scene, *options.variational, in, out));
     const bool previous = two && in[5] != nullptr && in[6] != nullptr;
     Stepper<double> stepper(scene, *options.table);
     take(stepper, in, out);

@@ -15,14 +15,18 @@ inline int parameter_count(const Options& options) {
 [[noreturn]] inline void fail_at(int joint) { fail(Outcome::singular, {static_cast<double>(joint), 0.0}); }
 
 // Copies the nv columns of a matrix that start at column `block` nv.
-inline void put_block(const double* from, int nv, int stride, int block, double* to) {
+template <class S>
+void put_block(const S* from, int nv, int stride, int block, S* to) {
   for (int r = 0; r < nv; ++r) std::copy_n(from + std::size_t(r) * stride + block * nv, nv, to + r * nv);
 }
 
-// The kernels Step and StepDerivatives (steps.cpp) for variational integrators.
-void variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in, double* const* out);
-void variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
-                                  double* const* out);
+// The kernels Step and StepDerivatives (steps.cpp) for variational integrators, for doubles and packs. They return the
+// lanes that are done; a single state fails otherwise.
+template <class S>
+Mask<S> variational_step(const Scene& scene, const VariationalScheme& scheme, const S* const* in, S* const* out);
+template <class S>
+Mask<S> variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const S* const* in,
+                                     S* const* out);
 
 // For tests: the solution of H x = -r of Newton's method at the end of an implicit Euler step from (q, v) along xi with
 // c = 1 / h, by each of the three solvers: rows of `out` (3 x nv) for the tree, for branches, dense; NaN where a solver

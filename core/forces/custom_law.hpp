@@ -1,6 +1,8 @@
 // A user-defined force, in reduced coordinates.
 #pragma once
+#include <array>
 #include <memory>
+#include <vector>
 
 #include "forces/law.hpp"
 
@@ -34,14 +36,15 @@ struct CustomLaw : Law {
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     S* tau = at.arena.template get<S>(at.m.nv);
-    custom->value(at.q, at.v, at.t, at.p + offset, tau);
+    call(at, at.v, at.m.nv, {tau},
+         [&](auto* q, auto* v, auto* p, auto*, auto** out) { custom->value(q, v, at.t, p, out[0]); });
     for (int k = 0; k < at.m.nv; ++k) sums.tau[k] += tau[k];
   }
   template <class S>
   void linearise(const ForceState<S>& at, const ForceMatrices<S>& A) const {
     const int nv = at.m.nv;
     S *K = at.arena.template get<S>(nv * nv), *D = at.arena.template get<S>(nv * nv);
-    custom->derivatives(at.q, at.v, at.t, at.p + offset, K, D);
+    derivatives(at, K, D);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) {
         A.Aq[j * A.stride + k] -= K[j * nv + k];
@@ -50,12 +53,16 @@ struct CustomLaw : Law {
   }
   template <class S>
   S energy(const ForceState<S>& at) const {
-    return custom->energy(at.q, at.t, at.p + offset);
+    S sum;
+    call(at, at.v, 1, {&sum},
+         [&](auto* q, auto*, auto* p, auto*, auto** out) { *out[0] = custom->energy(q, at.t, p); });
+    return sum;
   }
   template <class S>
   void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
     S* g = at.arena.template get<S>(count);
-    custom->gradient(at.q, at.v, at.t, at.p + offset, motion.w, g);
+    call(at, motion.w, count, {g},
+         [&](auto* q, auto* v, auto* p, auto* w, auto** out) { custom->gradient(q, v, at.t, p, w, out[0]); });
     for (int k = 0; k < count; ++k) gradient[offset + k] += g[k];
   }
   template <class S>
@@ -63,9 +70,39 @@ struct CustomLaw : Law {
                              const VelocityGradient<S>& out) const {
     const int nv = at.m.nv;
     S *K = at.arena.template get<S>(nv * nv), *D = at.arena.template get<S>(nv * nv);
-    custom->derivatives(at.q, at.v, at.t, at.p + offset, K, D);
+    derivatives(at, K, D);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.by_v[k] = mul_add(motion.w[j], D[j * nv + k], out.by_v[k]);
+  }
+
+ private:
+  template <class S>
+  void derivatives(const ForceState<S>& at, S* K, S* D) const {
+    call(at, at.v, at.m.nv * at.m.nv, {K, D},
+         [&](auto* q, auto* v, auto* p, auto*, auto** out) { custom->derivatives(q, v, at.t, p, out[0], out[1]); });
+  }
+  // Calls f(q, v, p, w, out), which writes `size` numbers to each of `out`: lane by lane, with the numbers of a lane. w
+  // is by velocity.
+  template <class S, class F>
+  void call(const ForceState<S>& at, const S* w, int size, std::array<S*, 2> out, F&& f) const {
+    if constexpr (Lanes<S>::value == 1) {
+      f(at.q, at.v, at.p + offset, w, out.data());
+    } else {
+      for (int l = 0; l < Lanes<S>::value; ++l) {
+        const auto lane = [&](const S* x, int n) {
+          std::vector<double> values(n);
+          for (int k = 0; k < n; ++k) values[k] = x[k].lane(l);
+          return values;
+        };
+        const auto q = lane(at.q, at.m.nq), v = lane(at.v, at.m.nv), p = lane(at.p + offset, count);
+        const auto motion = lane(w, at.m.nv);
+        std::vector<double> results(2 * size);
+        double* to[2] = {results.data(), results.data() + size};
+        f(q.data(), v.data(), p.data(), motion.data(), to);
+        for (int j = 0; j < 2 && out[j] != nullptr; ++j)
+          for (int k = 0; k < size; ++k) out[j][k].lane(l) = to[j][k];
+      }
+    }
   }
 };
 

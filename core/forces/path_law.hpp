@@ -1,6 +1,7 @@
 // Tension along a path through points: springs, cables and user-defined springs. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "forces/force_points.hpp"
 
@@ -83,7 +84,9 @@ struct PathLaw {
     S* by_parameter = out + 3;
     const S* p = at.p + offset;
     if (kind == custom) {
-      law->evaluate(l, ldot, p, count, out);
+      call(l, ldot, p, 3 + count, out, [&](const auto& length, const auto& rate, auto* at, auto* to) {
+        law->evaluate(length, rate, at, count, to);
+      });
       return {out[0], out[1], out[2], by_parameter};
     }
     const S k = p[0], d = p[1], L = p[2];
@@ -135,9 +138,30 @@ struct PathLaw {
   S energy(const BodyState<S>& at, const ForcePoint<S>* points, int n) const {
     const S* p = at.p + offset;
     const PointPath<S> path(at.arena, points, n);
-    if (kind == custom) return law->energy(path.l, p, count);
+    if (kind == custom) {
+      S sum;
+      call(path.l, path.ldot, p, 1, &sum,
+           [&](const auto& length, const auto&, auto* at, auto* to) { *to = law->energy(length, at, count); });
+      return sum;
+    }
     const S stretch = path.l - p[2];
     return select(taut(path.l, at.p), S(0.5) * p[0] * stretch * stretch / p[2], S(0.0));
+  }
+
+ private:
+  // Calls the user's f(l, ldot, p, out), which writes `size` numbers: lane by lane, with the numbers of a lane.
+  template <class S, class F>
+  void call(const S& l, const S& ldot, const S* p, int size, S* out, F&& f) const {
+    if constexpr (Lanes<S>::value == 1) {
+      f(l, ldot, p, out);
+    } else {
+      std::vector<double> own(count), to(size);
+      for (int lane = 0; lane < Lanes<S>::value; ++lane) {
+        for (int k = 0; k < count; ++k) own[k] = p[k].lane(lane);
+        f(l.lane(lane), ldot.lane(lane), own.data(), to.data());
+        for (int k = 0; k < size; ++k) out[k].lane(lane) = to[k];
+      }
+    }
   }
 };
 

@@ -223,7 +223,7 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
           back = back && (norm <= allowed || norm <= s.rounding(allowed));
         else
           back = back & less_equal(norm, allowed);
-        going = going & (!stuck | back);
+        going = going & (back | !stuck);
         if (any(back)) confirm(back, larger(norm, allowed));
       }
       if (any(good)) {

@@ -9,23 +9,23 @@
 namespace torsor {
 
 // M and d(M v)/dq, nv x nv.
-inline void momentum_derivatives(const Model& m, Arena& arena, const double* q, const double* v, double* M,
-                                 double* Mq) {
-  double* rest = arena.get<double>(m.nv);
-  std::fill_n(rest, m.nv, 0.0);
-  const Motions<double> all = motions(m, arena, q, rest, v, false);
+template <class S>
+void momentum_derivatives(const Model& m, Arena& arena, const S* q, const S* v, S* M, S* Mq) {
+  S* rest = arena.get<S>(m.nv);
+  std::fill_n(rest, m.nv, S(0.0));
+  const Motions<S> all = motions(m, arena, q, rest, v, false);
   body_terms(m, all.bodies);
-  add_to_parents<double>(m, all.bodies, nullptr);
-  std::fill_n(M, m.nv * m.nv, 0.0);
-  std::fill_n(Mq, m.nv * m.nv, 0.0);
-  pair_columns<double>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
+  add_to_parents<S>(m, all.bodies, nullptr);
+  std::fill_n(M, m.nv * m.nv, S(0.0));
+  std::fill_n(Mq, m.nv * m.nv, S(0.0));
+  pair_columns<S>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
 }
 
 // The loop is in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
 class VariationalRollout {
  public:
   VariationalRollout(const Scene& scene, const VariationalScheme& scheme) : step(scene, scheme), m_(scene.m) {}
-  VariationalStep step;
+  VariationalStep<double> step;
   Shortfall shortfall;
   double h() const { return step.scheme.h; }
   const double* parameters = nullptr;
@@ -179,7 +179,7 @@ class VariationalAdjoint {
   }
 
   VariationalRollout& rollout_;
-  VariationalStep& step_;
+  VariationalStep<double>& step_;
   const Model& m_;
   Model weightless_;
   const Track& track_;
