@@ -3,7 +3,7 @@
 import gc
 import pickle
 import weakref
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -57,6 +57,44 @@ class Swirl(ts.CustomForce):
 
     def gradient(self, q, v, t, p, w):
         return [w @ self.value(q, v, t, unit) for unit in np.eye(2)]
+
+
+class BatchedSwirl(Swirl):
+    """The same for all states of a pack at once; `calls` has the number of states of each call."""
+
+    batched = True
+
+    def __init__(self, model, p=(2.0, 0.3)):
+        super().__init__(model, p)
+        self.calls = []
+
+    def value(self, q, v, t, p):
+        assert isinstance(t, float) and len(q) == len(v) == len(p)
+        self.calls.append(len(q))
+        J = ts.center_of_mass_jacobian(self.model, q)
+        velocity = np.einsum("...ij,...j->...i", J, v)
+        pull = -p[..., :1] * ts.center_of_mass(self.model, q) + p[..., 1:] * np.sin(t) * np.cross(Z, velocity)
+        return np.einsum("...ij,...i->...j", J, pull)
+
+    def derivatives(self, q, v, t, p):
+        n, unit, one = v.shape[-1], np.eye(v.shape[-1]), len(q)
+
+        def along(dq, dv):
+            with testing.complex_inputs():
+                x = self.model.plus(np.repeat(q, n, axis=0) + 0j, 1e-30j * np.tile(dq, (one, 1)))
+                y = np.repeat(v, n, axis=0) + 1e-30j * np.tile(dv, (one, 1))
+                by = self.value(x, y, t, np.repeat(p, n, axis=0) + 0j).imag / 1e-30
+            return by.reshape(one, n, n).swapaxes(1, 2)
+
+        return along(unit, 0 * unit), along(0 * unit, unit)
+
+    def energy(self, q, t, p):
+        c = ts.center_of_mass(self.model, q)
+        return p[..., 0] * np.einsum("...i,...i->...", c, c) / 2
+
+    def gradient(self, q, v, t, p, w):
+        units = [self.value(q, v, t, np.tile(unit, (len(q), 1))) for unit in np.eye(2)]
+        return np.stack([np.einsum("...i,...i->...", w, by) for by in units], axis=-1)
 
 
 MODEL = tree()
@@ -520,6 +558,92 @@ def test_errors_of_python_forces_come_out():
     short = spring(lambda l, ldot, p: (1.0, 2.0, 3.0, p[:1]), law_parameters=(1, 2))
     with pytest.raises(ValueError, match=r"df_dp \(2,\)"):
         ts.generalized_forces(MODEL, [short], q[0], v[0])
+
+
+def batched_law(l, ldot, p):
+    s = l - p[..., 1]
+    return p[..., 0] * s * s + 0.1 * ldot, 2 * p[..., 0] * s, 0.1, np.stack([s * s, -2 * p[..., 0] * s], axis=-1)
+
+
+def batched_energy(l, p):
+    s = l - p[..., 1]
+    return p[..., 0] * s * s * s / 3
+
+
+BATCHED_SPRINGS = (
+    ts.CustomSpring("arm", X, "hand", Y, batched_law, batched_energy, (2.0, 0.3), batched=True),
+    ts.CustomCable(["arm", "world", "hand"], [X, Y, Z], batched_law, batched_energy, (2.0, 0.3), batched=True),
+    ts.CustomSpring("arm", X, "hand", Y, lambda l, ldot: (l * l, 2 * l, 0.0), lambda l: l * l * l / 3, batched=True),
+)
+
+
+def functions_of_forces(forces, q, v, w, t):
+    vjp = ts.generalized_forces_vjp(MODEL, forces, q, v, w, t=t)
+    return [
+        ts.generalized_forces(MODEL, forces, q, v, t=t),
+        *ts.generalized_forces_derivatives(MODEL, forces, q, v, t=t),
+        ts.force_energies(MODEL, forces, q, t=t),
+        vjp.q,
+        vjp.v,
+        *(x for by in vjp.parameters for x in by.values()),
+    ]
+
+
+@pytest.mark.parametrize("times", ["one", "several"])
+def test_batched_forces_of_the_users_own(times):
+    swirl, n = BatchedSwirl(MODEL), 4 * _core.lanes + 3
+    for force in (swirl, *BATCHED_SPRINGS):
+        testing.check_force(force, MODEL, 3)
+    rng = np.random.default_rng(4)
+    q = np.stack([MODEL.random(rng) for _ in range(n)])
+    v, w = rng.standard_normal((2, n, MODEL.nv))
+    t = np.full(n, 0.7) if times == "one" else rng.integers(0, 3, n) / 4
+    forces = [swirl, *BATCHED_SPRINGS]
+    found = functions_of_forces(forces, q, v, w, t)
+    for i in (0, 5, n - 1):
+        alone = functions_of_forces(forces, q[i], v[i], w[i], t[i])
+        assert all(x[i].tobytes() == y.tobytes() for x, y in zip(found, alone, strict=True)), i
+    one_by_one = functions_of_forces([Swirl(MODEL), *(replace(s, batched=False) for s in BATCHED_SPRINGS)], q, v, w, t)
+    for x, y in zip(found, one_by_one, strict=True):
+        close_each(x, y)
+    # Once for all states of a pack that have the same time, and with a leading axis for one state too.
+    swirl.calls.clear()
+    ts.generalized_forces(MODEL, forces, q, v, t=t)
+    assert sum(swirl.calls) == 5 * _core.lanes and (len(swirl.calls) == 5) == (times == "one")
+    swirl.calls.clear()
+    ts.generalized_forces(MODEL, forces, q[0], v[0])
+    assert swirl.calls == [1]
+
+
+def test_batched_forces_are_checked():
+    q, v = np.stack([MODEL.neutral] * 2), np.zeros((2, MODEL.nv))
+    force = BatchedSwirl(MODEL)
+    force.value = lambda q, v, t, p: np.zeros(MODEL.nv)
+    lanes = _core.lanes
+    with pytest.raises(
+        ValueError, match=rf"Swirl.value gave shape \(23,\).*\({lanes}, 23\).*for {lanes} states at once"
+    ):
+        ts.generalized_forces(MODEL, [force], q, v)
+    with pytest.raises(ValueError, match=r"Swirl.value gave shape \(23,\).*\(1, 23\).*for 1 states at once"):
+        ts.generalized_forces(MODEL, [force], q[0], v[0])
+    force.energy = lambda q, t, p: 0.0
+    with pytest.raises(ValueError, match=r"Swirl.energy gave shape \(\).*expected \(1,\)"):
+        ts.force_energies(MODEL, [force], q[0])
+    spring = replace(BATCHED_SPRINGS[0], law=lambda l, ldot, p: (1.0, 2.0, 3.0, p[0]))
+    with pytest.raises(ValueError, match=r"gave shapes .*expected .*numbers or \(1,\), df_dp \(1, 2\)"):
+        ts.generalized_forces(MODEL, [spring], q[0], v[0])
+    spring = replace(BATCHED_SPRINGS[0], energy=lambda l, p: 0.0)
+    with pytest.raises(ValueError, match=r"energy of a batched CustomSpring gave shape \(\).*expected \(1,\)"):
+        ts.force_energies(MODEL, [spring], q[0])
+    with pytest.raises(TypeError, match="batched is 1, expected True or False"):
+        replace(spring, batched=1)
+
+    class Mixed(BatchedSwirl):
+        def gradient(self, q, v, t, p, w):
+            return super().gradient(q, v, t, p, w) * (1.0 + 1e-15 * len(q))
+
+    with pytest.raises(AssertionError, match="gradient of state 0 of 5 is not the same as alone"):
+        testing.check_force(Mixed(MODEL), MODEL, 0, tolerance=1e-10)
 
 
 def test_forces_of_the_users_own_are_freed():

@@ -12,21 +12,22 @@ namespace {
 template <class T>
 constexpr int numpy_type = std::is_same_v<T, double> ? NPY_DOUBLE : NPY_CDOUBLE;
 
+// An array (lanes, n).
 template <class T>
-nb::object new_array(const T* x, int n) {
-  npy_intp size = n;
-  nb::object array = nb::steal(PyArray_SimpleNew(1, &size, numpy_type<T>));
+nb::object new_rows(int lanes, const T* x, int n) {
+  npy_intp shape[2] = {lanes, n};
+  nb::object array = nb::steal(PyArray_SimpleNew(2, shape, numpy_type<T>));
   if (!array.is_valid()) throw nb::python_error();
-  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), x, sizeof(T) * n);
+  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), x, sizeof(T) * lanes * n);
   return array;
 }
 template <class T>
-void read_array(nb::handle result, int n, T* out) {
+void read_rows(nb::handle result, int lanes, int n, T* out) {
   auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
   if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != numpy_type<T> || !PyArray_ISCARRAY_RO(array) ||
-      PyArray_SIZE(array) != n)
+      PyArray_SIZE(array) != npy_intp(lanes) * n)
     throw std::logic_error("torsor: a user-defined force must return one array");
-  std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * n);
+  std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * lanes * n);
 }
 
 // The Python object whose methods a law calls.
@@ -36,33 +37,32 @@ struct PythonCode {
   nb::object object;
 };
 
-// A spring whose tension is computed by the method _tension(l, ldot, p) of a Python object.
+// A spring whose tension is computed by the method _tension(x, p) of a Python object, at rows x = (l, ldot), and its
+// energy by _energy(l, p).
 class PythonSpringLaw final : public SpringLaw, public PythonCode {
  public:
   explicit PythonSpringLaw(nb::object spring)
       : PythonCode(std::move(spring)), has_energy_(nb::cast<bool>(object.attr("has_energy"))) {}
-  void evaluate(double l, double ldot, const double* p, int n, double* out) const override { call(l, ldot, p, n, out); }
-  void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const override {
-    call(l, ldot, p, n, out);
+  void evaluate(int lanes, const double* x, const double* p, int n, double* out) const override {
+    call("_tension", lanes, x, 2, p, n, out, 3 + n);
+  }
+  void evaluate(int lanes, const Complex* x, const Complex* p, int n, Complex* out) const override {
+    call("_tension", lanes, x, 2, p, n, out, 3 + n);
   }
   bool has_energy() const override { return has_energy_; }
-  double energy(double l, const double* p, int n) const override { return call(l, p, n); }
-  Complex energy(const Complex& l, const Complex* p, int n) const override { return call(l, p, n); }
+  void energy(int lanes, const double* l, const double* p, int n, double* E) const override {
+    call("_energy", lanes, l, 1, p, n, E, 1);
+  }
+  void energy(int lanes, const Complex* l, const Complex* p, int n, Complex* E) const override {
+    call("_energy", lanes, l, 1, p, n, E, 1);
+  }
 
  private:
   const bool has_energy_;
   template <class T>
-  void call(const T& l, const T& ldot, const T* p, int n, T* out) const {
+  void call(const char* method, int lanes, const T* x, int columns, const T* p, int n, T* out, int results) const {
     nb::gil_scoped_acquire acquire;
-    const T x[2] = {l, ldot};
-    read_array(object.attr("_tension")(new_array(x, 2), new_array(p, n)), 3 + n, out);
-  }
-  template <class T>
-  T call(const T& l, const T* p, int n) const {
-    nb::gil_scoped_acquire acquire;
-    T energy;
-    read_array(object.attr("_energy")(new_array(&l, 1), new_array(p, n)), 1, &energy);
-    return energy;
+    read_rows(object.attr(method)(new_rows(lanes, x, columns), new_rows(lanes, p, n)), lanes, results, out);
   }
 };
 
@@ -71,57 +71,61 @@ class PythonForce final : public CustomForce, public PythonCode {
  public:
   PythonForce(nb::object force, const Model& m, int count)
       : PythonCode(std::move(force)), nq_(m.nq), nv_(m.nv), n_(count) {}
-  void value(const double* q, const double* v, double t, const double* p, double* tau) const override {
-    call(q, v, t, p, tau);
+  void value(int lanes, const double* q, const double* v, double t, const double* p, double* tau) const override {
+    call_value(lanes, q, v, t, p, tau);
   }
-  void value(const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const override {
-    call(q, v, t, p, tau);
+  void value(int lanes, const Complex* q, const Complex* v, double t, const Complex* p, Complex* tau) const override {
+    call_value(lanes, q, v, t, p, tau);
   }
-  void derivatives(const double* q, const double* v, double t, const double* p, double* K, double* D) const override {
-    call(q, v, t, p, K, D);
+  void derivatives(int lanes, const double* q, const double* v, double t, const double* p, double* K,
+                   double* D) const override {
+    call_derivatives(lanes, q, v, t, p, K, D);
   }
-  void derivatives(const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
+  void derivatives(int lanes, const Complex* q, const Complex* v, double t, const Complex* p, Complex* K,
                    Complex* D) const override {
-    call(q, v, t, p, K, D);
+    call_derivatives(lanes, q, v, t, p, K, D);
   }
-  double energy(const double* q, double t, const double* p) const override { return call(q, t, p); }
-  Complex energy(const Complex* q, double t, const Complex* p) const override { return call(q, t, p); }
-  void gradient(const double* q, const double* v, double t, const double* p, const double* w,
+  void energy(int lanes, const double* q, double t, const double* p, double* E) const override {
+    call_energy(lanes, q, t, p, E);
+  }
+  void energy(int lanes, const Complex* q, double t, const Complex* p, Complex* E) const override {
+    call_energy(lanes, q, t, p, E);
+  }
+  void gradient(int lanes, const double* q, const double* v, double t, const double* p, const double* w,
                 double* g) const override {
-    call_gradient(q, v, t, p, w, g);
+    call_gradient(lanes, q, v, t, p, w, g);
   }
-  void gradient(const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
+  void gradient(int lanes, const Complex* q, const Complex* v, double t, const Complex* p, const Complex* w,
                 Complex* g) const override {
-    call_gradient(q, v, t, p, w, g);
+    call_gradient(lanes, q, v, t, p, w, g);
   }
 
  private:
   template <class T>
-  void call(const T* q, const T* v, double t, const T* p, T* K, T* D) const {
+  void call_value(int lanes, const T* q, const T* v, double t, const T* p, T* tau) const {
     nb::gil_scoped_acquire acquire;
-    nb::tuple both =
-        nb::cast<nb::tuple>(object.attr("_derivatives")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)));
-    read_array(both[0], nv_ * nv_, K);
-    read_array(both[1], nv_ * nv_, D);
+    read_rows(object.attr("_value")(new_rows(lanes, q, nq_), new_rows(lanes, v, nv_), t, new_rows(lanes, p, n_)), lanes,
+              nv_, tau);
   }
   template <class T>
-  void call_gradient(const T* q, const T* v, double t, const T* p, const T* w, T* g) const {
-    if (n_ == 0) return;
+  void call_derivatives(int lanes, const T* q, const T* v, double t, const T* p, T* K, T* D) const {
     nb::gil_scoped_acquire acquire;
-    read_array(object.attr("_gradient")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_), new_array(w, nv_)),
-               n_, g);
+    nb::tuple both = nb::cast<nb::tuple>(
+        object.attr("_derivatives")(new_rows(lanes, q, nq_), new_rows(lanes, v, nv_), t, new_rows(lanes, p, n_)));
+    read_rows(both[0], lanes, nv_ * nv_, K);
+    read_rows(both[1], lanes, nv_ * nv_, D);
   }
   template <class T>
-  void call(const T* q, const T* v, double t, const T* p, T* tau) const {
+  void call_energy(int lanes, const T* q, double t, const T* p, T* E) const {
     nb::gil_scoped_acquire acquire;
-    read_array(object.attr("_value")(new_array(q, nq_), new_array(v, nv_), t, new_array(p, n_)), nv_, tau);
+    read_rows(object.attr("_energy")(new_rows(lanes, q, nq_), t, new_rows(lanes, p, n_)), lanes, 1, E);
   }
   template <class T>
-  T call(const T* q, double t, const T* p) const {
+  void call_gradient(int lanes, const T* q, const T* v, double t, const T* p, const T* w, T* g) const {
     nb::gil_scoped_acquire acquire;
-    T energy;
-    read_array(object.attr("_energy")(new_array(q, nq_), t, new_array(p, n_)), 1, &energy);
-    return energy;
+    read_rows(object.attr("_gradient")(new_rows(lanes, q, nq_), new_rows(lanes, v, nv_), t, new_rows(lanes, p, n_),
+                                       new_rows(lanes, w, nv_)),
+              lanes, n_, g);
   }
   int nq_, nv_, n_;
 };

@@ -4,6 +4,7 @@
 //   static void slots(const Model&, const Options&, Slot* in, Slot* out);    names and shapes of the arrays
 //   template <class S> static void run(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
 // which reads one row of each input and writes one row of each output. Absent inputs and outputs are null pointers.
+// If it returns a Mask<S>, lanes that are false are not done: these states are run again, one by one, in doubles.
 // It may also have
 //   has_lanes = false       runs over double only, one state at a time
 //   has_complex = false     does not run over complex numbers
@@ -179,9 +180,21 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
   };
   if constexpr (has_slabs<K>::value) {
     K::template run<S>(m, arena, options, from, to, store);
-  } else {
+  } else if constexpr (std::is_void_v<decltype(K::template run<S>(m, arena, options, from, to))>) {
     K::template run<S>(m, arena, options, from, to);
     store();
+  } else {
+    const Mask<S> done = K::template run<S>(m, arena, options, from, to);
+    store();
+    for (int l = 0; l < count; ++l) {
+      if (in_lane(done, l)) continue;
+      try {
+        run_one<K, double>(m, options, in, out, first + l);
+      } catch (StepFailed& failed) {
+        failed.state = first + l;
+        throw;
+      }
+    }
   }
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
 }

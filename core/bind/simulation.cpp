@@ -2,6 +2,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+#include <numeric>
 #include <optional>
 
 #include "bind/bind.hpp"
@@ -121,24 +123,55 @@ struct Scenes {
   int64_t count_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
 
-// Calls work(rollout, i) for all i below count, in parallel.
+// Steps in lanes since the module was loaded, and those of them that were taken alone: for benchmarks and tests.
+std::atomic<int64_t> lane_steps{0}, steps_alone{0};
+
+bool alone(const Scenes& scenes, int64_t i) {
+  const Scene& s = scenes.list[scenes.of[i]];
+  return !s.branched || s.is_tall(false) ||
+         (s.forces && s.forces->any([](const auto& l) { return l.user_code() != nullptr; }));
+}
+// Trajectories that run side by side: as many as there are lanes, with one scene and from the same row.
+struct Groups {
+  std::vector<int64_t> order;  // of the trajectories
+  std::vector<int64_t> begin;  // of each group among them, and their end
+
+  Groups(const Scenes& scenes, const int64_t* first, int64_t count) : order(count), begin{0} {
+    std::iota(order.begin(), order.end(), int64_t(0));
+    const auto key = [&](int64_t i) { return std::make_pair(scenes.of[i], first[i]); };
+    const auto less = [&](int64_t i, int64_t j) { return key(i) < key(j); };
+    if (!std::is_sorted(order.begin(), order.end(), less)) std::stable_sort(order.begin(), order.end(), less);
+    for (int64_t k = 1; k <= count; ++k)
+      if (k == count || k - begin.back() == kLanes || alone(scenes, order[k]) || key(order[k]) != key(order[k - 1]))
+        begin.push_back(k);
+  }
+  int64_t size() const { return static_cast<int64_t>(begin.size()) - 1; }
+};
+
+// Calls work(rollout, indices of the trajectories, their number) for all groups, in parallel.
 template <class F>
-void for_each_track(const Scenes& scenes, nb::handle integrator, int64_t count, nb::handle threads_, F&& work) {
+void for_each_group(const Scenes& scenes, const Groups& groups, nb::handle integrator, nb::handle threads_, F&& work) {
+  if (groups.order.empty()) return;
   Options options;
   read_integrator(integrator, options);
   const int threads = thread_count(threads_);
   nb::gil_scoped_release release;
-  share_out(threads, count, 1, check_signals, [&](const auto& next) {
+  share_out(threads, groups.size(), 1, check_signals, [&](const auto& next) {
     std::unique_ptr<Rollout> rollout;
     const Scene* made = nullptr;
-    int64_t i, end;
-    while (next(i, end)) {
-      const Scene& scene = scenes.list[scenes.of[i]];
-      if (made != &scene)
+    int64_t group, end;
+    while (next(group, end)) {
+      const int64_t begin = groups.begin[group];
+      const Scene& scene = scenes.list[scenes.of[groups.order[begin]]];
+      if (made != &scene) {
+        rollout.reset();  // first: its memory is that of the thread, as on a stack
         rollout =
             options.table != nullptr ? make_rollout(scene, *options.table) : make_rollout(scene, *options.variational);
+      }
       made = &scene;
-      work(*rollout, i);
+      const LaneCounts counts = work(*rollout, &groups.order[begin], static_cast<int>(groups.begin[group + 1] - begin));
+      lane_steps += counts.steps;
+      steps_alone += counts.alone;
     }
   });
 }
@@ -159,13 +192,23 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, static_cast<ChartLimit::Kind>(kind)});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
-  for_each_track(scenes, integrator, tracks.count, threads, [&](Rollout& rollout, int64_t i) {
-    const Progress end = rollout.run(scenes.parameters_of(i), t0, first[i], last, tracks.at(m, i), limits);
-    outcome[i] = static_cast<int>(end.outcome);
-    row[i] = end.row;
-    error[2 * i] = rollout.shortfall().error;
-    error[2 * i + 1] = rollout.shortfall().allowed;
-  });
+  const auto work = [&](Rollout& rollout, const int64_t* indices, int count) {
+    Job jobs[kLanes];
+    for (int l = 0; l < count; ++l) {
+      jobs[l].track = tracks.at(m, indices[l]);
+      jobs[l].p = scenes.parameters_of(indices[l]);
+    }
+    const LaneCounts counts = rollout.run(jobs, count, t0, first[indices[0]], last, limits);
+    for (int l = 0; l < count; ++l) {
+      const int64_t i = indices[l];
+      outcome[i] = static_cast<int>(jobs[l].outcome);
+      row[i] = jobs[l].row;
+      error[2 * i] = jobs[l].shortfall.error;
+      error[2 * i + 1] = jobs[l].shortfall.allowed;
+    }
+    return counts;
+  };
+  for_each_group(scenes, Groups(scenes, first, tracks.count), integrator, threads, work);
 }
 
 // Arrays for the gradients of a batch.
@@ -217,17 +260,27 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
   const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters, out_);
   for (int64_t i = 0; i < tracks.count; ++i)
-    if (first[i] < 0 || last[i] > tracks.steps) throw std::invalid_argument("torsor: no such step");
+    if (first[i] < 0 || last[i] > tracks.steps || last[i] != last[0])
+      throw std::invalid_argument("torsor: no such step, or trajectories that end at different rows");
   std::mutex mutex;
   std::tuple<int64_t, int64_t> failed{-1, -1};
-  for_each_track(scenes, integrator, tracks.count, threads, [&](Rollout& rollout, int64_t i) {
-    const int64_t b = tracks.index[i];
-    int64_t row = 0;
-    if (rollout.run_back(scenes.parameters_of(i), t0, first[i], last[i], tracks.at(m, i), gradients.at(i, b), row))
-      return;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, row};
-  });
+  const auto work = [&](Rollout& rollout, const int64_t* indices, int count) {
+    Job jobs[kLanes];
+    for (int l = 0; l < count; ++l) {
+      jobs[l].track = tracks.at(m, indices[l]);
+      jobs[l].p = scenes.parameters_of(indices[l]);
+      jobs[l].out = gradients.at(indices[l], tracks.index[indices[l]]);
+    }
+    const LaneCounts counts = rollout.run_back(jobs, count, t0, first[indices[0]], last[indices[0]]);
+    for (int l = 0; l < count; ++l) {
+      if (jobs[l].outcome == Outcome::finished) continue;
+      const int64_t b = tracks.index[indices[l]];
+      std::lock_guard<std::mutex> lock(mutex);
+      if (std::get<0>(failed) < 0 || b < std::get<0>(failed)) failed = {b, jobs[l].row};
+    }
+    return counts;
+  };
+  for_each_group(scenes, Groups(scenes, first, tracks.count), integrator, threads, work);
   return failed;
 }
 
@@ -321,6 +374,7 @@ void bind_simulation(nb::module_& module) {
              nb::arg("threads").none());
   module.def("adjoint", adjoint, nb::arg("scenes"), nb::arg("integrator"), nb::arg("t0"), nb::arg("tracks"),
              nb::arg("first"), nb::arg("last"), nb::arg("out"), nb::arg("threads").none());
+  module.def("lane_counts", [] { return std::make_tuple(lane_steps.load(), steps_alone.load()); });
   module.def("newton_directions", newton_directions, nb::arg("model"), nb::arg("forces").none(), nb::arg("p").none(),
              nb::arg("q"), nb::arg("v"), nb::arg("xi"), nb::arg("c"), nb::arg("out"));
   module.def("variational_newton", variational_newton, nb::arg("model"), nb::arg("scheme"), nb::arg("q0"),

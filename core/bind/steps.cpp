@@ -21,11 +21,13 @@ void step_slots(const Model& m, const Options& options, Slot* in, Slot* out) {
   out[0] = {"q1", 1, {m.nq}};
   out[1] = {"v1", 1, {m.nv}};
 }
-// Takes a step and writes q1 and v1.
-void take(Stepper<double>& stepper, const double* const* in, double* const* out) {
-  StepContext<double>& at = stepper.at;
+// Takes a step and writes q1 and v1. A single state that fails throws; of several, those that are done are returned.
+template <class S>
+Mask<S> take(Stepper<S>& stepper, const S* const* in, S* const* out) {
+  StepContext<S>& at = stepper.at;
   const Model& m = at.scene.m;
   const bool previous = in[5] != nullptr && in[6] != nullptr;
+  const double t = lane_of(*in[3], 0);
   at.p = in[4];
   plus(m, in[0], at.zero, at.nodes.q(1));  // makes quaternions of unit length
   std::copy_n(in[1], m.nv, at.nodes.v(1));
@@ -34,25 +36,33 @@ void take(Stepper<double>& stepper, const double* const* in, double* const* out)
     std::copy_n(in[6], m.nv, at.nodes.v(0));
   }
   stepper.look_for_singularity(true);
-  if (const int joint = stepper.undetermined_joint(*in[3]); joint >= 0) fail_at(joint);
-  if (stepper.take(previous, false, *in[3], {in[2], 1, stepper.table.fractions}) == 0) {
-    if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);
-    fail(stepper.gained ? Outcome::gained : Outcome::failed, stepper.shortfall);
+  const StageControls<S> controls{in[2], 1, stepper.table.fractions};
+  Mask<S> done = no_lane<S>();
+  if constexpr (Lanes<S>::value == 1) {
+    if (const int joint = stepper.undetermined_joint(t); joint >= 0) fail_at(joint);
+    done = stepper.take(previous, false, t, controls);
+    if (!done) {
+      if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);
+      fail(stepper.gained ? Outcome::gained : Outcome::failed, stepper.shortfall);
+    }
+  } else {
+    if (!at.singular) done = stepper.take(previous, false, t, controls) & equal(*in[3], S(t));  // one time for all
   }
   std::copy_n(at.nodes.q(stepper.last_node()), m.nq, out[0]);
   std::copy_n(at.nodes.v(stepper.last_node()), m.nv, out[1]);
+  return done;
 }
 // One step, from (q, v) to (q1, v1).
 struct Step {
   static constexpr int inputs = kStepInputs, outputs = 2;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) { step_slots(m, options, in, out); }
   template <class S>
-  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+  static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
-    if (options.table == nullptr) return void(variational_step(scene, *options.variational, in, out));
-    Stepper<double> stepper(scene, *options.table);
-    take(stepper, in, out);
+    if (options.table == nullptr) return variational_step(scene, *options.variational, in, out);
+    Stepper<S> stepper(scene, *options.table);
+    return take(stepper, in, out);
   }
 };
 
@@ -60,25 +70,28 @@ struct Step {
 template <bool two>
 struct StepDerivatives {
   static constexpr int inputs = kStepInputs, outputs = two ? 12 : 8;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, in, out);
     for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
   }
   template <class S>
-  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+  static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
-    if (options.table == nullptr) return void(variational_step_derivatives(scene, *options.variational, in, out));
+    if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
     const bool previous = two && in[5] != nullptr && in[6] != nullptr;
-    Stepper<double> stepper(scene, *options.table);
-    take(stepper, in, out);
-    StepTangents<double> tangents(stepper, {in[2], 1, options.table->fractions}, previous);
-    if (!tangents.run(*in[3])) fail(Outcome::failed, {});
+    Stepper<S> stepper(scene, *options.table);
+    Mask<S> done = take(stepper, in, out);
+    if (!any(done)) return done;
+    StepTangents<S> tangents(stepper, {in[2], 1, options.table->fractions}, previous);
+    done = done & tangents.run(lane_of(*in[3], 0));
+    if (Lanes<S>::value == 1 && !any(done)) fail(Outcome::failed, {});
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // derivatives of q1 and v1 with respect to q, v, u, then to the previous state
       put_block(tangents.q(), m.nv, tangents.columns(), block, out[block < 3 ? 2 + block : 5 + block]);
       put_block(tangents.v(), m.nv, tangents.columns(), block, out[block < 3 ? 5 + block : 7 + block]);
     }
+    return done;
   }
 };
 

@@ -161,7 +161,7 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
 // of the forces.
 struct MomentumStepDerivatives {
   static constexpr int inputs = kMomentumInputs, outputs = 10;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     momentum_slots(m, options, in);
     out[0] = {"q1", 1, {m.nq}};

@@ -17,6 +17,7 @@ struct BodyLaw : Law {
   bool acts_on_bodies() const { return true; }
   bool holds() const { return kind == aligned; }
   bool depends_on_place() const { return kind == aligned || kind == world; }
+  bool depends_on_time() const { return values.depends_on_time(); }
 
   // The frame in which the wrench is given, relative to the point of the tree.
   template <class S>

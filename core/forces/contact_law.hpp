@@ -1,5 +1,7 @@
 // Contact of a point with the ground. Sueda 2021, 1.9.6.
 #pragma once
+#include <algorithm>
+
 #include "forces/force_points.hpp"
 
 namespace torsor {
@@ -47,12 +49,17 @@ struct GroundContact {
     add(Fv, across, identity3<S>());
     add(Fv, -across, N);
     if (!any(slips)) return;
-    add(Fv, -across, outer(t, t));  // t is zero where nothing slips
-    add(Fx, select(touches, mu * k, none), outer(t, n));
+    const Mat3<S> before_x = Fx, before_v = Fv;
+    add(Fv, -across, outer(t, t));
+    add(Fx, mu * k, outer(t, n));
+    Fx = select<S>(touches & slips, Fx, before_x);
+    Fv = select<S>(touches & slips, Fv, before_v);
   }
   // Adds the gradient of y.force() by the parameters, xdot being the point's velocity.
   void add_gradient(const Vec3<S>& y, const Vec3<S>& xdot, S* g) const {
     if (!any(touches)) return;
+    S before[10];
+    std::copy_n(g, 10, before);
     const Vec3<S> u = select<S>(touches, y, zero3<S>());
     const S nu = dot(n, u), tu = dot(t, u);
     g[0] += -d * nu + mu * d * tu;
@@ -67,6 +74,7 @@ struct GroundContact {
     Vec3<S> by_n = mul_add(by_d, r, mul_add(-(k * d + b * vn), u, (-b * nu) * xdot));
     by_n = mul_add(-vn, z, mul_add(-dot(n, z), xdot, by_n));
     write3(mul_add(scale, mul_add(-dot(n, by_n), n, by_n), read3(g + 7)), g + 7);
+    for (int k = 0; k < 10; ++k) g[k] = select(touches, g[k], before[k]);
   }
 };
 
@@ -76,11 +84,11 @@ struct ContactLaw {
   Work work() const { return Work::stores; }
   UserCode* user_code() const { return nullptr; }
   template <class S>
-  bool evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
+  Mask<S> evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
     const GroundContact<S> contact(f.points[0], at.p + offset);
     f.F[0] = contact.force();
     if (f.Fx != nullptr) contact.derivatives(f.Fx[0], f.Fv[0]);
-    return any(contact.touches);
+    return contact.touches;
   }
   template <class S>
   void add_gradient(const BodyState<S>& at, const PointForces<S>& f, const Vec3<S>* u, S* gradient) const {

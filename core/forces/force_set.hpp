@@ -61,6 +61,10 @@ inline bool keeps_branches(const Model& m, const ForceSet& set) {
 inline bool depends_on_place(const ForceSet& set) {
   return set.any([](const auto& law) { return law.depends_on_place(); });
 }
+// Whether forces depend on time.
+inline bool depends_on_time(const ForceSet& set) {
+  return set.any([](const auto& law) { return law.depends_on_time(); });
+}
 // Whether each force depends on one joint or on one body, and so fits into the systems over trees
 // (linear/tree_system.hpp).
 inline bool on_single_bodies(const ForceSet& set) {

@@ -65,6 +65,7 @@ struct TorqueLaw : Law {
   int iv;  // the first
   Table torque;
 
+  bool depends_on_time() const { return torque.depends_on_time(); }
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     const auto now = torque.place(at.t);
@@ -173,8 +174,8 @@ struct JointForce {
       const Mask<S> there = acts(k);
       if (!any(there)) continue;
       if (law.kind == JointLaw::limits || (law.kind == JointLaw::spring && !rotates()))
-        Aq[k * (stride + 1)] += select(there, stiffness(k), S(0.0));
-      Av[k * (stride + 1)] += select(there, damping(k), S(0.0));
+        Aq[k * (stride + 1)] -= select(there, -stiffness(k), S(0.0));
+      Av[k * (stride + 1)] -= select(there, -damping(k), S(0.0));
     }
     if (law.kind != JointLaw::spring || !rotates()) return;
     const auto subtract_column = [&](int row, int column, const Vec3<S>& x) {

@@ -7,8 +7,9 @@
 // [Psidot_k]_x; a body's twist in its own frame has the derivatives Psidot_k and S_k. Numbers of a law are parameters
 // in the flat array p of its set.
 //
-// Member templates are for any scalar, lane by lane: conditions on the state are masks. NaN is on neither side of a
-// limit, and must propagate all the same.
+// Member templates are for any scalar, lane by lane: conditions on the state are masks. A lane whose mask is false is
+// left as it was, to the last bit: x - select(mask, y, 0) is x there, which x + 0 is not if x is -0. NaN is on neither
+// side of a limit, and must propagate all the same.
 #pragma once
 #include <cmath>
 
@@ -107,9 +108,34 @@ struct WrenchChange {
 // dissipates. Unknown: its work cannot be distinguished from a spurious gain of energy.
 enum class Work { stores, given, dissipates, unknown };
 
-// User-defined code that a law calls, one state at a time: it is not for packs.
+// User-defined code that a law calls, once for all lanes: its arrays have a row for each.
 struct UserCode {
   virtual ~UserCode() = default;
+};
+// An array (lanes x n) of user-defined code: made of n numbers of the state, or to be filled and read.
+template <class S>
+class UserRows {
+ public:
+  using Number = std::conditional_t<std::is_same_v<S, Complex>, Complex, double>;
+  static constexpr int lanes = Lanes<S>::value;
+  UserRows(Arena& arena, int n) : n_(n), data_(arena.get<Number>(std::size_t(lanes) * n)) {}
+  UserRows(Arena& arena, int n, const S* x) : UserRows(arena, n) {
+    Number* rows[lanes];
+    for (int l = 0; l < lanes; ++l) rows[l] = data_ + l * n;
+    store_rows(x, n, rows, lanes);
+  }
+  const S* read(Arena& arena) const {
+    const Number* rows[lanes];
+    for (int l = 0; l < lanes; ++l) rows[l] = data_ + l * n_;
+    S* out = arena.get<S>(n_);
+    load_rows(rows, n_, out);
+    return out;
+  }
+  operator Number*() const { return data_; }
+
+ private:
+  int n_;
+  Number* data_;
 };
 
 struct Law {
@@ -121,7 +147,8 @@ struct Law {
   bool keeps_branches(const Model&) const { return true; }  // whether dtau/dq, dtau/dv are zero between branches
   bool depends_on_place() const { return false; }           // whether it depends on where bodies are
   bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
-  UserCode* user_code() const { return nullptr; }           // or null
+  bool depends_on_time() const { return false; }
+  UserCode* user_code() const { return nullptr; }  // or null
 
   // Adds torques and wrenches.
   template <class S>
@@ -152,6 +179,10 @@ struct Law {
 template <class S>
 Vec3<S> select(const Mask<S>& mask, const Vec3<S>& a, const Vec3<S>& b) {
   return {select(mask, a.x, b.x), select(mask, a.y, b.y), select(mask, a.z, b.z)};
+}
+template <class S>
+Mat3<S> select(const Mask<S>& mask, const Mat3<S>& a, const Mat3<S>& b) {
+  return {select<S>(mask, a.x, b.x), select<S>(mask, a.y, b.y), select<S>(mask, a.z, b.z)};
 }
 template <class S>
 Force<S> negative(const Force<S>& x) {

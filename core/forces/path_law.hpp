@@ -1,19 +1,19 @@
 // Tension along a path through points: springs, cables and user-defined springs. Sueda 2021, 1.9.5 and 1.9.7-1.9.10.
 #pragma once
 #include <memory>
-#include <vector>
 
 #include "forces/force_points.hpp"
 
 namespace torsor {
 
-// Tension f(l, ldot) of a user-defined spring. p: its n parameters; out: f, df/dl, df/dldot, df/dp.
+// Tension f(l, ldot) of a user-defined spring, for `lanes` states. Rows of x: l, ldot; of p: its n parameters; of out:
+// f, df/dl, df/dldot, df/dp.
 struct SpringLaw : UserCode {
-  virtual void evaluate(double l, double ldot, const double* p, int n, double* out) const = 0;
-  virtual void evaluate(const Complex& l, const Complex& ldot, const Complex* p, int n, Complex* out) const = 0;
+  virtual void evaluate(int lanes, const double* x, const double* p, int n, double* out) const = 0;
+  virtual void evaluate(int lanes, const Complex* x, const Complex* p, int n, Complex* out) const = 0;
   virtual bool has_energy() const = 0;
-  virtual double energy(double l, const double* p, int n) const = 0;
-  virtual Complex energy(const Complex& l, const Complex* p, int n) const = 0;
+  virtual void energy(int lanes, const double* l, const double* p, int n, double* E) const = 0;
+  virtual void energy(int lanes, const Complex* l, const Complex* p, int n, Complex* E) const = 0;
 };
 
 // A path through points: its length l, and for each segment k the unit vector u_k along it, its rate and 1/length, eqs.
@@ -44,9 +44,9 @@ struct PointPath {
       }
       const S length = select(known, square_root(square), S(0.0));
       inverse[k] = select(known, S(1.0) / length, S(0.0));
-      u[k] = inverse[k] * d;
-      const S along = dot(u[k], rate);
-      udot[k] = inverse[k] * mul_add(-along, u[k], rate);
+      u[k] = select<S>(known, inverse[k] * d, zero3<S>());
+      const S along = select(known, dot(u[k], rate), S(0.0));
+      udot[k] = select<S>(known, inverse[k] * mul_add(-along, u[k], rate), zero3<S>());
       l += length;
       ldot += along;
     }
@@ -61,7 +61,7 @@ struct PointPath {
 template <class S>
 struct Tension {
   S f, by_length, by_rate;
-  S* by_parameter;
+  const S* by_parameter;
 };
 
 struct PathLaw {
@@ -80,15 +80,15 @@ struct PathLaw {
   // The tension and its derivatives. Eqs. (1.81)-(1.83).
   template <class S>
   Tension<S> tension(const BodyState<S>& at, const S& l, const S& ldot) const {
-    S* out = at.arena.template get<S>(3 + count);
-    S* by_parameter = out + 3;
     const S* p = at.p + offset;
     if (kind == custom) {
-      call(l, ldot, p, 3 + count, out, [&](const auto& length, const auto& rate, auto* at, auto* to) {
-        law->evaluate(length, rate, at, count, to);
-      });
-      return {out[0], out[1], out[2], by_parameter};
+      const S x[2] = {l, ldot};
+      const UserRows<S> rows(at.arena, 3 + count);
+      law->evaluate(rows.lanes, UserRows<S>(at.arena, 2, x), UserRows<S>(at.arena, count, p), count, rows);
+      const S* out = rows.read(at.arena);
+      return {out[0], out[1], out[2], out + 3};
     }
+    S* by_parameter = at.arena.template get<S>(3);
     const S k = p[0], d = p[1], L = p[2];
     const Mask<S> pulls = taut(l, at.p);
     const auto if_taut = [&](const S& x) { return select(pulls, x, S(0.0)); };
@@ -100,13 +100,13 @@ struct PathLaw {
 
   // (1.64), (1.72): F_i = -f dl/dx_i
   template <class S>
-  bool evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
+  Mask<S> evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
     const int n = f.n;
     const PointPath<S> path(at.arena, f.points, n);
     const Tension<S> pull = tension(at, path.l, path.ldot);
     for (int i = 0; i < n; ++i) f.F[i] = (-pull.f) * path.at(path.u, i);
-    const bool pulls = any(taut(path.l, at.p));
-    if (f.Fx == nullptr || !pulls) return pulls;
+    const Mask<S> pulls = taut(path.l, at.p);
+    if (f.Fx == nullptr || !any(pulls)) return pulls;
     for (int i = 0; i < n; ++i) {  // by the length and its rate, (1.67), (1.79)
       const Vec3<S> g = path.at(path.u, i);
       for (int j = 0; j < n; ++j) {
@@ -124,7 +124,7 @@ struct PathLaw {
       add(f.Fx[n * k + k + 1], s, across);
       add(f.Fx[n * (k + 1) + k], s, across);
     }
-    return true;
+    return pulls;
   }
   template <class S>
   void add_gradient(const BodyState<S>& at, const PointForces<S>& f, const Vec3<S>* u, S* gradient) const {
@@ -139,29 +139,12 @@ struct PathLaw {
     const S* p = at.p + offset;
     const PointPath<S> path(at.arena, points, n);
     if (kind == custom) {
-      S sum;
-      call(path.l, path.ldot, p, 1, &sum,
-           [&](const auto& length, const auto&, auto* at, auto* to) { *to = law->energy(length, at, count); });
-      return sum;
+      const UserRows<S> rows(at.arena, 1);
+      law->energy(rows.lanes, UserRows<S>(at.arena, 1, &path.l), UserRows<S>(at.arena, count, p), count, rows);
+      return *rows.read(at.arena);
     }
     const S stretch = path.l - p[2];
     return select(taut(path.l, at.p), S(0.5) * p[0] * stretch * stretch / p[2], S(0.0));
-  }
-
- private:
-  // Calls the user's f(l, ldot, p, out), which writes `size` numbers: lane by lane, with the numbers of a lane.
-  template <class S, class F>
-  void call(const S& l, const S& ldot, const S* p, int size, S* out, F&& f) const {
-    if constexpr (Lanes<S>::value == 1) {
-      f(l, ldot, p, out);
-    } else {
-      std::vector<double> own(count), to(size);
-      for (int lane = 0; lane < Lanes<S>::value; ++lane) {
-        for (int k = 0; k < count; ++k) own[k] = p[k].lane(lane);
-        f(l.lane(lane), ldot.lane(lane), own.data(), to.data());
-        for (int k = 0; k < size; ++k) out[k].lane(lane) = to[k];
-      }
-    }
   }
 };
 

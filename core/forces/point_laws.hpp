@@ -1,7 +1,7 @@
 // Laws of forces on points of bodies that depend on where the points are and how they move. Sueda 2021, 1.9.2 and
 // 1.9.5-1.9.10, in terms of the points' places x and velocities. Each kind has evaluate (forces F_i with dF_i/dx_j and
-// dF_i/dxdot_j; false if these are all zero), add_gradient (of sum u_i.F_i, by the parameters other than the points)
-// and energy; the terms due to the motion of the points are common to all.
+// dF_i/dxdot_j; false in lanes where all are zero), add_gradient (of sum u_i.F_i, by the parameters other than the
+// points) and energy; the terms due to the motion of the points are common to all.
 #pragma once
 #include <variant>
 
@@ -18,10 +18,10 @@ struct PushLaw {
   Work work() const { return Work::given; }
   UserCode* user_code() const { return nullptr; }
   template <class S>
-  bool evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
+  Mask<S> evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
     const auto now = values.place(at.t);
     f.F[0] = {Table::value(now, at.p, 0), Table::value(now, at.p, 1), Table::value(now, at.p, 2)};
-    return false;
+    return no_lane<S>();
   }
   template <class S>
   void add_gradient(const BodyState<S>& at, const PointForces<S>&, const Vec3<S>* u, S* gradient) const {
@@ -44,7 +44,7 @@ struct PullLaw {
   Work work() const { return Work::stores; }
   UserCode* user_code() const { return nullptr; }
   template <class S>
-  bool evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
+  Mask<S> evaluate(const BodyState<S>& at, const PointForces<S>& f) const {
     const S k = at.p[offset], d = at.p[offset + 1];
     f.F[0] = mul_add(k, distance(f.points[0], f.points[1]), d * (f.points[1].xdot - f.points[0].xdot));
     f.F[1] = -f.F[0];
@@ -53,7 +53,7 @@ struct PullLaw {
       add(f.Fx[i], same ? -k : k, identity3<S>());
       add(f.Fv[i], same ? -d : d, identity3<S>());
     }
-    return true;
+    return every_lane<S>();
   }
   template <class S>
   void add_gradient(const BodyState<S>&, const PointForces<S>& f, const Vec3<S>* u, S* gradient) const {
@@ -105,6 +105,10 @@ struct PointLaw : Law {
   }
   bool depends_on_place() const { return true; }
   bool on_single_body() const { return body() != -2; }
+  bool depends_on_time() const {
+    const auto* push = std::get_if<PushLaw>(&kind);
+    return push != nullptr && push->values.depends_on_time();
+  }
   UserCode* user_code() const {
     return visit([](const auto& k) { return k.user_code(); });
   }
@@ -121,15 +125,20 @@ struct PointLaw : Law {
     visit([&](const auto& k) { k.evaluate(at, f); });
     return f;
   }
-  // With derivatives; `changes` tells whether some of them are not zero.
+  // With derivatives; `changes` tells where some of them are not zero.
   template <class S>
-  PointForces<S> forces_and_derivatives(const BodyState<S>& at, bool& changes) const {
+  PointForces<S> forces_and_derivatives(const BodyState<S>& at, Mask<S>& changes) const {
     const int size = n() * n();
     const PointForces<S> f{n(), force_points(at), at.arena.template get<Vec3<S>>(n()),
                            at.arena.template get<Mat3<S>>(size), at.arena.template get<Mat3<S>>(size)};
     const Mat3<S> none = outer(zero3<S>(), zero3<S>());
     for (int i = 0; i < size; ++i) f.Fx[i] = f.Fv[i] = none;
     changes = visit([&](const auto& k) { return k.evaluate(at, f); });
+    if (Lanes<S>::value > 1 && any(!changes))
+      for (int i = 0; i < size; ++i) {
+        f.Fx[i] = select<S>(changes, f.Fx[i], none);
+        f.Fv[i] = select<S>(changes, f.Fv[i], none);
+      }
     return f;
   }
 
@@ -142,9 +151,9 @@ struct PointLaw : Law {
 
   template <class S>
   void linearise(const ForceState<S>& at, const ForceMatrices<S>& A) const {
-    bool changes;
+    Mask<S> changes;
     const PointForces<S> f = forces_and_derivatives(at, changes);
-    if (!changes) return;
+    if (!any(changes)) return;
     const Model& m = at.m;
     const int n = f.n;
     int* column = at.arena.template get<int>(m.nv);  // of a velocity among those that move the points, or -1
@@ -175,8 +184,9 @@ struct PointLaw : Law {
           by_v = mul_add(f.Fv[n * i + j], J[j * count + c], by_v);
         }
         for_each_velocity(m, points[i].body, [&](int k) {
-          A.Aq[k * A.stride + velocity[c]] -= dot(J[i * count + column[k]], by_q);
-          A.Av[k * A.stride + velocity[c]] -= dot(J[i * count + column[k]], by_v);
+          const Vec3<S>& x = J[i * count + column[k]];
+          A.Aq[k * A.stride + velocity[c]] -= select(changes, dot(x, by_q), S(0.0));
+          A.Av[k * A.stride + velocity[c]] -= select(changes, dot(x, by_v), S(0.0));
         });
       }
   }
@@ -185,7 +195,7 @@ struct PointLaw : Law {
   void on_body(const BodyState<S>& at, F&& each) const {
     const int body = this->body();
     if (body < 0) return;
-    bool changes;
+    Mask<S> changes;
     const PointForces<S> f = forces_and_derivatives(at, changes);
     const int n = f.n;
     each(body, WrenchChange<S>([&](const Motion<S>& unit) {
@@ -194,15 +204,15 @@ struct PointLaw : Law {
              if (points[i].body < 0) continue;
              out.by_q += negative(world_wrench(zero3<S>(), f.F[i], f.points[i].x).lag(2, unit));
              Vec3<S> moved = zero3<S>(), faster = zero3<S>();
-             for (int j = 0; changes && j < n; ++j) {
+             for (int j = 0; any(changes) && j < n; ++j) {
                if (points[j].body < 0) continue;
                const Vec3<S> step = cross_add(unit.w, f.points[j].x, unit.v);
                const Vec3<S> turned = mul_add(f.Fv[n * i + j], cross(unit.w, f.points[j].xdot), moved);
                moved = mul_add(f.Fx[n * i + j], step, turned);
                faster = mul_add(f.Fv[n * i + j], step, faster);
              }
-             out.by_q += wrench_at(moved, f.points[i].x);
-             out.by_v += wrench_at(faster, f.points[i].x);
+             out.by_q += wrench_at(select<S>(changes, moved, zero3<S>()), f.points[i].x);
+             out.by_v += wrench_at(select<S>(changes, faster, zero3<S>()), f.points[i].x);
            }
            return out;
          }));
@@ -222,7 +232,7 @@ struct PointLaw : Law {
   };
   template <class S>
   Gradients<S> gradients(const BodyState<S>& at, const VirtualMotion<S>& motion) const {
-    bool changes;
+    Mask<S> changes;
     const PointForces<S> f = forces_and_derivatives(at, changes);
     const int n = f.n;
     auto* u = at.arena.template get<Vec3<S>>(3 * n);

@@ -13,6 +13,7 @@ namespace torsor {
 struct Table {
   int offset = 0, size = 0;   // number k of row r is parameter offset + size r + k
   std::vector<double> times;  // of the rows; empty for a row that holds at all times
+  bool depends_on_time() const { return !times.empty(); }
   struct Place {
     int row, next;  // parameters where the two rows begin
     double s;       // the part of the second

@@ -1,6 +1,6 @@
 // Stages that evaluate the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler
 // has the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the
-// beginning; derivatives of the latter use complex steps, one state at a time.
+// beginning; derivatives of the latter use complex steps, lane by lane.
 #pragma once
 #include "integrators/implicit_stage.hpp"
 #include "scalar/complex_step.hpp"
@@ -38,8 +38,7 @@ class ExplicitStage {
     Nodes<S>& nodes = at_.nodes;
     const Evaluation<S> e = evaluate(stage, nodes.a(stage.from), t);
     add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
-    if constexpr (std::is_same_v<S, double>)
-      if (linearised_) linearise_along(stage, t);
+    if (linearised_) linearise_along(stage, t);
     for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / S(stage.c);
     V1.scalar = S(1.0 / stage.c);
     V0.scalar = S(1.0);
@@ -102,23 +101,24 @@ class ExplicitStage {
   S *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };
 
-// A node displaced by an imaginary amount along (v1, a0), the direction of a step: derivatives along it are imaginary
-// parts divided by kStep.
+// The node in lane l displaced by an imaginary amount along (v1, a0), the direction of a step: derivatives along it are
+// imaginary parts divided by kStep.
 struct ComplexNode {
   std::vector<Complex> q, v, p;
-  ComplexNode(const StepContext<double>& at, const double* q0, const double* v0, const double* v1, const double* a0)
-      : q(at.scene.m.nq), v(at.scene.m.nv), p(at.p, at.p + at.scene.forces->parameters) {
+  template <class S>
+  ComplexNode(StepContext<S>& at, const Stage& stage, int l)
+      : q(at.scene.m.nq), v(at.scene.m.nv), p(at.scene.forces->parameters) {
     const Model& m = at.scene.m;
-    std::vector<Complex> from(q0, q0 + m.nq), along(m.nv);
+    Nodes<S>& nodes = at.nodes;
+    const S *q0 = nodes.q(stage.from), *v0 = nodes.v(stage.from), *v1 = nodes.v(stage.to), *a0 = nodes.a(stage.from);
+    std::vector<Complex> from(m.nq), along(m.nv);
+    for (int k = 0; k < m.nq; ++k) from[k] = lane_of(q0[k], l);
+    for (std::size_t k = 0; k < p.size(); ++k) p[k] = lane_of(at.p[k], l);
     for (int k = 0; k < m.nv; ++k) {
-      along[k] = Complex(0.0, kStep * v1[k]);
-      v[k] = Complex(v0[k], kStep * a0[k]);
+      along[k] = Complex(0.0, kStep * lane_of(v1[k], l));
+      v[k] = Complex(lane_of(v0[k], l), kStep * lane_of(a0[k], l));
     }
     plus(m, from.data(), along.data(), q.data());
-  }
-  static ComplexNode of(StepContext<double>& at, const Stage& stage) {
-    Nodes<double>& nodes = at.nodes;
-    return {at, nodes.q(stage.from), nodes.v(stage.from), nodes.v(stage.to), nodes.a(stage.from)};
   }
 };
 
@@ -129,23 +129,26 @@ void ExplicitStage<S>::linearise_along(const Stage& stage, double t) {
   const int nv = m_.nv;
   const double h = 1.0 / stage.c;
   stiffen(stage, t);
-  const ComplexNode at = ComplexNode::of(at_, stage);
   std::vector<Complex> K(nv * nv), D(nv * nv);
-  generalized_forces_derivatives<Complex>(m_, *at_.scene.forces, at_.arena, at.q.data(), at.v.data(), t, at.p.data(),
-                                          K.data(), D.data());
-  for (int k = 0; k < nv * nv; ++k) {
-    Aq[k] -= h * K[k].imag() / kStep;
-    Av[k] -= h * (K_[k] + D[k].imag() / kStep);
+  for (int l = 0; l < Lanes<S>::value; ++l) {
+    const ComplexNode at(at_, stage, l);
+    generalized_forces_derivatives<Complex>(m_, *at_.scene.forces, at_.arena, at.q.data(), at.v.data(), t, at.p.data(),
+                                            K.data(), D.data());
+    for (int k = 0; k < nv * nv; ++k) {
+      set_lane(Aq[k], l, lane_of(Aq[k], l) - h * K[k].imag() / kStep);
+      set_lane(Av[k], l, lane_of(Av[k], l) - h * (lane_of(K_[k], l) + D[k].imag() / kStep));
+    }
   }
   for (int i : at_.scene.quaternions) {
     const Model::Body& body = m_.bodies[i];
-    const double* x = at_.nodes.v(stage.to) + body.iv;
+    const S* x = at_.nodes.v(stage.to) + body.iv;
     for (int c = 0; c < body.nv; ++c) {
-      double unit[6] = {}, bracket[6] = {};
-      unit[c] = 1.0;
+      S unit[6], bracket[6];
+      for (int k = 0; k < 6; ++k) unit[k] = bracket[k] = S(0.0);
+      unit[c] = S(1.0);
       visit_group(body.kind, [&](auto group) { group.bracket(x, unit, bracket); });
       for (int r = 0; r < nv; ++r)
-        for (int k = 0; k < body.nv; ++k) Aq[r * nv + body.iv + c] += h * K_[r * nv + body.iv + k] * bracket[k];
+        for (int k = 0; k < body.nv; ++k) Aq[r * nv + body.iv + c] += S(h) * K_[r * nv + body.iv + k] * bracket[k];
     }
   }
 }

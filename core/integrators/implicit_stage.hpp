@@ -37,18 +37,18 @@ class ImplicitStage {
   }
   ImplicitStage(const ImplicitStage&) = delete;
 
-  // Finds the node `stage.to` at time t: starting from what `accelerations` predict, from the beginning of the stage,
-  // or by continuation.
+  // Finds the node `stage.to` at time t in some lanes: starting from what `accelerations` predict, from the beginning of
+  // the stage, or by continuation.
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
-                Shortfall& shortfall) {
+                const Mask<S>& lanes, Shortfall& shortfall) {
     S norm = start(stage, t, accelerations);
-    const Mask<S> doubtful = is_doubtful(accelerations, norm);
+    const Mask<S> doubtful = lanes & is_doubtful(accelerations, norm);
     if (any(doubtful)) {  // dropped where the beginning is much nearer to a solution
       const S moved = measure(xi_), other = begin(1.0, accelerations, doubtful);
       const Mask<S> nearer = doubtful & less(other, S(0.25) * larger(norm, moved));
       norm = any(doubtful & !nearer) ? begin(1.0, accelerations, nearer) : other;
     }
-    return find(*this, table.tolerance, norm, table.iterations, shortfall);
+    return find(*this, table.tolerance, norm, lanes, table.iterations, shortfall);
   }
   // Sets the stage, and starts from what accelerations predict. Returns the size of the correction there.
   S start(const Stage& stage, double t, const S* accelerations) {

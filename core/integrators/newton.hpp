@@ -96,12 +96,17 @@ S largest(int n, const S* x) {
   return select(is_finite(sum), most, S(kInfinity));
 }
 
-// The correction at x, in s.delta, with new factors but in the lanes `keep`. Returns its size.
+// The correction at x, in s.delta, with new factors but in the lanes `keep`, which keep theirs. Returns its size.
 template <class System, class S = typename System::Scalar>
 S correct(System& s, const Mask<S>& keep) {
   const Mask<S> good = s.factor(keep) | keep;
   if (!any(good)) return S(kInfinity);
-  s.solve(s.delta);
+  if (any(keep)) {
+    s.solve(s.correction);
+    for (int k = 0; k < s.size(); ++k) s.delta[k] = select(keep, s.delta[k], s.correction[k]);
+  } else {
+    s.solve(s.delta);
+  }
   return select(good, s.measure(s.delta), S(kInfinity));
 }
 template <class System, class S = typename System::Scalar>
@@ -223,7 +228,7 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
           back = back && (norm <= allowed || norm <= s.rounding(allowed));
         else
           back = back & less_equal(norm, allowed);
-        going = going & (back | !stuck);
+        going = going & !(stuck & !back);
         if (any(back)) confirm(back, larger(norm, allowed));
       }
       if (any(good)) {
@@ -309,12 +314,12 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
   return false;
 }
 
-// The solution: by Newton's method from x, where s.delta is the correction and `norm` its size, or for a single state by
-// continuation. If a solution is rejected or numbers overflow, there is no correction to report.
+// The solution in some lanes: by Newton's method from x, where s.delta is the correction and `norm` its size, or for a
+// single state by continuation. If a solution is rejected or numbers overflow, there is no correction to report.
 template <class System, class S = typename System::Scalar>
-Mask<S> find(System& s, double tolerance, const S& norm, int iterations, Shortfall& shortfall) {
+Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, int iterations, Shortfall& shortfall) {
   int left = iterations;
-  Mask<S> found = iterate(s, tolerance, norm, every_lane<S>(), left, shortfall);
+  Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);
   if constexpr (Lanes<S>::value == 1) {
     found = (found || follow(s, tolerance, left, shortfall)) && s.accept();
     if (!found && !(shortfall.error > shortfall.allowed)) shortfall = {};

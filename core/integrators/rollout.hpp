@@ -1,8 +1,9 @@
 // Trajectories of any integrator, behind one interface, so that each kind is compiled in one file.
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 
-#include "integrators/newton.hpp"
 #include "integrators/scene.hpp"
 #include "integrators/table.hpp"
 #include "integrators/trajectory.hpp"
@@ -14,36 +15,44 @@ struct VariationalScheme;
 class Rollout {
  public:
   virtual ~Rollout() = default;
-  // As torsor::run and torsor::run_back, with parameters of the forces `p` for all steps.
-  virtual Progress run(const double* p, double t0, int64_t first, int64_t last, const Track& track,
-                       const std::vector<ChartLimit>& limits) = 0;
-  virtual bool run_back(const double* p, double t0, int64_t first, int64_t last, const Track& track,
-                        const Sensitivities& out, int64_t& row) = 0;
-  virtual const Shortfall& shortfall() const = 0;  // of a run that failed
+  // Runs `count` trajectories, at most one per lane, from row `first` to row `last`; and back over them.
+  virtual LaneCounts run(Job* jobs, int count, double t0, int64_t first, int64_t last,
+                         const std::vector<ChartLimit>& limits) = 0;
+  virtual LaneCounts run_back(Job* jobs, int count, double t0, int64_t first, int64_t last) = 0;
 };
 
-// Steps are those of Forward, and Adjoint goes back over them.
-template <class Forward, class Adjoint>
+// Steps are those of Forward, and Reverse goes back over them.
+template <template <class> class Forward, template <class> class Reverse>
 class RolloutOf final : public Rollout {
+  using P = Pack<kLanes>;
+
  public:
   template <class Numbers>
-  RolloutOf(const Scene& scene, const Numbers& integrator) : m_(scene.m), forward_(scene, integrator) {}
-  Progress run(const double* p, double t0, int64_t first, int64_t last, const Track& track,
-               const std::vector<ChartLimit>& limits) override {
-    forward_.parameters = p;
-    return torsor::run(forward_, m_.nq, t0, first, last, track, limits);
+  RolloutOf(const Scene& scene, const Numbers& integrator)
+      : m_(scene.m),
+        single_(scene, integrator),
+        make_lanes_([a = &scene, b = &integrator](auto& lanes) { lanes.emplace(*a, *b); }) {}
+  LaneCounts run(Job* jobs, int count, double t0, int64_t first, int64_t last,
+                 const std::vector<ChartLimit>& limits) override {
+    if (count > 1) return run_lanes(lanes(), single_, LaneJobs<P>(jobs, count), m_.nq, t0, first, last, limits);
+    torsor::run(single_, m_.nq, t0, first, last, *jobs, limits);
+    return {};
   }
-  bool run_back(const double* p, double t0, int64_t first, int64_t last, const Track& track, const Sensitivities& out,
-                int64_t& row) override {
-    forward_.parameters = p;
-    Adjoint reverse(forward_, track, out, first);
-    return torsor::run_back(reverse, forward_, m_.nv, t0, first, last, track, out, row);
+  LaneCounts run_back(Job* jobs, int count, double t0, int64_t first, int64_t last) override {
+    if (count > 1) return run_back_lanes<Reverse>(lanes(), single_, LaneJobs<P>(jobs, count), m_.nv, t0, first, last);
+    torsor::run_back<Reverse>(single_, m_.nv, t0, first, last, *jobs);
+    return {};
   }
-  const Shortfall& shortfall() const override { return forward_.shortfall; }
 
  private:
+  Forward<P>& lanes() {
+    if (!lanes_) make_lanes_(lanes_);
+    return *lanes_;
+  }
   const Model& m_;
-  Forward forward_;
+  Forward<double> single_;
+  std::optional<Forward<P>> lanes_;  // made at first use
+  std::function<void(std::optional<Forward<P>>&)> make_lanes_;
 };
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const IntegratorTable& table);

@@ -33,6 +33,7 @@ class Nodes {
     if (count <= count_) return;
     S* data = memory_.get<S>(count * size());
     std::copy_n(data_, count_ * size(), data);
+    std::fill_n(data + count_ * size(), (count - count_) * size(), S(0.0));
     data_ = data;
     count_ = count;
     energies.resize(count);
@@ -40,6 +41,7 @@ class Nodes {
   S* q(int node) { return data_ + node * size(); }
   S* v(int node) { return q(node) + nq_; }
   S* a(int node) { return v(node) + nv_; }
+  void copy(int from, int to) { std::copy_n(q(from), size(), q(to)); }
   std::vector<std::optional<Energies<S>>> energies;  // if known
 
  private:

@@ -8,12 +8,6 @@
 
 namespace torsor {
 
-// Gradients by parameters, accumulated; null if not wanted.
-template <class S>
-struct ParameterGradients {
-  S *inertia, *placement, *gravity, *forces;
-};
-
 // Cotangents of the nodes of a step, propagated backwards over its stages.
 template <class S>
 class StageCotangents {
@@ -91,29 +85,34 @@ class StageCotangents {
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
     add_scaled(3, S(-1.0), gravity, out.gravity);
     if (at.scene.forces == nullptr) return;
-    if constexpr (std::is_same_v<S, double>)
-      if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
+    if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
     const Motions<S> all = motions(m_, at.arena, q, v, a);
     const ForceSet& set = *at.scene.forces;
     force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
     force_placement_gradient<S>(m_, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
   }
-  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step.
+  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
+  // lane.
   void add_force_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;
-    const ComplexNode node = ComplexNode::of(at, stage);
-    const std::vector<Complex> power(lambda_.begin(), lambda_.end()), rest(nv_, 0.0);
-    std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m_.nframes(), 0.0);
-    const Motions<Complex> all = motions(m_, at.arena, node.q.data(), node.v.data(), rest.data());
-    force_parameter_gradient<Complex>(m_, set, at.arena, all, node.q.data(), node.v.data(), t, node.p.data(),
-                                      power.data(), parameters.data());
-    force_placement_gradient<Complex>(m_, set, at.arena, all, t, node.p.data(), power.data(), placements.data());
     const double h = 1.0 / stage.c;
-    for (std::size_t k = 0; k < parameters.size(); ++k)
-      out.forces[k] += parameters[k].real() + h * parameters[k].imag() / kStep;
-    for (std::size_t k = 0; k < placements.size(); ++k)
-      out.placement[k] += placements[k].real() + h * placements[k].imag() / kStep;
+    const std::vector<Complex> rest(nv_, 0.0);
+    std::vector<Complex> power(nv_);
+    const auto add = [&](S& sum, int l, const Complex& x) {
+      set_lane(sum, l, lane_of(sum, l) + (x.real() + h * x.imag() / kStep));
+    };
+    for (int l = 0; l < Lanes<S>::value; ++l) {
+      const ComplexNode node(at, stage, l);
+      for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
+      std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m_.nframes(), 0.0);
+      const Motions<Complex> all = motions(m_, at.arena, node.q.data(), node.v.data(), rest.data());
+      force_parameter_gradient<Complex>(m_, set, at.arena, all, node.q.data(), node.v.data(), t, node.p.data(),
+                                        power.data(), parameters.data());
+      force_placement_gradient<Complex>(m_, set, at.arena, all, t, node.p.data(), power.data(), placements.data());
+      for (std::size_t k = 0; k < parameters.size(); ++k) add(out.forces[k], l, parameters[k]);
+      for (std::size_t k = 0; k < placements.size(); ++k) add(out.placement[k], l, placements[k]);
+    }
   }
 
   Stepper<S>& stepper_;
@@ -122,70 +121,105 @@ class StageCotangents {
   std::vector<S> nodes_, lambda_, mu_, force_;
 };
 
-// The adjoint over the rows of one trajectory.
+// The adjoint over the rows of trajectories; the loops are in integrators/trajectory.hpp.
+template <class S>
 class StageAdjoint {
  public:
-  StageAdjoint(StageRollout& rollout, const Track& track, const Sensitivities& out, int64_t first)
-      : rollout_(rollout),
+  StageAdjoint(StageRollout<S>& rollout, LaneJobs<S>& jobs, int64_t first)
+      : sums(jobs, rollout.stepper.at.scene.m.nframes(),
+             rollout.forces() == nullptr ? 0 : rollout.forces()->parameters),
+        rollout_(rollout),
         stepper_(rollout.stepper),
         nv_(stepper_.at.scene.m.nv),
-        track_(track),
-        out_(out),
+        jobs_(jobs),
         first_(first),
-        at_(stepper_) {}
+        at_(stepper_),
+        row_(nv_) {}
+  ParameterSums<S> sums;
 
   void take_up(int64_t) {}  // gradients are in the rows
-  bool step_back(int64_t row, double t) {
-    const bool later = track_.start + row > 0;
-    const bool replaced = later && row == first_ && track_.previous_q != nullptr;
-    if (!repeat(row, t, later)) return false;
-    const int end = stepper_.last_node();
+  Mask<S> step_back(int64_t row, double t) {
+    const Track& track = jobs_.first();
+    const bool later = track.start + row > 0;
+    const bool replaced = later && row == first_ && track.previous_q != nullptr;
+    Mask<S> good = repeat(row, t, later);
+    if (!any(good)) return good;
+    const int end = stepper_.last_node(), controls_size = track.u_rows * nv_;
     at_.reset();
-    std::copy_n(out_.q + (row + 1) * nv_, nv_, at_.q(end));
-    std::copy_n(out_.v + (row + 1) * nv_, nv_, at_.v(end));
-    const StageControls<double> controls = rollout_.controls_of(track_, row);
+    jobs_.read(nv_, at_.q(end), [&](const Job& job) { return job.out.q + (row + 1) * nv_; });
+    jobs_.read(nv_, at_.v(end), [&](const Job& job) { return job.out.v + (row + 1) * nv_; });
+    const auto u_row = [&](const Job& job) { return job.out.u + row * controls_size; };
+    const bool by_controls = jobs_[0].out.u != nullptr;
+    if (by_controls) {
+      u_.resize(controls_size);
+      jobs_.read(controls_size, u_.data(), u_row);
+    }
+    sums.save();
+    const StageControls<S> controls = rollout_.controls_of(jobs_, row);
     const std::vector<Stage>& stages = stepper_.stages();
     for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
       stepper_.read_control(controls, stage->fraction);
-      const double time = t + stage->fraction * stepper_.table.h;
-      if (!at_.over(*stage, time, {out_.inertia, out_.placement, out_.gravity, out_.forces})) return false;
-      if (out_.u != nullptr) {
-        double* u = out_.u + row * track_.u_rows * nv_;
-        const auto place = controls.place(stage->fraction);
-        add_scaled(nv_, 1.0 - place.s, at_.lambda(), u + place.row * nv_);
-        if (place.next != place.row) add_scaled(nv_, place.s, at_.lambda(), u + place.next * nv_);
-      }
+      good = good & at_.over(*stage, t + stage->fraction * stepper_.table.h, sums.all());
+      if (!any(good)) break;
+      if (!by_controls) continue;
+      const auto place = controls.place(stage->fraction);
+      add_scaled(nv_, S(1.0 - place.s), at_.lambda(), &u_[place.row * nv_]);
+      if (place.next != place.row) add_scaled(nv_, S(place.s), at_.lambda(), &u_[place.next * nv_]);
     }
-    add_scaled(nv_, 1.0, at_.q(1), out_.q + row * nv_);
-    add_scaled(nv_, 1.0, at_.v(1), out_.v + row * nv_);
+    sums.restore(!good);
+    if (!any(good)) return good;
+    if (by_controls) jobs_.write(controls_size, u_.data(), good, u_row);
+    add(at_.q(1), good, [&](const Job& job) { return job.out.q + row * nv_; });
+    add(at_.v(1), good, [&](const Job& job) { return job.out.v + row * nv_; });
     if (row > 0 || replaced) {
-      add_scaled(nv_, 1.0, at_.q(0), replaced ? out_.previous_q : out_.q + (row - 1) * nv_);
-      add_scaled(nv_, 1.0, at_.v(0), replaced ? out_.previous_v : out_.v + (row - 1) * nv_);
+      add(at_.q(0), good, [&](const Job& job) { return replaced ? job.out.previous_q : job.out.q + (row - 1) * nv_; });
+      add(at_.v(0), good, [&](const Job& job) { return replaced ? job.out.previous_v : job.out.v + (row - 1) * nv_; });
     }
-    return true;
+    return good;
   }
   void end(int64_t) {}
+  void pass(int, StageAdjoint<double>&) {}  // likewise
+  void take_back(int, StageAdjoint<double>&) {}
 
  private:
-  // Restores the nodes of the step from a row: a step of several stages is repeated.
-  bool repeat(int64_t row, double t, bool later) {
-    rollout_.load(track_, row, row == first_);
-    const int parts = track_.divisions[row];
+  // Restores the nodes of the step from a row: a step of several stages is repeated. Divided steps are for a single
+  // state.
+  Mask<S> repeat(int64_t row, double t, bool later) {
+    Mask<S> good = every_lane<S>();
+    rollout_.load(jobs_, row, row == first_, false);
+    int parts = jobs_.first().divisions[row];
+    if constexpr (Lanes<S>::value > 1) {
+      parts = 1;
+      S divisions(1.0);
+      for (int l = 0; l < Lanes<S>::value; ++l) set_lane(divisions, l, jobs_[l].track.divisions[row]);
+      good = equal(divisions, S(1.0));
+      if (stepper_.at.singular || !any(good)) return no_lane<S>();
+    }
     stepper_.choose(parts, later);
-    if (stepper_.stages().size() > 1 &&
-        !stepper_.take_divided(parts, later, later, t, rollout_.controls_of(track_, row), kInfinity))
-      return false;
-    rollout_.load_node(track_, row + 1, stepper_.last_node());
-    return true;
+    if (stepper_.stages().size() > 1) {
+      // The first step started from accelerations, if they are known.
+      const Mask<S> known = later ? good : is_finite(largest(nv_, stepper_.at.nodes.a(1)));
+      if constexpr (Lanes<S>::value > 1) good = good & known;
+      good = good & stepper_.take_divided(parts, later, any(known), t, rollout_.controls_of(jobs_, row), kInfinity);
+    }
+    if (any(good)) rollout_.load_node(jobs_, row + 1, stepper_.last_node());
+    return good;
+  }
+  // Adds to a row of the lanes.
+  template <class F>
+  void add(const S* x, const Mask<S>& lanes, F&& row) {
+    jobs_.read(nv_, row_.data(), row);
+    add_scaled(nv_, S(1.0), x, row_.data());
+    jobs_.write(nv_, row_.data(), lanes, row);
   }
 
-  StageRollout& rollout_;
-  Stepper<double>& stepper_;
+  StageRollout<S>& rollout_;
+  Stepper<S>& stepper_;
   const int nv_;
-  const Track& track_;
-  const Sensitivities& out_;
+  LaneJobs<S>& jobs_;
   const int64_t first_;
-  StageCotangents<double> at_;
+  StageCotangents<S> at_;
+  std::vector<S> row_, u_;
 };
 
 }  // namespace torsor

@@ -1,5 +1,4 @@
-// Steps of an integrator that is a table of stages. If Newton's method fails, the step is divided. The functions that
-// decide this (take, take_divided, undetermined_joint) are for a single state; the others are for any scalar.
+// Steps of an integrator that is a table of stages. If Newton's method fails, the step of a single state is divided.
 #pragma once
 #include "integrators/energy_guard.hpp"
 #include "integrators/explicit_stage.hpp"
@@ -28,51 +27,59 @@ class Stepper {
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
   int last_node() const { return stages_->back().to; }
+  int parts() const { return parts_; }
   void choose(int parts, bool previous) {
+    parts_ = parts;
     if (parts > 1) divided_ = list_stages(table, parts, previous);
     stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
   }
 
-  // One step from node 1 (and node 0, if `previous`) at time t, divided into as few parts as necessary. `settled`:
-  // whether the accelerations of node 1 come from the integrator. Returns the number of parts, 0 if all failed.
-  // Solutions that gain energy are spurious: a gain of a hundredth may be the error of a step, and a tenth is accepted
-  // if no division helps.
-  int take(bool previous, bool settled, double t, const StageControls<S>& controls) {
+  // One step from node 1 (and node 0, if `previous`) at time t: of a single state divided into as few parts as
+  // necessary. `settled`: whether the accelerations of node 1 are known. False if all attempts failed. Solutions that
+  // gain energy are spurious: a gain of a hundredth may be the error of a step, and a tenth is accepted if no division
+  // helps.
+  Mask<S> take(bool previous, bool settled, double t, const StageControls<S>& controls) {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
-    for (const double gain : {guarded ? 0.01 : kInfinity, 0.1}) {
+    const double least = guarded ? 0.01 : kInfinity;
+    if constexpr (Lanes<S>::value > 1) return take_divided(1, previous, settled, t, controls, least);
+    for (const double gain : {least, 0.1}) {
       bool any_gained = false;
       for (int parts = 1; parts <= most; parts *= 2) {
-        if (take_divided(parts, previous, settled, t, controls, gain)) return parts;
+        if (any(take_divided(parts, previous, settled, t, controls, gain))) return every_lane<S>();
         any_gained = any_gained || gained;
       }
       if (!any_gained) break;
     }
-    return 0;
+    return no_lane<S>();
   }
   // The same divided into `parts`; `gain`: of EnergyGuard.
-  bool take_divided(int parts, bool previous, bool settled, double t, const StageControls<S>& controls, double gain) {
+  Mask<S> take_divided(int parts, bool previous, bool settled, double t, const StageControls<S>& controls,
+                       double gain) {
     choose(parts, previous);
     EnergyGuard<S> guard(at, table.h, gain);
-    for (std::size_t k = 0; k < stages_->size(); ++k) {
+    Mask<S> good = every_lane<S>();
+    for (std::size_t k = 0; k < stages_->size() && any(good); ++k) {
       const Stage& stage = (*stages_)[k];
       const double time = t + stage.fraction * table.h;
       read_control(controls, stage.fraction);
       gained = false;
       if (!table.is_implicit()) {
-        if (!explicit_->take(stage, time)) return false;
+        good = good & explicit_->take(stage, time);
         continue;
       }
       const int earlier =
           stage.others.empty() || stage.others.back().node < stage.from ? stage.from : stage.others.back().node;
       const S* guess = earlier > 1 || settled ? at.nodes.a(earlier) : at.zero;
-      if (!implicit_->solve(table, stage, time, guess, shortfall)) return false;
+      good = implicit_->solve(table, stage, time, guess, good, shortfall);
+      if (!any(good)) break;
       const bool ends = k + 1 == stages_->size() || (*stages_)[k + 1].from == stage.to;
-      gained = guard.objects(stage, implicit_->displacement(), ends, time);
-      if (gained) return false;
+      const Mask<S> gains = good & guard.objects(stage, implicit_->displacement(), ends, time);
+      gained = any(gains);
+      good = good & !gains;
     }
-    return true;
+    return good;
   }
   // Controls at a fraction of the step.
   void read_control(const StageControls<S>& controls, double fraction) {
@@ -87,10 +94,11 @@ class Stepper {
       at.u[k] = controls.count == 1 ? row[k] : mul_add(S(place.s), next[k], S(1.0 - place.s) * row[k]);
   }
 
-  // Checks whether the mass matrix at node 1 is singular. This matters for undetermined motions, which are checked at
+  // Checks whether the mass matrix at node 1 is singular, in one of the lanes. This matters for undetermined motions, which are checked at
   // the first step of a call only, and for how systems of deep trees are solved, which must be the same whenever a step
   // is repeated.
   void look_for_singularity(bool first) {
+    if constexpr (Lanes<S>::value > 1) at.singular = false;
     if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
     at.arena.reset();
     at.arena.singular_joint = -1;
@@ -110,6 +118,7 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
+  int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };
 

@@ -68,7 +68,7 @@ class VariationalStep {
     t_ = t;
     controls_ = controls;
     begin_path();
-    const Mask<S> good = find(*this, scheme.tolerance, begin(1.0, last), scheme.iterations, shortfall);
+    const Mask<S> good = find(*this, scheme.tolerance, begin(1.0, last), every_lane<S>(), scheme.iterations, shortfall);
     scene.h = scheme.h;
     return good;
   }

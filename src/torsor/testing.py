@@ -171,7 +171,9 @@ def check_force(
     K, D and the gradients with respect to parameters and placements are compared with complex steps of the generalized
     force, and minus complex steps of the energy with the generalized force at v = 0. Entries that the core assumes to
     be zero are checked. A user-defined force must accept complex numbers in `value` and `energy`, a user-defined spring
-    in its law. With `complex_derivatives`, complex steps of the derivatives are compared with differences, to 1e-7.
+    in its law. With `complex_derivatives`, complex steps of the derivatives are compared with differences, to 1e-7. A
+    user-defined force that is `batched` must give the same results, to the last bit, for several states at once and for
+    each of them alone.
 
     Parameters
     ----------
@@ -218,14 +220,16 @@ def check_force(
     along = np.zeros(1) if force._joints(model) else _along_placements(force, model, q, v, w, t, direction)
     close("gradient by placements", np.array([(placement * direction).sum()]), along)
     _check_zeros(force, model, q, v, t, close)
+    if isinstance(force, (CustomForce, CustomSpring, CustomCable)) and force.batched:
+        _check_rows(force, model, t, rng)
     if isinstance(force, CustomForce) and force.complex_derivatives:
 
         def first(s: complex) -> Array:
             """K, D and gradient along a direction."""
             with complex_inputs():
-                at = (model.plus(q, s * v), v + s * w, t, p + 0 * s)
+                at = (model.plus(q, s * v)[None], (v + s * w)[None], t, (p + 0 * s)[None])
                 matrices = (x.ravel() for x in force._derivatives(*at))
-                return np.concatenate([*matrices, force._gradient(*at, w + 0 * s) if p.size else p])
+                return np.concatenate([*matrices, force._gradient(*at, (w + 0 * s)[None])[0] if p.size else p])
 
         near, far = (first(1e-3) - first(-1e-3)) / 2e-3, (first(2e-3) - first(-2e-3)) / 4e-3
         close("second derivative", first(1e-30j).imag / 1e-30, (4 * near - far) / 3, 1e-7)
@@ -233,6 +237,34 @@ def check_force(
         close("energy's gradient", -complex_step(energy, zero), torque(q, zero, p))
     else:
         close("energy of a force that has none", energy(zero), np.zeros(()))
+
+
+def _check_rows(
+    force: CustomForce | CustomSpring | CustomCable, model: Model, t: float, rng: np.random.Generator
+) -> None:
+    """Checks that the methods of a batched force compute each state independently of the others."""
+    n = 5
+    calls: list[tuple[str, Any, tuple[Any, ...]]]
+    if isinstance(force, CustomForce):
+        q, (v, w) = np.stack([model.random(rng) for _ in range(n)]), rng.standard_normal((2, n, model.nv))
+        p = np.tile(np.ravel(force.p).astype(np.float64), (n, 1)) * rng.uniform(0.9, 1.1, (n, np.size(force.p)))
+        calls = [("value", force._value, (q, v, t, p)), ("derivatives", force._derivatives, (q, v, t, p))]
+        calls += [("energy", force._energy, (q, t, p))]
+        calls += [("gradient", force._gradient, (q, v, t, p, w))] if p.size else []
+    else:
+        x = np.stack([rng.uniform(0.5, 2.0, n), rng.standard_normal(n)], axis=1)
+        p = np.tile(force.law_parameters, (n, 1)) * rng.uniform(0.9, 1.1, (n, len(force.law_parameters)))
+        calls = [("law", force._tension, (x, p)), ("energy", force._energy, (x[:, :1], p))]
+    for name, method, arguments in calls:
+        whole = method(*arguments)
+        for i in range(n):
+            alone = method(*(a[i : i + 1] if isinstance(a, np.ndarray) else a for a in arguments))
+            pairs = zip(whole, alone, strict=True) if isinstance(whole, tuple) else [(whole, alone)]
+            if any(many[i].tobytes() != one[0].tobytes() for many, one in pairs):
+                raise AssertionError(
+                    f"{force!r}: {name} of state {i} of {n} is not the same as alone; a batched function must compute "
+                    "each state independently of the others, which a product of matrices may not: use einsum"
+                )
 
 
 def _along_placements(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,8 +29,12 @@ class CustomForce(Force):
     `gradient` if it has parameters. Each takes one state. For complex steps through them, `value` and `energy` must
     accept complex arrays and not use abs, conj or comparisons of complex numbers; `testing.check_force` tests them all.
 
-    The methods run under the interpreter lock, once for each evaluation, so the force is far slower than a built-in
-    one.
+    The methods run under the interpreter lock, so the force is far slower than a built-in one. Batches are computed
+    several states at a time. Set `batched = True` if the methods take leading axes, which avoids a loop in Python: q
+    (..., nq), v and w (..., nv), p (..., n), t a number; `value` then returns (..., nv), `derivatives` two arrays (...,
+    nv, nv), `energy` (...) and `gradient` (..., n). They are called with leading axes for one state too. Results of a
+    state do not depend on the others of its batch if each row is computed independently of the others, roundings
+    included, as elementwise operations and `einsum` do; a product of matrices (`@`) may not.
 
     Gradients of a trajectory of `LinearlyImplicitEuler`, whose steps contain K and D, need second derivatives. They are
     complex steps through `value`, `derivatives` and `gradient`: set `complex_derivatives = True` in the class if all of
@@ -39,6 +43,7 @@ class CustomForce(Force):
 
     p: ArrayLike = ()
     complex_derivatives: ClassVar[bool] = False
+    batched: ClassVar[bool] = False
     _frozen: ClassVar[bool] = False
 
     @abstractmethod
@@ -90,34 +95,64 @@ class CustomForce(Force):
         spatial.refuse_mask(f"{type(self).__name__}.{name}", value)
         a = np.asarray(value)
         if a.shape != shape or not np.can_cast(a.dtype, dtype, "same_kind"):
+            states = f", for {shape[0]} states at once" if self.batched else ""
             raise ValueError(
                 f"{type(self).__name__}.{name} gave shape {a.shape} and dtype {a.dtype}, expected {shape} and {dtype}"
+                f"{states}"
             )
         return np.ascontiguousarray(a, dtype=dtype)
 
+    # The methods at all rows of their arguments, as the core calls them.
+
     def _value(self, q: Array, v: Array, t: float, p: Array) -> Array:
-        return self._checked("value", self._allowing(q, self.value, q, v, t, p), v.shape, v.dtype)
+        given = self._at_rows(self.value, q, v, t, p)
+        return self._stacked("value", given, len(q), v.shape[1:], v.dtype)
 
     def _derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
-        given = self._allowing(q, self.derivatives, q, v, t, p)
-        try:
-            K, D = given
-        except (TypeError, ValueError):
-            raise ValueError(f"{type(self).__name__}.derivatives gave {given!r}, expected (K, D)") from None
-        shape = (v.size, v.size)
-        return self._checked("derivatives", K, shape, v.dtype), self._checked("derivatives", D, shape, v.dtype)
+        given = self._at_rows(self.derivatives, q, v, t, p)
+        K, D = [], []
+        for pair in given:
+            try:
+                k, d = pair
+            except (TypeError, ValueError):
+                raise ValueError(f"{type(self).__name__}.derivatives gave {pair!r}, expected (K, D)") from None
+            K.append(k)
+            D.append(d)
+        shape = (v.shape[1], v.shape[1])
+        return (
+            self._stacked("derivatives", K, len(q), shape, v.dtype),
+            self._stacked("derivatives", D, len(q), shape, v.dtype),
+        )
 
     def _energy(self, q: Array, t: float, p: Array) -> Array:
-        return number(self._allowing(q, self.energy, q, t, p), q.dtype, "energy", self)
+        if not self.has_energy:
+            return np.zeros(len(q), q.dtype)
+        given = self._at_rows(self.energy, q, t, p)
+        if self.batched:
+            return self._stacked("energy", given, len(q), (), q.dtype)
+        return np.concatenate([number(energy, q.dtype, "energy", self) for energy in given])
 
     def _gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
-        return self._checked("gradient", self._allowing(q, self.gradient, q, v, t, p, w), p.shape, v.dtype)
+        given = self._at_rows(self.gradient, q, v, t, p, w)
+        return self._stacked("gradient", given, len(q), p.shape[1:], v.dtype)
 
-    @staticmethod
-    def _allowing(q: Array, method: Any, *arguments: Any) -> Any:
-        """Calls a method, within which functions of this library accept complex arrays if q is complex."""
+    def _at_rows(self, method: Any, q: Array, *others: Any) -> list[Any]:
+        """What a method gives at all rows at once or, if it takes one state, at each of them.
+
+        Within it, functions of this library accept complex arrays if q is complex.
+        """
         token = complex_allowed.set(q.dtype.kind == "c" or complex_allowed.get())
         try:
-            return method(*arguments)
+            if self.batched:
+                return [method(q, *others)]
+            return [method(q[i], *[x if x.__class__ is float else x[i] for x in others]) for i in range(len(q))]
         finally:
             complex_allowed.reset(token)
+
+    def _stacked(self, name: str, given: Sequence[Any], rows: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Results of `_at_rows` in one array (rows, *shape)."""
+        if self.batched:
+            return self._checked(name, given[0], (rows, *shape), dtype)
+        if rows == 1:
+            return self._checked(name, given[0], shape, dtype)[None]
+        return np.stack([self._checked(name, one, shape, dtype) for one in given])

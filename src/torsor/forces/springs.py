@@ -254,42 +254,74 @@ class _Tension(Force):
     law: Law
     energy: Law | None
     law_parameters: tuple[float, ...]
+    batched: bool
 
-    def _set_law(self, law: Law, energy: Law | None, law_parameters: ArrayLike) -> None:
+    def _set_law(self, law: Law, energy: Law | None, law_parameters: ArrayLike, batched: bool) -> None:
         for name, f in (("law", law), ("energy", energy)):
             if not callable(f) and not (name == "energy" and f is None):
                 raise TypeError(f"{name} must be a function, got {f!r}")
+        if not isinstance(batched, bool):
+            raise TypeError(f"batched is {batched!r}, expected True or False")
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "energy", energy)
         object.__setattr__(self, "law_parameters", row(law_parameters, "law_parameters"))
+        object.__setattr__(self, "batched", batched)
 
     @property
     def has_energy(self) -> bool:  # type: ignore[override]
         """Whether `energy` was given."""
         return self.energy is not None
 
+    # The functions at all rows of their arguments, as the core calls them.
+
     def _tension(self, x: Array, p: Array) -> Array:
-        """f, df/dl, df/dldot and df/dp in one array, as the core expects."""
-        given = self.law(x[0], x[1], p) if p.size else self.law(x[0], x[1])
-        names = "(f, df_dl, df_dldot, df_dp)" if p.size else "(f, df_dl, df_dldot)"
-        if not isinstance(given, (tuple, list)) or len(given) != 3 + (p.size > 0):
+        """Rows of f, df/dl, df/dldot and df/dp, from rows of l, ldot and of parameters."""
+        n = p.shape[1]
+        out = np.empty((len(x), 3 + n), x.dtype)
+        if self.batched:
+            l, ldot = x.T.copy()
+            self._put(self.law(l, ldot, p) if n else self.law(l, ldot), out)
+        else:
+            for i in range(len(x)):
+                l, ldot = x[i]
+                self._put(self.law(l, ldot, p[i]) if n else self.law(l, ldot), out[i])
+        return out
+
+    def _put(self, given: Any, out: Array) -> None:
+        """Writes what the law gave at one state, out (3 + n,), or at several, out (rows, 3 + n)."""
+        rows, n = out.shape[:-1], out.shape[-1] - 3
+        names = "(f, df_dl, df_dldot, df_dp)" if n else "(f, df_dl, df_dldot)"
+        if not isinstance(given, (tuple, list)) or len(given) != 3 + (n > 0):
             raise ValueError(f"the law of a {type(self).__name__} gave {given!r}, expected {names}")
         parts = [np.asarray(part) for part in given]
         shapes = [part.shape for part in parts]
-        if shapes[:3] != [()] * 3 or (p.size and shapes[3] != p.shape):
+        if not {(), rows}.issuperset(shapes[:3]) or (n and shapes[3] != (*rows, n)):
+            each = f"numbers or {rows}" if rows else "numbers"
             raise ValueError(
-                f"the law of a {type(self).__name__} gave shapes {shapes}, expected {names}: numbers, df_dp {p.shape}"
+                f"the law of a {type(self).__name__} gave shapes {shapes}, expected {names}: {each}, df_dp {(*rows, n)}"
             )
-        out = np.concatenate([part.ravel() for part in parts])
-        if not np.can_cast(out.dtype, x.dtype, "same_kind"):
-            raise ValueError(f"the law of a {type(self).__name__} gave dtype {out.dtype}, expected {x.dtype}")
-        return out.astype(x.dtype)
+        kind = np.result_type(*parts)
+        if not np.can_cast(kind, out.dtype, "same_kind"):
+            raise ValueError(f"the law of a {type(self).__name__} gave dtype {kind}, expected {out.dtype}")
+        out[..., 0], out[..., 1], out[..., 2] = parts[:3]
+        if n:
+            out[..., 3:] = parts[3]
 
     def _energy(self, x: Array, p: Array) -> Array:
-        """The energy at the length x[0], as an array (1,)."""
+        """The energies (rows,) at the lengths x (rows, 1)."""
         if self.energy is None:
-            return np.zeros(1, x.dtype)
-        return number(self.energy(x[0], p) if p.size else self.energy(x[0]), x.dtype, "the energy", self)
+            return np.zeros(len(x), x.dtype)
+        n = p.shape[1]
+        if not self.batched:
+            given = [self.energy(l, own) if n else self.energy(l) for (l,), own in zip(x, p, strict=True)]
+            return np.concatenate([number(one, x.dtype, "the energy", self) for one in given])
+        a = np.asarray(self.energy(x[:, 0], p) if n else self.energy(x[:, 0]))
+        if a.shape != (len(x),) or not np.can_cast(a.dtype, x.dtype, "same_kind"):
+            raise ValueError(
+                f"the energy of a batched {type(self).__name__} gave shape {a.shape} and dtype {a.dtype}, expected "
+                f"{(len(x),)} and {x.dtype}, for as many lengths"
+            )
+        return np.ascontiguousarray(a, dtype=x.dtype)
 
 
 @final
@@ -314,6 +346,10 @@ class CustomSpring(_Tension, _Pair):
         `energy(l)` or `energy(l, p)`, whose derivative is f at ldot = 0.
     law_parameters : (n,) array_like
         Parameters p of the law.
+    batched : bool
+        Whether `law` and `energy` take arrays, for several states at once: l and ldot (...), p (..., n), as many for
+        one state, and return arrays of the same leading axes, df_dp (..., n); f, df_dl and df_dldot may be numbers.
+        This avoids a loop in Python. Each state must be computed independently of the others, roundings included.
     """
 
     body1: str
@@ -323,6 +359,7 @@ class CustomSpring(_Tension, _Pair):
     law: Law
     energy: Law | None = None
     law_parameters: tuple[float, ...] = ()
+    batched: bool = False
 
     _numbers: ClassVar[tuple[str, ...]] = ("point1", "point2", "law_parameters")
 
@@ -335,9 +372,11 @@ class CustomSpring(_Tension, _Pair):
         law: Law,
         energy: Law | None = None,
         law_parameters: ArrayLike = (),
+        *,
+        batched: bool = False,
     ) -> None:
         self._set_points(body1, point1, body2, point2)
-        self._set_law(law, energy, law_parameters)
+        self._set_law(law, energy, law_parameters, batched)
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         count = len(self.law_parameters)
@@ -357,6 +396,7 @@ class CustomCable(_Tension, _Path):
         The points in the frames of their bodies, at least two.
     law, energy : function
     law_parameters : (n,) array_like
+    batched : bool
         As for `CustomSpring`.
     """
 
@@ -365,6 +405,7 @@ class CustomCable(_Tension, _Path):
     law: Law
     energy: Law | None = None
     law_parameters: tuple[float, ...] = ()
+    batched: bool = False
 
     _numbers: ClassVar[tuple[str, ...]] = ("points", "law_parameters")
 
@@ -375,9 +416,11 @@ class CustomCable(_Tension, _Path):
         law: Law,
         energy: Law | None = None,
         law_parameters: ArrayLike = (),
+        *,
+        batched: bool = False,
     ) -> None:
         self._set_points(bodies, points)
-        self._set_law(law, energy, law_parameters)
+        self._set_law(law, energy, law_parameters, batched)
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         count = len(self.law_parameters)
