@@ -126,11 +126,6 @@ struct Scenes {
 // Steps in lanes since the module was loaded, and those of them that were taken alone: for benchmarks and tests.
 std::atomic<int64_t> lane_steps{0}, steps_alone{0};
 
-bool alone(const Scenes& scenes, int64_t i) {
-  const Scene& s = scenes.list[scenes.of[i]];
-  return !s.branched || s.is_tall(false) ||
-         (s.forces && s.forces->any([](const auto& l) { return l.user_code() != nullptr; }));
-}
 // Trajectories that run side by side: as many as there are lanes, with one scene and from the same row.
 struct Groups {
   std::vector<int64_t> order;  // of the trajectories
@@ -142,8 +137,7 @@ struct Groups {
     const auto less = [&](int64_t i, int64_t j) { return key(i) < key(j); };
     if (!std::is_sorted(order.begin(), order.end(), less)) std::stable_sort(order.begin(), order.end(), less);
     for (int64_t k = 1; k <= count; ++k)
-      if (k == count || k - begin.back() == kLanes || alone(scenes, order[k]) || key(order[k]) != key(order[k - 1]))
-        begin.push_back(k);
+      if (k == count || k - begin.back() == kLanes || key(order[k]) != key(order[k - 1])) begin.push_back(k);
   }
   int64_t size() const { return static_cast<int64_t>(begin.size()) - 1; }
 };
