@@ -26,6 +26,6 @@ TORSOR_INSTANTIATE Action<Complex> evaluate_action(const VariationalScene&, Aren
                                                    double, const StepControls<Complex>&, const Complex*);
 TORSOR_INSTANTIATE StepEnd<Complex> end_of(const VariationalScene&, Arena&, const Complex*, const Action<Complex>&);
 TORSOR_INSTANTIATE void step_vjp(const VariationalScene&, Arena&, const Action<Complex>&, const StepEnd<Complex>&, int,
-                                 const Complex*, const StepWeights&, const StepGradients<Complex>&);
+                                 const Complex*, const StepWeights<Complex>&, const StepGradients<Complex>&);
 
 }  // namespace torsor

@@ -20,7 +20,8 @@ void put_block(const S* from, int nv, int stride, int block, S* to) {
   for (int r = 0; r < nv; ++r) std::copy_n(from + std::size_t(r) * stride + block * nv, nv, to + r * nv);
 }
 
-// The kernels Step and StepDerivatives (steps.cpp) for variational integrators.
+// The kernels Step and StepDerivatives (steps.cpp) for variational integrators, for doubles and packs. They return the
+// lanes that are done; a single state fails otherwise.
 template <class S>
 Mask<S> variational_step(const Scene& scene, const VariationalScheme& scheme, const S* const* in, S* const* out);
 template <class S>

@@ -59,10 +59,11 @@ struct DiscreteEulerLagrange {
 };
 
 // For tests: the matrix of Newton's method at given control points, and the solutions over the tree of systems with it
-// and with its transpose, without forces that couple joints; NaN if the tree solver fails.
+// and with its transpose, without forces that couple joints; NaN if the tree solver fails. Lanes have the time of the
+// first.
 struct NewtonSystem {
   static constexpr int inputs = 5, outputs = 3;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     DiscreteEulerLagrange::slots(m, options, in, out);
     const int size = options.variational->rule.s * m.nv;
@@ -77,28 +78,39 @@ struct NewtonSystem {
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
-    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, *in[2], {in[1], 1}, in[3]);
+    const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, lane_of(*in[2], 0), {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
-    TreeSystem<double> system(m, ActionBlocks::length(scene.rule), ActionBlocks::length(scene.rule),
-                              ActionBlocks::copies(scene.rule, false));
-    ActionBlocks blocks(scene, false, system);
+    using Blocks = ActionBlocks<S>;
+    TreeSystem<S> system(m, Blocks::length(scene.rule), Blocks::length(scene.rule), Blocks::copies(scene.rule, false));
+    Blocks blocks(scene, false, system);
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);
-    const bool good = blocks.system.factor();
-    for (int k = 0; k < s * nv; ++k) out[1][k] = out[2][k] = good ? in[4][k] : std::numeric_limits<double>::quiet_NaN();
-    if (!good) return;
+    const Mask<S> good = blocks.system.factor();
+    const S none(std::numeric_limits<double>::quiet_NaN());
+    for (int k = 0; k < s * nv; ++k) out[1][k] = out[2][k] = select(good, in[4][k], none);
+    if (!any(good)) return;
     blocks.system.solve(out[1]);
     blocks.system.solve_transposed(out[2]);
   }
 };
 
-// Takes a step from (q, v) or from (q, p); `step` then holds q1 and p1.
-void take(VariationalStep& step, const double* const* in, bool by_momentum) {
+// Ends a step in lanes where it is not done: a single state fails.
+template <class S>
+Mask<S> done_or(const Mask<S>& done, Outcome outcome, const Shortfall& shortfall) {
+  if (Lanes<S>::value == 1 && !any(done)) fail(outcome, shortfall);
+  return done;
+}
+
+// Takes a step from (q, v) or from (q, p); `step` then holds q1 and p1. Returns the lanes that are done: lanes have one
+// time, and the others are not.
+template <class S>
+Mask<S> take(VariationalStep<S>& step, const S* const* in, bool by_momentum) {
   const Model& m = step.scene.m;
+  const double t = lane_of(*in[3], 0);
   step.p = in[4];
-  std::fill(step.v0.begin(), step.v0.end(), 0.0);
+  std::fill(step.v0.begin(), step.v0.end(), S(0.0));
   plus(m, in[0], step.v0.data(), step.q0.data());  // makes quaternions of unit length
-  double* v0 = step.v0.data();
+  S* v0 = step.v0.data();
   if (by_momentum) {
     std::copy_n(in[1], m.nv, step.p0.begin());
   } else {
@@ -106,23 +118,32 @@ void take(VariationalStep& step, const double* const* in, bool by_momentum) {
     std::copy_n(in[1], m.nv, v0);
     v0 = step.v1.data();  // differs from v by rounding only
   }
-  if (!step.velocities(step.q0.data(), step.p0.data(), *in[3], in[2], v0, step.a0.data()))
-    fail_at(step.arena.singular_joint);
-  if (!step.take(*in[3], {in[2], 1})) fail(Outcome::failed, step.shortfall);
+  Mask<S> done = step.velocities(step.q0.data(), step.p0.data(), t, in[2], v0, step.a0.data());
+  if (!any(done)) return done_or<S>(done, Outcome::singular, {static_cast<double>(step.arena.singular_joint), 0.0});
+  done = step.take(t, {in[2], 1});
+  if constexpr (Lanes<S>::value > 1) done = done & equal(*in[3], S(t));
+  return done_or<S>(done, Outcome::failed, step.shortfall);
+}
+
+// Derivatives of the step just taken.
+template <class S>
+Mask<S> linearise(VariationalStep<S>& step, StepMatrices<S>& matrices) {
+  return done_or<S>(StepLinearisation<S>(step).run(matrices), Outcome::failed, {});
 }
 
 // Turns the rows of p1 into those of v1 = M^-1 p1.
-void to_velocities(VariationalStep& step, StepMatrices& matrices, double* v1) {
+template <class S>
+void to_velocities(VariationalStep<S>& step, StepMatrices<S>& matrices, S* v1) {
   const Model& m = step.scene.m;
   const int nv = m.nv, columns = matrices.stride;
-  std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
-  solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), v1);
+  std::vector<S> M(std::size_t(nv) * nv), Mq(M.size());
+  solve_mass(m, factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), v1);
   momentum_derivatives(m, step.arena, step.q1.data(), v1, M.data(), Mq.data());
   for (int r = 0; r < nv; ++r)
     for (int k = 0; k < nv; ++k)
       add_scaled(columns, -Mq[std::size_t(r) * nv + k], &matrices.q1[std::size_t(k) * columns],
                  &matrices.p1[std::size_t(r) * columns]);
-  const MassFactor<double> mass = factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr);
+  const MassFactor<S> mass = factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr);
   for (int k = 0; k < columns; ++k) solve_mass(m, mass, &matrices.p1[k], &matrices.p1[k], columns);
 }
 
@@ -140,7 +161,7 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
 // of the forces.
 struct MomentumStepDerivatives {
   static constexpr int inputs = kMomentumInputs, outputs = 10;
-  static constexpr bool has_options = true, has_lanes = false, has_complex = false;
+  static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     momentum_slots(m, options, in);
     out[0] = {"q1", 1, {m.nq}};
@@ -148,15 +169,18 @@ struct MomentumStepDerivatives {
     for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
     for (int k = 8; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, parameter_count(options)}};
   }
+  // Returns the lanes that are done.
   template <class S>
-  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+  static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
     const Scene scene{m, options.forces};
-    VariationalStep step(scene, *options.variational);
-    take(step, in, true);
-    StepMatrices matrices;
+    VariationalStep<S> step(scene, *options.variational);
+    Mask<S> done = take(step, in, true);
+    if (!any(done)) return done;
+    StepMatrices<S> matrices;
     matrices.parameters = options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
-    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+    done = done & linearise(step, matrices);
+    if (!any(done)) return done;
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     std::copy_n(step.p1.begin(), nv, out[1]);
     for (int block = 0; block < 3; ++block) {
@@ -168,6 +192,7 @@ struct MomentumStepDerivatives {
       for (int r = 0; r < nv; ++r)
         std::copy_n(&(k == 8 ? matrices.q1 : matrices.p1)[std::size_t(r) * matrices.stride + 3 * nv], parameters,
                     out[k] + r * parameters);
+    return done;
   }
 };
 
@@ -184,10 +209,10 @@ struct StepHessian {
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces};
-    VariationalStep step(scene, *options.variational);
+    VariationalStep<S> step(scene, *options.variational);
     take(step, in, true);
-    StepMatrices matrices;
-    if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+    StepMatrices<S> matrices;
+    linearise(step, matrices);
     const int nv = m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kMomentumInputs], in[kMomentumInputs + 1], H.data());
@@ -201,59 +226,58 @@ struct StepHessian {
 
 }  // namespace
 
-template <>
-bool variational_step(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
-                      double* const* out) {
+template <class S>
+Mask<S> variational_step(const Scene& scene, const VariationalScheme& scheme, const S* const* in, S* const* out) {
   const Model& m = scene.m;
-  VariationalStep step(scene, scheme);
-  take(step, in, false);
+  VariationalStep<S> step(scene, scheme);
+  const Mask<S> done = take(step, in, false);
+  if (!any(done)) return done;
   std::copy_n(step.q1.begin(), m.nq, out[0]);
   step.arena.reset();
-  solve_mass(m, factor_mass<double>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
-  if (step.arena.singular_joint >= 0) fail_at(step.arena.singular_joint);
-  return true;
+  solve_mass(m, factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
+  if (step.arena.singular_joint < 0) return done;
+  return done_or<S>(no_lane<S>(), Outcome::singular, {static_cast<double>(step.arena.singular_joint), 0.0});
 }
 
-template <>
-bool variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const double* const* in,
-                                  double* const* out) {
+template <class S>
+Mask<S> variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const S* const* in,
+                                     S* const* out) {
   const Model& m = scene.m;
   const int nv = m.nv;
-  VariationalStep step(scene, scheme);
-  take(step, in, false);
+  VariationalStep<S> step(scene, scheme);
+  Mask<S> done = take(step, in, false);
+  if (!any(done)) return done;
   // of p0 = M v0: applied before the system is solved, because multiplying by M afterwards loses digits
-  std::vector<double> M(std::size_t(nv) * nv), Mq(M.size());
+  std::vector<S> M(std::size_t(nv) * nv), Mq(M.size());
   momentum_derivatives(m, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
-  StepMatrices matrices;
+  StepMatrices<S> matrices;
   matrices.mass = M.data();
   matrices.turned = Mq.data();
-  if (!StepLinearisation(step).run(matrices)) fail(Outcome::failed, {});
+  done = done & linearise(step, matrices);
+  if (!any(done)) return done;
   std::copy_n(step.q1.begin(), m.nq, out[0]);
   to_velocities(step, matrices, out[1]);
   for (int block = 0; block < 3; ++block) {
     put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
     put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
   }
-  return true;
-}
-template <>
-PackMask<kLanes> variational_step(const Scene&, const VariationalScheme&, const Pack<kLanes>* const*,
-                                  Pack<kLanes>* const*) {
-  return no_lane<Pack<kLanes>>();
-}
-template <>
-PackMask<kLanes> variational_step_derivatives(const Scene&, const VariationalScheme&, const Pack<kLanes>* const*,
-                                              Pack<kLanes>* const*) {
-  return no_lane<Pack<kLanes>>();
+  return done;
 }
 
+#define TORSOR_STEPS_OF(S)                                                                               \
+  template Mask<S> variational_step(const Scene&, const VariationalScheme&, const S* const*, S* const*); \
+  template Mask<S> variational_step_derivatives(const Scene&, const VariationalScheme&, const S* const*, S* const*);
+TORSOR_STEPS_OF(double)
+TORSOR_STEPS_OF(Pack<kLanes>)
+#undef TORSOR_STEPS_OF
+
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme) {
-  return std::make_unique<SingleRolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
+  return std::make_unique<RolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
 }
 
 double variational_newton_time(const Model& m, const VariationalScheme& scheme, const std::vector<double>& q0,
                                const std::vector<double>& xi, int repeats, bool dense) {
-  VariationalStep step({m, nullptr}, scheme);
+  VariationalStep<double> step({m, nullptr}, scheme);
   if (q0.size() != step.q0.size() || xi.size() != step.xi.size() || repeats < 1)
     throw std::invalid_argument("torsor: arguments of variational_newton have the wrong length");
   step.q0 = q0;

@@ -55,27 +55,6 @@ class RolloutOf final : public Rollout {
   std::function<void(std::optional<Forward<P>>&)> make_lanes_;
 };
 
-// The same, one trajectory after the other.
-template <template <class> class Forward, template <class> class Reverse>
-class SingleRolloutOf final : public Rollout {
- public:
-  template <class Numbers>
-  SingleRolloutOf(const Scene& scene, const Numbers& integrator) : m_(scene.m), single_(scene, integrator) {}
-  LaneCounts run(Job* jobs, int count, double t0, int64_t first, int64_t last,
-                 const std::vector<ChartLimit>& limits) override {
-    for (int l = 0; l < count; ++l) torsor::run(single_, m_.nq, t0, first, last, jobs[l], limits);
-    return {};
-  }
-  LaneCounts run_back(Job* jobs, int count, double t0, int64_t first, int64_t last) override {
-    for (int l = 0; l < count; ++l) torsor::run_back<Reverse>(single_, m_.nv, t0, first, last, jobs[l]);
-    return {};
-  }
-
- private:
-  const Model& m_;
-  Forward<double> single_;
-};
-
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const IntegratorTable& table);
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme);
 

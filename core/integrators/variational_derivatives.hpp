@@ -10,9 +10,11 @@ namespace torsor {
 
 // Reverse -----------------------------------------------------------------------------------------------------------
 
-// Weights on the results of a step: on its equations r (s x nv), on q1 and on p1.
+// Weights on the results of a step: on its equations r (s x nv), on q1 and on p1. They are real.
+template <class S>
 struct StepWeights {
-  const double *r, *q1, *p1;
+  using Real = std::conditional_t<std::is_same_v<S, Complex>, double, S>;
+  const Real *r, *q1, *p1;
 };
 // Gradients of weight.r + weight.q1 + weight.p1 at fixed p0, accumulated.
 template <class S>
@@ -31,7 +33,7 @@ struct Displacement {
 // gradients by q0 and xi^s are added to `out`: those of q1, and of J and Ad at the end.
 template <class S>
 TORSOR_INLINE S* weights_of_action(const VariationalScene& scene, Arena& arena, const StepEnd<S>& end,
-                                   const StepWeights& weights, const StepGradients<S>& out) {
+                                   const StepWeights<S>& weights, const StepGradients<S>& out) {
   const Model& m = scene.m;
   const int nv = m.nv, s = scene.rule.s;
   S* nu = arena.get<S>((s + 1) * nv);
@@ -273,7 +275,7 @@ TORSOR_INLINE void pull_back(const VariationalScene& scene, const ActionPoint<S>
 // Calls each(a, displacement) for each point, before its gradients are added.
 template <class S, class Each>
 void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
-              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out, Each&& each) {
+              int control_rows, const S* p, const StepWeights<S>& weights, const StepGradients<S>& out, Each&& each) {
   const int nv = scene.m.nv;
   const S* nu = weights_of_action(scene, arena, end, weights, out);
   for (int a = 0; a < scene.rule.m; ++a) {
@@ -293,52 +295,55 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 
 // The step just taken, linearised: columns are those of q0, p0, the rows of controls and, if wanted, the parameters of
 // the forces, with `stride` from row to row.
+template <class S>
 struct StepMatrices {
   bool parameters = false;  // whether they are wanted
-  const double *mass = nullptr,
-               *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
+  const S *mass = nullptr,
+          *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
   int columns, stride;
-  std::vector<double> xi;      // s nv rows: of the control coordinates
-  std::vector<double> q1, p1;  // nv rows
+  std::vector<S> xi;      // s nv rows: of the control coordinates
+  std::vector<S> q1, p1;  // nv rows
 };
+template <class S>
 class StepLinearisation {
  public:
-  explicit StepLinearisation(VariationalStep& step)
+  explicit StepLinearisation(VariationalStep<S>& step)
       : step_(step),
         scene_(step.scene),
         nv_(scene_.m.nv),
         s_(scene_.rule.s),
-        system_(scene_.m, ActionBlocks::length(scene_.rule), ActionBlocks::length(scene_.rule),
-                ActionBlocks::copies(scene_.rule, true)),
+        system_(scene_.m, ActionBlocks<S>::length(scene_.rule), ActionBlocks<S>::length(scene_.rule),
+                ActionBlocks<S>::copies(scene_.rule, true)),
         blocks_(scene_, true, system_) {}
 
-  // False if the matrix of Newton's method is singular.
-  bool run(StepMatrices& out) {
+  // False in lanes where the matrix of Newton's method is singular.
+  Mask<S> run(StepMatrices<S>& out) {
     const int rows = step_.controls().count, whole = (s_ + 1) * nv_, size = s_ * nv_;
     const int parameters = out.parameters && scene_.forces != nullptr ? scene_.forces->parameters : 0;
-    const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<double>(columns);
-    if (!step_.factor_for_columns()) return false;
+    const int columns = out.columns = (2 + rows) * nv_ + parameters, stride = out.stride = padded<S>(columns);
+    const Mask<S> good = step_.factor_for_columns();
+    if (!any(good)) return good;
     blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
     if (step_.solved_densely()) {
       H_.resize(std::size_t(whole) * whole);
       blocks_.assemble(step_.action(), step_.end(), step_.arena, step_.p, H_.data());
     }
     // Rows of D at fixed xi, then those of p1 and of the equations r; J dxi = -r.
-    std::vector<double> D(std::size_t(whole) * stride, 0.0), first;
+    std::vector<S> D(std::size_t(whole) * stride, S(0.0)), first;
     by_start(D.data(), stride);
     by_torques(D.data(), stride, rows, parameters);
     first.assign(D.end() - std::size_t(nv_) * stride, D.end());
-    out.xi.assign(std::size_t(size) * stride, 0.0);
+    out.xi.assign(std::size_t(size) * stride, S(0.0));
     combine(D, out.xi, stride);
     for (std::size_t k = 0; k < out.xi.size(); ++k) out.xi[k] = -D[k];
     for (int k = 0; k < nv_; ++k) {
-      double* row = &out.xi[std::size_t(k) * stride];
+      S* row = &out.xi[std::size_t(k) * stride];
       if (out.mass == nullptr) {
-        row[nv_ + k] -= 1.0;
+        row[nv_ + k] -= S(1.0);
         continue;
       }
-      add_scaled(nv_, -1.0, out.turned + std::size_t(k) * nv_, row);
-      add_scaled(nv_, -1.0, out.mass + std::size_t(k) * nv_, row + nv_);
+      add_scaled(nv_, S(-1.0), out.turned + std::size_t(k) * nv_, row);
+      add_scaled(nv_, S(-1.0), out.mass + std::size_t(k) * nv_, row + nv_);
     }
     step_.solver().solve_columns(out.xi.data(), stride);
     // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
@@ -346,21 +351,21 @@ class StepLinearisation {
     out.p1 = std::move(first);
     momentum_rows(out.p1.data(), out.xi, stride);
     out.q1.assign(out.xi.end() - std::size_t(nv_) * stride, out.xi.end());
-    for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += 1.0;
-    each_chart([&](const ChartColumns<double>& chart, int iv) {
+    for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += S(1.0);
+    each_chart([&](const ChartColumns<S>& chart, int iv) {
       for (int k = 0; k < columns; ++k) {
-        double x[6] = {}, y[6], start[6] = {};
+        S x[6] = {}, y[6], start[6] = {};
         for (int r = 0; r < chart.n; ++r) x[r] = out.xi[std::size_t((s_ - 1) * nv_ + iv + r) * stride + k];
         chart.apply(chart.s, x, y);
         if (k >= iv && k < iv + chart.n) {
-          double unit[6] = {};
-          unit[k - iv] = 1.0;
+          S unit[6] = {};
+          unit[k - iv] = S(1.0);
           chart.apply(chart.Ad, unit, start);
         }
         for (int r = 0; r < chart.n; ++r) out.q1[std::size_t(iv + r) * stride + k] = y[r] + start[r];
       }
     });
-    return true;
+    return good;
   }
 
  private:
@@ -370,31 +375,31 @@ class StepLinearisation {
       f(step_.end().charts[j], scene_.m.bodies[scene_.quaternions[j]].iv);
   }
   // All rows of D by q0.
-  void by_start(double* D, int stride) {
+  void by_start(S* D, int stride) {
     const int whole = (s_ + 1) * nv_;
     if (step_.solved_densely()) {
       for (int r = 0; r < whole; ++r) std::copy_n(&H_[std::size_t(r) * whole], nv_, D + std::size_t(r) * stride);
       return;
     }
-    const int width = padded<double>(nv_);
-    std::vector<double> unit(std::size_t(whole) * width, 0.0), result(unit.size());
-    for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = 1.0;
+    const int width = padded<S>(nv_);
+    std::vector<S> unit(std::size_t(whole) * width, S(0.0)), result(unit.size());
+    for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = S(1.0);
     system_.multiply_columns(unit.data(), result.data(), width);
     for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
   }
   // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
-  void by_torques(double* D, int stride, int rows, int parameters) {
-    std::vector<double> torques(std::size_t(nv_) * std::max(nv_, parameters)), unit(nv_);
+  void by_torques(S* D, int stride, int rows, int parameters) {
+    std::vector<S> torques(std::size_t(nv_) * std::max(nv_, parameters)), unit(nv_);
     for (int a = 0; a < scene_.rule.m; ++a) {
-      const ActionPoint<double>& at = step_.action().points[a];
-      std::fill(torques.begin(), torques.end(), 0.0);
-      for (int k = 0; k < nv_; ++k) torques[std::size_t(k) * nv_ + k] = 1.0;
+      const ActionPoint<S>& at = step_.action().points[a];
+      std::fill(torques.begin(), torques.end(), S(0.0));
+      for (int k = 0; k < nv_; ++k) torques[std::size_t(k) * nv_ + k] = S(1.0);
       add_torques(D, stride, a, torques, nv_, 2 * nv_ + (rows == 1 ? 0 : a * nv_));
       if (parameters == 0) continue;
-      std::fill(torques.begin(), torques.end(), 0.0);
+      std::fill(torques.begin(), torques.end(), S(0.0));
       for (int k = 0; k < nv_; ++k) {
-        std::fill(unit.begin(), unit.end(), 0.0);
-        unit[k] = 1.0;
+        std::fill(unit.begin(), unit.end(), S(0.0));
+        unit[k] = S(1.0);
         force_parameter_gradient(scene_.m, *scene_.forces, step_.arena, at.all, at.q, at.v, at.t, step_.p, unit.data(),
                                  &torques[std::size_t(k) * parameters]);
       }
@@ -402,29 +407,31 @@ class StepLinearisation {
     }
   }
   // torques: nv x count, for the columns from `first` on.
-  void add_torques(double* D, int stride, int a, const std::vector<double>& torques, int count, int first) const {
-    const ActionPoint<double>& at = step_.action().points[a];
+  void add_torques(S* D, int stride, int a, const std::vector<S>& torques, int count, int first) const {
+    const ActionPoint<S>& at = step_.action().points[a];
     const auto row = [&](int c, int k) { return D + std::size_t(c * nv_ + k) * stride + first; };
     for (int k = 0; k < nv_; ++k)
       for (int c = 0; c <= s_; ++c)
-        add_scaled(count, at.weight * (c == 0 ? 1.0 : scene_.share(a, c)), &torques[std::size_t(k) * count], row(c, k));
+        add_scaled(count, S(at.weight * (c == 0 ? 1.0 : scene_.share(a, c))), &torques[std::size_t(k) * count],
+                   row(c, k));
     for (std::size_t j = 0; j < scene_.quaternions.size(); ++j) {
-      const ChartColumns<double>& chart = at.charts[j];
+      const ChartColumns<S>& chart = at.charts[j];
       const int iv = scene_.m.bodies[scene_.quaternions[j]].iv;
       for (int l = 0; l < chart.n; ++l) {
-        double unit[6] = {}, start[6], turned[6];
-        unit[l] = 1.0;
+        S unit[6] = {}, start[6], turned[6];
+        unit[l] = S(1.0);
         chart.apply_transposed(chart.Ad, unit, start);
         chart.apply_transposed(chart.s, unit, turned);
         for (int k = 0; k < chart.n; ++k)
           for (int c = 0; c <= s_; ++c)
-            add_scaled(count, at.weight * (c == 0 ? start[k] - unit[k] : scene_.share(a, c) * (turned[k] - unit[k])),
+            add_scaled(count,
+                       S(at.weight) * (c == 0 ? start[k] - unit[k] : S(scene_.share(a, c)) * (turned[k] - unit[k])),
                        &torques[std::size_t(iv + l) * count], row(c, iv + k));
       }
     }
   }
   // Adds the change of the control coordinates to `last`, the rows of D_s.
-  void by_coordinates(const std::vector<double>& xi, double* last, int stride) {
+  void by_coordinates(const std::vector<S>& xi, S* last, int stride) {
     const int whole = (s_ + 1) * nv_, size = s_ * nv_;
     if (step_.solved_densely()) {
       for (int r = 0; r < nv_; ++r)
@@ -433,16 +440,16 @@ class StepLinearisation {
                      last + std::size_t(r) * stride);
       return;
     }
-    std::vector<double> result(std::size_t(nv_) * stride);
+    std::vector<S> result(std::size_t(nv_) * stride);
     system_.multiply_columns(xi.data(), result.data(), stride, 1, s_);
-    add_scaled(nv_ * stride, 1.0, result.data(), last);
+    add_scaled(nv_ * stride, S(1.0), result.data(), last);
   }
   // Rows of D_s become rows of p1 = J^-T D_s.
-  void momentum_rows(double* last, const std::vector<double>& xi, int stride) const {
-    each_chart([&](const ChartColumns<double>& chart, int iv) {
-      const Force<double> P = chart.covector(step_.end().p1 + iv);
+  void momentum_rows(S* last, const std::vector<S>& xi, int stride) const {
+    each_chart([&](const ChartColumns<S>& chart, int iv) {
+      const Force<S> P = chart.covector(step_.end().p1 + iv);
       for (int k = 0; k < stride; ++k) {
-        double y[6] = {};
+        S y[6] = {};
         for (int r = 0; r < chart.n; ++r) {
           y[r] = last[std::size_t(iv + r) * stride + k];
           for (int l = 0; l < chart.n; ++l)
@@ -454,13 +461,13 @@ class StepLinearisation {
     });
   }
   // Rows of D_0 become those of r_0 = p0 + D_0 - Ad^T p1 at fixed xi and p0.
-  void combine(std::vector<double>& D, const std::vector<double>& xi, int stride) const {
-    double* last = D.data() + std::size_t(s_) * nv_ * stride;
+  void combine(std::vector<S>& D, const std::vector<S>& xi, int stride) const {
+    S* last = D.data() + std::size_t(s_) * nv_ * stride;
     momentum_rows(last, xi, stride);
-    add_scaled(nv_ * stride, -1.0, last, D.data());
-    each_chart([&](const ChartColumns<double>& chart, int iv) {
+    add_scaled(nv_ * stride, S(-1.0), last, D.data());
+    each_chart([&](const ChartColumns<S>& chart, int iv) {
       for (int k = 0; k < stride; ++k) {
-        double y[6] = {}, pulled[6];
+        S y[6] = {}, pulled[6];
         for (int r = 0; r < chart.n; ++r) y[r] = last[std::size_t(iv + r) * stride + k];
         chart.apply_transposed(chart.Ad, y, pulled);
         for (int r = 0; r < chart.n; ++r) D[std::size_t(iv + r) * stride + k] -= pulled[r] - y[r];
@@ -468,60 +475,66 @@ class StepLinearisation {
     });
   }
 
-  VariationalStep& step_;
+  VariationalStep<S>& step_;
   const VariationalScene& scene_;
   int nv_, s_;
-  TreeSystem<double> system_;
-  ActionBlocks blocks_;
-  std::vector<double> H_;
+  TreeSystem<S> system_;
+  ActionBlocks<S> blocks_;
+  std::vector<S> H_;
 };
 
 // The same without `each`.
 template <class S>
 void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& action, const StepEnd<S>& end,
-              int control_rows, const S* p, const StepWeights& weights, const StepGradients<S>& out) {
+              int control_rows, const S* p, const StepWeights<S>& weights, const StepGradients<S>& out) {
   step_vjp(scene, arena, action, end, control_rows, p, weights, out, [](int, const Displacement<S>&) {});
 }
 
 // Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and
-// the multiplier of r. A small pivot within a subtree loses digits; iterative refinement recovers them.
-inline bool reverse_step(VariationalStep& step, const double* on_q1, const double* on_p1, double* by_q0, double* by_p0,
-                         double* by_u, std::vector<double>& multiplier) {
+// the multiplier of r. A small pivot within a subtree loses digits; iterative refinement recovers them, in each lane as
+// long as it helps there. False in lanes where the matrix of Newton's method is singular.
+template <class S>
+Mask<S> reverse_step(VariationalStep<S>& step, const S* on_q1, const S* on_p1, S* by_q0, S* by_p0, S* by_u,
+                     std::vector<S>& multiplier) {
   const VariationalScene& scene = step.scene;
   const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
-  multiplier.assign(size, 0.0);
-  std::vector<double> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
-  if (!step.factor(false)) return false;
-  double first = 0.0, before = 0.0;
+  multiplier.assign(size, S(0.0));
+  std::vector<S> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
+  const Mask<S> good = step.factor(no_lane<S>());
+  if (!any(good)) return good;
+  Mask<S> going = good;
+  S first(0.0), before(0.0);
   for (int round = 0;; ++round) {
-    for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), 0.0);
-    step_vjp<double>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
-                     {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()});
-    double left = 0.0;
-    for (double x : by_xi) left = std::max(left, std::fabs(x));
+    for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), S(0.0));
+    step_vjp<S>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
+                {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()});
+    S left(0.0);
+    for (const S& x : by_xi) left = larger(left, absolute(x));
     if (round == 0) first = left;
-    if (round == 3 || (round > 0 && (left <= 1e-12 * first || left > 0.1 * before))) break;
+    if (round > 0) going = going & !(less_equal(left, S(1e-12) * first) | less(S(0.1) * before, left));
+    if (round == 3 || !any(going)) break;
     before = left;
     step.solver().solve_transposed(by_xi.data());
-    add_scaled(size, -1.0, by_xi.data(), multiplier.data());
+    for (int k = 0; k < size; ++k)
+      multiplier[k] = select(going, mul_add(S(-1.0), by_xi[k], multiplier[k]), multiplier[k]);
   }
-  add_scaled(nv, 1.0, start.data(), by_q0);
-  add_scaled(nv, 1.0, multiplier.data(), by_p0);
-  if (by_u != nullptr) add_scaled(rows * nv, 1.0, controls.data(), by_u);
-  return true;
+  add_scaled(nv, S(1.0), start.data(), by_q0);
+  add_scaled(nv, S(1.0), multiplier.data(), by_p0);
+  if (by_u != nullptr) add_scaled(rows * nv, S(1.0), controls.data(), by_u);
+  return good;
 }
 
 // Second derivatives of weights.(q1, p1) by (q0, p0, controls), columns x columns of `step`'s matrices: row j, column k
 // is the derivative along k of the first one along j. Both directions by complex step of functions that are linear in
 // them.
-inline void step_hessian(VariationalStep& step, const StepMatrices& matrices, const double* on_q1, const double* on_p1,
-                         double* H) {
+inline void step_hessian(VariationalStep<double>& step, const StepMatrices<double>& matrices, const double* on_q1,
+                         const double* on_p1, double* H) {
   const VariationalScene& scene = step.scene;
   const Model& m = scene.m;
   const int nv = m.nv, size = scene.rule.s * nv, rows = step.controls().count;
   const int columns = matrices.columns, stride = matrices.stride;
   std::vector<double> multiplier, by_q0(nv, 0.0), by_p0(nv, 0.0);
-  reverse_step(step, on_q1, on_p1, by_q0.data(), by_p0.data(), nullptr, multiplier);
+  reverse_step<double>(step, on_q1, on_p1, by_q0.data(), by_p0.data(), nullptr, multiplier);
   const int parameters = scene.forces == nullptr ? 0 : scene.forces->parameters;
   const std::vector<Complex> p(step.p, step.p + parameters);
   const std::vector<Complex> from(step.q0.begin(), step.q0.end());

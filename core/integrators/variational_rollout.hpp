@@ -9,16 +9,16 @@
 namespace torsor {
 
 // M and d(M v)/dq, nv x nv.
-inline void momentum_derivatives(const Model& m, Arena& arena, const double* q, const double* v, double* M,
-                                 double* Mq) {
-  double* rest = arena.get<double>(m.nv);
-  std::fill_n(rest, m.nv, 0.0);
-  const Motions<double> all = motions(m, arena, q, rest, v, false);
+template <class S>
+void momentum_derivatives(const Model& m, Arena& arena, const S* q, const S* v, S* M, S* Mq) {
+  S* rest = arena.get<S>(m.nv);
+  std::fill_n(rest, m.nv, S(0.0));
+  const Motions<S> all = motions(m, arena, q, rest, v, false);
   body_terms(m, all.bodies);
-  add_to_parents<double>(m, all.bodies, nullptr);
-  std::fill_n(M, m.nv * m.nv, 0.0);
-  std::fill_n(Mq, m.nv * m.nv, 0.0);
-  pair_columns<double>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
+  add_to_parents<S>(m, all.bodies, nullptr);
+  std::fill_n(M, m.nv * m.nv, S(0.0));
+  std::fill_n(Mq, m.nv * m.nv, S(0.0));
+  pair_columns<S>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
 }
 
 // The loops are in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
@@ -26,7 +26,7 @@ template <class S>
 class VariationalRollout {
  public:
   VariationalRollout(const Scene& scene, const VariationalScheme& scheme) : step(scene, scheme), m_(scene.m) {}
-  VariationalStep step;
+  VariationalStep<S> step;
   Outcome outcome = Outcome::finished;
   Shortfall shortfall;
   double h() const { return step.scheme.h; }
@@ -44,27 +44,37 @@ class VariationalRollout {
   }
   Mask<S> advance(LaneJobs<S>& jobs, int64_t row, double t, bool) {
     const StepControls<S> controls = controls_of(jobs, row);
-    const Mask<S> all = every_lane<S>();
     if (jobs.first().start + row == 0) {
-      if (!step.velocities(step.q0.data(), step.p0.data(), t, controls.at(0, m_.nv), step.v1.data(), step.a0.data()))
+      const S* u = controls.at(0, m_.nv);
+      if (!any(step.velocities(step.q0.data(), step.p0.data(), t, u, step.v1.data(), step.a0.data())))
         return fail_singular();
-      jobs.write(m_.nv, step.a0.data(), all, [](const Job& job) { return job.track.a; });
+      jobs.write(m_.nv, step.a0.data(), every_lane<S>(), [](const Job& job) { return job.track.a; });
     }
-    if (!step.take(t, controls)) {
+    const Mask<S> taken = step.take(t, controls);
+    if (!any(taken)) {
       shortfall = step.shortfall;
       outcome = Outcome::failed;
-      return no_lane<S>();
+      return taken;
     }
     const S* u = controls.at(step.scene.rule.m - 1, m_.nv);
-    if (!step.velocities(step.q1.data(), step.p1.data(), t + h(), u, step.v1.data(), step.a1.data()))
+    if (!any(step.velocities(step.q1.data(), step.p1.data(), t + h(), u, step.v1.data(), step.a1.data())))
       return fail_singular();
-    jobs.write(m_.nq, step.q1.data(), all, [&](const Job& job) { return job.track.q + (row + 1) * m_.nq; });
-    jobs.write(m_.nv, step.v1.data(), all, [&](const Job& job) { return job.track.v + (row + 1) * m_.nv; });
-    jobs.write(m_.nv, step.a1.data(), all, [&](const Job& job) { return job.track.a + (row + 1) * m_.nv; });
-    return all;
+    jobs.write(m_.nq, step.q1.data(), taken, [&](const Job& job) { return job.track.q + (row + 1) * m_.nq; });
+    jobs.write(m_.nv, step.v1.data(), taken, [&](const Job& job) { return job.track.v + (row + 1) * m_.nv; });
+    jobs.write(m_.nv, step.a1.data(), taken, [&](const Job& job) { return job.track.a + (row + 1) * m_.nv; });
+    return taken;
   }
-  StepControls<S> controls_of(const LaneJobs<S>& jobs, int64_t row) const {
-    return {jobs.first().controls(row, m_.nv), jobs.first().u_rows};
+  StepControls<S> controls_of(const LaneJobs<S>& jobs, int64_t row) {
+    const Track& first = jobs.first();
+    if constexpr (Lanes<S>::value == 1) {
+      return {first.controls(row, m_.nv), first.u_rows};
+    } else {
+      if (first.u == nullptr) return {nullptr, first.u_rows};
+      const int size = first.u_rows * m_.nv;
+      controls_.resize(size);
+      jobs.read(size, controls_.data(), [&](const Job& job) { return job.track.controls(row, m_.nv); });
+      return {controls_.data(), first.u_rows};
+    }
   }
 
  private:
@@ -74,6 +84,7 @@ class VariationalRollout {
     return no_lane<S>();
   }
   const Model& m_;
+  std::vector<S> controls_;
   bool singular_ = false;
 };
 
@@ -88,116 +99,169 @@ class VariationalAdjoint {
         m_(step_.scene.m),
         weightless_(m_),
         jobs_(jobs),
-        track_(jobs.first()),
-        out_(jobs[0].out),
-        first_(first),
-        gq_(m_.nv, 0.0),
-        gp_(m_.nv, 0.0),
-        q0_(m_.nv),
-        p0_(m_.nv) {
+        first_(first) {
     weightless_.gravity = zero3<double>();
+    for (auto* vector : {&gq_, &gp_, &q0_, &p0_, &v_, &by_q_, &by_v_}) vector->assign(m_.nv, S(0.0));
+    q_.resize(m_.nq);
   }
   ParameterSums<S> sums;
 
-  // Adds the gradients of the loss at a row; that by v = M^-1 p becomes one by q and p.
+  // Adds the gradients of the loss at a row; that by v = M^-1 p becomes one by q and p, where it is not zero.
   void take_up(int64_t row) {
     const int nv = m_.nv;
-    const double *q = track_.q + row * m_.nq, *v = track_.v + row * nv, *by_v = out_.v + row * nv;
-    add_scaled(nv, 1.0, out_.q + row * nv, gq_.data());
-    if (std::all_of(by_v, by_v + nv, [](double x) { return x == 0.0; })) return;
+    read_row(row);
+    add_scaled(nv, S(1.0), by_q_.data(), gq_.data());
+    Mask<S> moves = no_lane<S>();
+    for (const S& x : by_v_) moves = moves | !equal(x, S(0.0));
+    if (!any(moves)) return;
     step_.arena.reset();
-    std::vector<double> x(nv);
-    solve_mass(m_, factor_mass<double>(m_, step_.arena, q, nullptr, nullptr), by_v, x.data());
-    add_scaled(nv, 1.0, x.data(), gp_.data());
-    add_kinetic(-1.0, q, v, x.data(), gq_.data(), nullptr);
+    std::vector<S> x(nv);
+    solve_mass(m_, factor_mass<S>(m_, step_.arena, q_.data(), nullptr, nullptr), by_v_.data(), x.data());
+    add_scaled_where(moves, nv, S(1.0), x.data(), gp_.data());
+    add_kinetic(moves, -1.0, x.data(), gq_.data(), nullptr);
   }
-  bool step_back(int64_t row, double t) {
+  Mask<S> step_back(int64_t row, double t) {
+    const int nv = m_.nv, size = jobs_.first().u_rows * nv;
     rollout_.load(jobs_, row, row == first_, false);
-    if (!step_.take(t, rollout_.controls_of(jobs_, row))) return false;
-    std::fill(q0_.begin(), q0_.end(), 0.0);
-    std::fill(p0_.begin(), p0_.end(), 0.0);
-    double* u = out_.u == nullptr ? nullptr : out_.u + row * track_.u_rows * m_.nv;
-    if (!reverse_step(step_, gq_.data(), gp_.data(), q0_.data(), p0_.data(), u, multiplier_)) return false;
-    if (out_.inertia != nullptr) add_parameters();
-    std::swap(gq_, q0_);
-    std::swap(gp_, p0_);
-    return true;
+    Mask<S> good = step_.take(t, rollout_.controls_of(jobs_, row));
+    if (!any(good)) return good;
+    std::fill(q0_.begin(), q0_.end(), S(0.0));
+    std::fill(p0_.begin(), p0_.end(), S(0.0));
+    const auto u_row = [&](const Job& job) { return job.out.u + row * size; };
+    const bool by_controls = jobs_[0].out.u != nullptr;
+    if (by_controls) {
+      u_.resize(size);
+      jobs_.read(size, u_.data(), u_row);
+    }
+    good = good & reverse_step<S>(step_, gq_.data(), gp_.data(), q0_.data(), p0_.data(),
+                                  by_controls ? u_.data() : nullptr, multiplier_);
+    if (!any(good)) return good;
+    if (by_controls) jobs_.write(size, u_.data(), good, u_row);
+    if (sums.all().inertia != nullptr) {
+      sums.save();
+      add_parameters(good);
+      sums.restore(!good);
+    }
+    for (int k = 0; k < nv; ++k) {
+      gq_[k] = select(good, q0_[k], gq_[k]);
+      gp_[k] = select(good, p0_[k], gp_[k]);
+    }
+    return good;
   }
-  // p = M v of the first row, whose own losses are added already
+  // p = M v of the first row, whose own losses are added already.
   void end(int64_t row) {
-    const int nv = m_.nv;
-    add_scaled(nv, 1.0, gq_.data(), out_.q + row * nv);
-    add_kinetic(1.0, track_.q + row * m_.nq, track_.v + row * nv, gp_.data(), out_.q + row * nv, out_.v + row * nv);
+    const Mask<S> all = every_lane<S>();
+    read_row(row);
+    add_scaled(m_.nv, S(1.0), gq_.data(), by_q_.data());
+    add_kinetic(all, 1.0, gp_.data(), by_q_.data(), by_v_.data());
+    jobs_.write(m_.nv, by_q_.data(), all, [&](const Job& job) { return job.out.q + row * m_.nv; });
+    jobs_.write(m_.nv, by_v_.data(), all, [&](const Job& job) { return job.out.v + row * m_.nv; });
+  }
+
+  void pass(int l, VariationalAdjoint<double>& to) {
+    for (int k = 0; k < m_.nv; ++k) {
+      to.gq_[k] = lane_of(gq_[k], l);
+      to.gp_[k] = lane_of(gp_[k], l);
+    }
+  }
+  void take_back(int l, VariationalAdjoint<double>& from) {
+    for (int k = 0; k < m_.nv; ++k) {
+      set_lane(gq_[k], l, from.gq_[k]);
+      set_lane(gp_[k], l, from.gp_[k]);
+    }
   }
 
  private:
-  // Adds s times the gradients of x.M(q) v by q, v and parameters, where wanted.
-  void add_kinetic(double s, const double* q, const double* v, const double* x, double* by_q, double* by_v) {
+  template <class T>
+  friend class VariationalAdjoint;
+
+  // Reads a row of the trajectories, and of the gradients.
+  void read_row(int64_t row) {
+    const int nv = m_.nv;
+    jobs_.read(m_.nq, q_.data(), [&](const Job& job) { return job.track.q + row * m_.nq; });
+    jobs_.read(nv, v_.data(), [&](const Job& job) { return job.track.v + row * nv; });
+    jobs_.read(nv, by_q_.data(), [&](const Job& job) { return job.out.q + row * nv; });
+    jobs_.read(nv, by_v_.data(), [&](const Job& job) { return job.out.v + row * nv; });
+  }
+  // Adds s times the gradients of x.M(q) v by q, v and parameters, where wanted, at the row that was read.
+  void add_kinetic(const Mask<S>& lanes, double s, const S* x, S* by_q, S* by_v) {
     Arena& arena = step_.arena;
     arena.reset();
     const int nv = m_.nv, bodies = m_.nframes();
-    double *rest = arena.get<double>(nv), *gq = arena.get<double>(nv), *gv = arena.get<double>(nv);
-    double *inertia = arena.get<double>(10 * bodies), *placement = arena.get<double>(6 * bodies);
-    std::fill_n(rest, nv, 0.0);
-    const bool parameters = out_.inertia != nullptr;
-    inverse_dynamics_vjp<double>(
-        weightless_, arena, q, rest, v, x, nullptr, 0,
+    S *rest = arena.get<S>(nv), *gq = arena.get<S>(nv), *gv = arena.get<S>(nv);
+    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies);
+    std::fill_n(rest, nv, S(0.0));
+    const ParameterGradients<S>& out = sums.all();
+    const bool parameters = out.inertia != nullptr;
+    inverse_dynamics_vjp<S>(
+        weightless_, arena, q_.data(), rest, v_.data(), x, nullptr, 0,
         {gq, nullptr, gv, nullptr, parameters ? inertia : nullptr, parameters ? placement : nullptr, nullptr});
-    add_scaled(nv, s, gq, by_q);
-    if (by_v != nullptr) add_scaled(nv, s, gv, by_v);
+    add_scaled_where(lanes, nv, S(s), gq, by_q);
+    if (by_v != nullptr) add_scaled_where(lanes, nv, S(s), gv, by_v);
     if (!parameters) return;
-    add_scaled(10 * bodies, s, inertia, out_.inertia);
-    add_scaled(6 * bodies, s, placement, out_.placement);
+    add_scaled_where(lanes, 10 * bodies, S(s), inertia, out.inertia);
+    add_scaled_where(lanes, 6 * bodies, S(s), placement, out.placement);
   }
   // Gradients by parameters: with the displacements (dq, dv) of each point that correspond to the multipliers, those of
   // h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
-  void add_parameters() {
+  void add_parameters(const Mask<S>& lanes) {
     const VariationalScene& scene = step_.scene;
     const int nv = m_.nv, bodies = m_.nframes(), s = scene.rule.s;
+    const ParameterGradients<S>& out = sums.all();
     Arena& arena = step_.arena;
     step_.evaluate();
-    std::vector<double> by_q(nv), by_xi(std::size_t(s) * nv);
-    std::vector<Complex> q(m_.nq), v(nv), rest(nv, 0.0), along(nv), inertia(10 * bodies), placement(6 * bodies);
-    std::vector<double> still(nv, 0.0), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
-    step_vjp<double>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
-                     {multiplier_.data(), gq_.data(), gp_.data()}, {by_q.data(), by_xi.data(), nullptr},
-                     [&](int a, const Displacement<double>& d) {
-                       const ActionPoint<double>& at = step_.action().points[a];
-                       const std::vector<Complex> from(at.q, at.q + m_.nq);
-                       for (int k = 0; k < nv; ++k) {
-                         along[k] = Complex(0.0, kStep * d.q[k]);
-                         v[k] = Complex(at.v[k], kStep * d.v[k]);
-                       }
-                       plus(m_, from.data(), along.data(), q.data());
-                       inverse_dynamics_vjp<Complex>(
-                           weightless_, arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
-                           {nullptr, nullptr, nullptr, nullptr, inertia.data(), placement.data(), nullptr});
-                       inverse_dynamics_vjp<double>(m_, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
-                                                    {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
-                                                     weight_placement.data(), weight_gravity.data()});
-                       for (int k = 0; k < 10 * bodies; ++k)
-                         out_.inertia[k] += at.weight * (0.5 * inertia[k].imag() / kStep - weight_inertia[k]);
-                       for (int k = 0; k < 6 * bodies; ++k)
-                         out_.placement[k] += at.weight * (0.5 * placement[k].imag() / kStep - weight_placement[k]);
-                       for (int k = 0; k < 3; ++k) out_.gravity[k] -= at.weight * weight_gravity[k];
-                       if (scene.forces == nullptr) return;
-                       for (int k = 0; k < nv; ++k) d.q[k] *= at.weight;
-                       force_parameter_gradient(m_, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
-                                                out_.forces);
-                       force_placement_gradient(m_, *scene.forces, arena, at.all, at.t, step_.p, d.q, out_.placement);
-                       for (int k = 0; k < nv; ++k) d.q[k] /= at.weight;
-                     });
+    std::vector<S> by_q(nv), by_xi(std::size_t(s) * nv), inertia(10 * bodies), placement(6 * bodies);
+    std::vector<S> still(nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
+    step_vjp<S>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
+                {multiplier_.data(), gq_.data(), gp_.data()}, {by_q.data(), by_xi.data(), nullptr},
+                [&](int a, const Displacement<S>& d) {
+                  const ActionPoint<S>& at = step_.action().points[a];
+                  const S weight(at.weight);
+                  for (int l = 0; l < Lanes<S>::value; ++l)
+                    if (jobs_.goes_on(l) && in_lane(lanes, l))
+                      kinetic_along(at, d, l, inertia.data(), placement.data());
+                  inverse_dynamics_vjp<S>(m_, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
+                                          {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
+                                           weight_placement.data(), weight_gravity.data()});
+                  for (int k = 0; k < 10 * bodies; ++k)
+                    out.inertia[k] += weight * (S(0.5) * inertia[k] / S(kStep) - weight_inertia[k]);
+                  for (int k = 0; k < 6 * bodies; ++k)
+                    out.placement[k] += weight * (S(0.5) * placement[k] / S(kStep) - weight_placement[k]);
+                  for (int k = 0; k < 3; ++k) out.gravity[k] -= weight * weight_gravity[k];
+                  if (scene.forces == nullptr) return;
+                  for (int k = 0; k < nv; ++k) d.q[k] *= weight;
+                  force_parameter_gradient<S>(m_, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
+                                              out.forces);
+                  force_placement_gradient<S>(m_, *scene.forces, arena, at.all, at.t, step_.p, d.q, out.placement);
+                  for (int k = 0; k < nv; ++k) d.q[k] = d.q[k] / weight;
+                });
+  }
+  // Imaginary parts of the gradients of v.M(q) v by parameters, along a displacement of a point, in lane l.
+  void kinetic_along(const ActionPoint<S>& at, const Displacement<S>& d, int l, S* inertia, S* placement) {
+    const int nv = m_.nv, bodies = m_.nframes();
+    std::vector<Complex> from(m_.nq), q(m_.nq), v(nv), rest(nv, 0.0), along(nv);
+    std::vector<Complex> by_inertia(10 * bodies), by_placement(6 * bodies);
+    for (int k = 0; k < m_.nq; ++k) from[k] = lane_of(at.q[k], l);
+    for (int k = 0; k < nv; ++k) {
+      along[k] = Complex(0.0, kStep * lane_of(d.q[k], l));
+      v[k] = Complex(lane_of(at.v[k], l), kStep * lane_of(d.v[k], l));
+    }
+    plus(m_, from.data(), along.data(), q.data());
+    inverse_dynamics_vjp<Complex>(
+        weightless_, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
+        {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr});
+    for (int k = 0; k < 10 * bodies; ++k) set_lane(inertia[k], l, by_inertia[k].imag());
+    for (int k = 0; k < 6 * bodies; ++k) set_lane(placement[k], l, by_placement[k].imag());
   }
 
   VariationalRollout<S>& rollout_;
-  VariationalStep& step_;
+  VariationalStep<S>& step_;
   const Model& m_;
   Model weightless_;
   LaneJobs<S>& jobs_;
-  const Track& track_;
-  const Sensitivities& out_;
   const int64_t first_;
-  std::vector<double> gq_, gp_, q0_, p0_, multiplier_;
+  std::vector<S> gq_, gp_, q0_, p0_, multiplier_, u_;
+  std::vector<S> q_, v_, by_q_, by_v_;  // of a row
 };
 
 }  // namespace torsor

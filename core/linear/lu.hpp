@@ -44,13 +44,6 @@ void restore(const Mask<S>& lanes, const std::vector<Pivot<S>>& saved, std::vect
       if (in_lane(lanes, l)) present[k].row[l] = saved[k].row[l];
 }
 
-// y += s x in some lanes.
-template <class S>
-TORSOR_INLINE void add_scaled_where(const Mask<S>& lanes, int n, const S& s, const S* x, S* y) {
-  if (!any(lanes)) return;
-  if (!any(!lanes)) return add_scaled(n, s, x, y);
-  for (int k = 0; k < n; ++k) y[k] = select(lanes, mul_add(s, x[k], y[k]), y[k]);
-}
 template <class S>
 TORSOR_INLINE Mask<S> is_nonzero(const S& x) {
   return !equal(x, S(0.0));

@@ -169,5 +169,12 @@ template <class S>
 TORSOR_INLINE void add_scaled(int n, const std::common_type_t<S>& s, const S* x, S* y) {
   for (int k = 0; k < n; ++k) y[k] = mul_add(s, x[k], y[k]);
 }
+// The same in some lanes.
+template <class S>
+TORSOR_INLINE void add_scaled_where(const Mask<S>& lanes, int n, const std::common_type_t<S>& s, const S* x, S* y) {
+  if (!any(lanes)) return;
+  if (!any(!lanes)) return add_scaled(n, s, x, y);
+  for (int k = 0; k < n; ++k) y[k] = select(lanes, mul_add(s, x[k], y[k]), y[k]);
+}
 
 }  // namespace torsor
