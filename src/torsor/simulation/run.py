@@ -20,7 +20,7 @@ from torsor.simulation.failures import Failed, reason_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.simulation.batch import Batch, Charts
     from torsor.simulation.trajectory import Trajectory
 
@@ -219,7 +219,7 @@ class Run:
 
 
 def step_through(
-    integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None] | None
+    integrator: Integrator, run: Run, t0: float, chunk: int, threads: Threads, report: Callable[[int], None] | None
 ) -> None:
     """Runs the core over all steps. All trajectories take `chunk` steps, then `report` is called with the row, before
     any continues."""
@@ -229,7 +229,7 @@ def step_through(
 class Stepper:
     """Advances the trajectories of a run from the rows that they have reached."""
 
-    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: int) -> None:
+    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: Threads) -> None:
         self.integrator, self.run, self.t0, self.threads = integrator, run, t0, threads
         self.numbers = integrator._numbers
         self.ready: Indices | None = None  # the trajectories for which arguments of the core are prepared
@@ -353,7 +353,7 @@ class Stepper:
 # ---- runs of a trajectory that exists, for its gradients
 
 
-def repeat(trajectory: Trajectory, part: slice, window: int, threads: int) -> Run:
+def repeat(trajectory: Trajectory, part: slice, window: int, threads: Threads) -> Run:
     """Repeats the steps after a row of some trajectories with `every`, to the last bit."""
     batch, k = trajectory._batch, trajectory.every
     run = Run(batch, part, k, controls_of(trajectory))

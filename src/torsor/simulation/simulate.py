@@ -58,7 +58,7 @@ def simulate(
     callback: Callable[[int, float, FloatArray, FloatArray], object] | None = None,
     progress: bool = False,
     on_failure: OnFailure = "raise",
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> Trajectory:
     """Simulates a model from an initial state.
 
@@ -112,8 +112,8 @@ def simulate(
         What happens if a step of a trajectory cannot be taken: "raise" raises a `ConvergenceError`; with "keep" the
         others go on, its later rows are NaN, and `Trajectory.failed` has the reason. A policy that returns NaN for a
         trajectory also ends it.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -202,7 +202,9 @@ def simulate(
     return record.trajectory(fields)
 
 
-def _go_through(integrator: Integrator, run: Run, record: Record, reporter: Reporter, chunk: int, threads: int) -> None:
+def _go_through(
+    integrator: Integrator, run: Run, record: Record, reporter: Reporter, chunk: int, threads: Threads
+) -> None:
     """Takes all steps of a run, `chunk` of them at a time."""
     reporter.begin(run)
     report = None if reporter.silent else reporter
