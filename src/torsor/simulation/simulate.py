@@ -30,7 +30,7 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, OnFailure
+    from torsor._typing import FloatArray, OnFailure, Threads
     from torsor.simulation.controls import OfState, OfTime
 
     Control = ArrayLike | OfTime | OfState | None
