@@ -3,6 +3,7 @@
 #include "bind/call.hpp"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <map>
 #include <optional>
@@ -345,6 +346,13 @@ void bind_kernels(nb::module_& module) {
     if (!function.is_valid()) throw nb::python_error();
     module.attr(name.c_str()) = function;
   }
+  // A new array of float64, in memory that is kept for later arrays of the same size if it is large.
+  module.def("empty", [](const std::vector<npy_intp>& shape) {
+    std::vector<npy_intp> dims(shape);
+    PyObject* array = new_array(static_cast<int>(dims.size()), dims.data(), NPY_DOUBLE);
+    if (array == nullptr) throw nb::python_error();
+    return nb::steal(array);
+  });
   module.def("set_record_type", set_record_type);
   module.def("release_memory", release_memory);
 }

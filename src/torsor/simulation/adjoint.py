@@ -253,7 +253,7 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     model, steps, shape, n = trajectory.model, trajectory.steps, trajectory.batch_shape, prod(trajectory.batch_shape)
     matrix, stages = trajectory.actuation, controls_of(trajectory).stages
     size = model.nv if matrix is None else matrix.shape[1]
-    u = np.zeros((n, steps, stages, size))
+    u = _zeros((n, steps, stages, size))
     if du is not None:
         given = as_array("dloss_du", du)
         expected = (*shape, steps, size) if stages == 1 else (*shape, steps, stages, size)
@@ -268,8 +268,14 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     }  # fmt: skip
     return {
         "q0": np.zeros((n, model.nv)), "v0": np.zeros((n, model.nv)), "u": u,
-        **{name: np.zeros((n, *size)) if parameters and size is not None else None for name, size in sizes.items()},
+        **{name: _zeros((n, *size)) if parameters and size is not None else None for name, size in sizes.items()},
     }  # fmt: skip
+
+
+def _zeros(shape: tuple[int, ...]) -> FloatArray:
+    out = _core.empty(shape)  # memory that is kept, which takes less time to clear than new one
+    out.fill(0.0)
+    return out
 
 
 # ---- sweeps
@@ -300,13 +306,13 @@ def _sweep(
     names = ("inertia", "placement", "gravity", "forces", "signals")
     gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
     for name, given in (("q", dq), ("v", dv)):
-        gradients[name] = np.zeros((size, rows, model.nv))
+        gradients[name] = _zeros((size, rows, model.nv))
         if given is not None:
             gradients[name][:, rows - given.shape[1] :] = given[part]
     actuation = controls_of(trajectory).actuation
     gradients["u"], gradients["direct_u"] = u[part], None
     if actuation is not None:
-        gradients["u"], gradients["direct_u"] = np.zeros((*u[part].shape[:-1], model.nv)), u[part]
+        gradients["u"], gradients["direct_u"] = _zeros((*u[part].shape[:-1], model.nv)), u[part]
     if trajectory.every == 1:
         _Window(trajectory, whole(trajectory, part), gradients, threads).sweep(None)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor._errors import ConvergenceError, SimulationInterrupted
-from torsor.integrators import BDF2, Integrator
+from torsor.integrators import BDF2, Adaptive, Integrator
 from torsor.simulation.charts import ChartSwitch
 from torsor.simulation.failures import Failed, Failure, add_note
 from torsor.simulation.run import Rows, Run, blocks
@@ -34,7 +34,11 @@ class Record:
     ) -> None:
         self.batch, self.controls, self.integrator, self.t = batch, controls, integrator, t
         self.every, self.span, self.steps = every, span, len(t) - 1
-        self.rows = Rows.unknown(batch, batch.size, self.steps // every + 1, self.steps)
+        # Where the core runs over all rows at once it initialises them too, while they are in the cache.
+        self.blank = every == 1 and not batch.parts and not isinstance(integrator, Adaptive)
+        make = Rows.empty if self.blank else Rows.unknown
+        self.rows = make(batch, batch.size, self.steps // every + 1, self.steps)
+        self.begun = 0  # trajectories of parts that have begun
         self.switches: list[ChartSwitch] = []
         self.failed: dict[int, Failed] = {}  # by trajectory
         self.previous: tuple[FloatArray, FloatArray] | None = None
@@ -54,8 +58,11 @@ class Record:
 
     def run(self, part: slice) -> Run:
         """A run of some trajectories."""
+        self.begun = part.stop
         if self.every == 1:
-            return Run(self.batch, part, self.span, self.controls, self.rows.of(part))
+            run = Run(self.batch, part, self.span, self.controls, self.rows.of(part))
+            run.blank = self.blank
+            return run
         size = part.stop - part.start
         if self.scratch is None or len(self.scratch.q) < size:
             self.scratch = Rows.unknown(self.batch, size, self.span + 1, self.span)
@@ -81,6 +88,8 @@ class Record:
     def add_failures(self, run: Run) -> None:
         """Adds the failures of a run, also if it was interrupted."""
         first = run.part.start
+        if run.blank:
+            self.rows.clear(run.part)
         if run.failed:
             self.failed |= {first + i: failed for i, failed in run.failed.items()}
 
@@ -142,6 +151,10 @@ class Record:
 
     def interruption(self, fields: dict[str, Any]) -> SimulationInterrupted:
         """The exception for an interrupt, with all rows until then."""
+        if self.blank:
+            self.rows.clear(slice(self.begun, None))
+            if self.begun == 0:  # not even the initial states are there
+                self.rows.q[:, 0] = self.rows.v[:, 0] = np.nan
         trajectory = self.trajectory(fields)
         if self.batch.shape:
             done = f"{np.count_nonzero(trajectory.finished)} of {self.batch.size} trajectories are finished"

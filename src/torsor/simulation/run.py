@@ -53,16 +53,23 @@ class Rows(NamedTuple):
     substeps: NDArray[np.int32]
 
     @classmethod
+    def empty(cls, batch: Batch, size: int, rows: int, steps: int) -> Rows:
+        """Rows that are not initialised."""
+        nq, nv = batch.models[0].nq, batch.models[0].nv
+        q, v, a = (_core.empty((size, rows, n)) for n in (nq, nv, nv))
+        return cls(q, v, a, np.ones((size, steps), np.int32))
+
+    @classmethod
     def unknown(cls, batch: Batch, size: int, rows: int, steps: int) -> Rows:
         """Rows of NaN."""
-        nq, nv = batch.models[0].nq, batch.models[0].nv
-        q, v, a = np.empty((size, rows, nq)), np.empty((size, rows, nv)), np.empty((size, rows, nv))
-        substeps = np.empty((size, steps), np.int32)
-        q.fill(np.nan)
-        v.fill(np.nan)
-        a.fill(np.nan)
-        substeps.fill(1)
-        return cls(q, v, a, substeps)
+        out = cls.empty(batch, size, rows, steps)
+        for x in out[:3]:
+            x.fill(np.nan)
+        return out
+
+    def clear(self, tracks: slice = slice(None)) -> None:
+        """Sets the rows of some trajectories to NaN, but for the first state."""
+        self.q[tracks, 1:] = self.v[tracks, 1:] = self.a[tracks] = np.nan
 
     def of(self, part: slice) -> Rows:
         """Those of some trajectories, in the same memory."""
@@ -88,6 +95,7 @@ class Run:
         self.first_charts = self.charts
         self.switches: list[_charts.ChartSwitch] = []
         self.initial: State | None = None  # the state one step before the first row, in its coordinates
+        self.blank = False  # whether the rows after the first are not initialised yet: the core does that
         self.keep = False  # whether the others go on when a trajectory fails
         self.failed: dict[int, Failed] = {}  # by trajectory
         self.alive, self.gone = np.arange(self.size), _NONE  # trajectories that have not failed, and that have
@@ -211,6 +219,7 @@ class Run:
         signals = self.batch.signal_table
         return {
             "steps": self.steps, "start": self.start, "batch": self.size, "count": len(chosen), "index": chosen,
+            "blank": self.blank,
             "q": self.q, "v": self.v, "a": self.a, "u": self.u, "u_rows": self.controls.stages,
             "u_shared": self.u is not None and len(self.u) != self.size, "divisions": self.substeps,
             "previous_q": q, "previous_v": v, "feedback_q": self.feedback[0], "feedback_v": self.feedback[1],
@@ -277,10 +286,13 @@ class Stepper:
             self.ready = chosen
         if not len(chosen):
             return
-        _core.simulate(
-            self.scenes, self.numbers, self.t0, self.tracks, self.reached, end, [], self.outcome, self.next, self.error,
-            self.threads,
-        )  # fmt: skip
+        try:
+            _core.simulate(
+                self.scenes, self.numbers, self.t0, self.tracks, self.reached, end, [], self.outcome, self.next,
+                self.error, self.threads,
+            )  # fmt: skip
+        finally:
+            self.tracks["blank"] = run.blank = False
         self.reached, self.next = self.next, self.reached
         self.tracks["previous_q"] = self.tracks["previous_v"] = None  # rows have them from now on
         if np.count_nonzero(self.outcome):
@@ -383,11 +395,16 @@ def repeat(trajectory: Trajectory, part: slice, window: int, threads: Threads) -
 
 
 def whole(trajectory: Trajectory, part: slice) -> Run:
-    """The run of some trajectories that have all rows."""
-    run = Run(trajectory._batch, part, trajectory.steps, controls_of(trajectory))
-    for name in ("q", "v", "a", "substeps"):
-        given = getattr(trajectory, name)
-        getattr(run, name)[:] = given.reshape(run.batch.size, *given.shape[len(trajectory.batch_shape) :])[part]
+    """The run of some trajectories that have all rows. These are shared, unless changes of charts replace some of them
+    during a sweep."""
+    batch = trajectory._batch
+
+    def rows(given: NDArray[Any]) -> Any:
+        x = given.reshape(batch.size, *given.shape[len(trajectory.batch_shape) :])[part]
+        return x if x.flags.carray and not trajectory.switches else x.copy()
+
+    shared = Rows(rows(trajectory.q), rows(trajectory.v), rows(trajectory.a), rows(trajectory.substeps))
+    run = Run(batch, part, trajectory.steps, controls_of(trajectory), shared)
     run.fail(trajectory._failed_in(part))
     run.load_inputs()
     run.switches = [
