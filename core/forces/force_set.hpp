@@ -1,5 +1,5 @@
-// The forces of a scene, compiled for one model: the one list of all kinds of laws, and properties of a set as a whole.
-// A new kind of law is a line in this list.
+// The forces of a scene, compiled for models of one tree (same_tree, model/lane_models.hpp): the list of all kinds of
+// laws, and properties of a set as a whole. A new kind of law is a line in this list.
 #pragma once
 #include <memory>
 #include <tuple>

@@ -40,13 +40,18 @@ void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const M
   set.for_each([&](const auto& law) { law.linearise(at, ForceMatrices<S>{Aq, Av, stride}); });
 }
 
-// tau = the torques of all forces.
-template <class S>
-void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
-                        S* tau) {
+// Motions without accelerations and gravity, as the functions below take them.
+template <class S, class C>
+Motions<S> force_motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v) {
   S* rest = arena.get<S>(m.nv);
   for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
-  const Motions<S> all = motions(m, arena, q, v, rest, false);
+  return motions(m, arena, q, v, rest, false);
+}
+
+// tau = the torques of all forces.
+template <class S>
+void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
+                        const S* v, double t, const S* p, S* tau) {
   const ForceSums<S> sums = force_sums(m, set, arena, all, q, v, t, p);
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
@@ -56,14 +61,17 @@ void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const
   }
 }
 
-// K = dtau/dq and D = dtau/dv, nv x nv, both complete. The motions are returned.
 template <class S>
-Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
-                                          double t, const S* p, S* K, S* D) {
-  S* rest = arena.get<S>(m.nv);
-  for (int k = 0; k < m.nv; ++k) rest[k] = 0.0;
+void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
+                        S* tau) {
+  generalized_forces(m, set, arena, force_motions(m, arena, q, v), q, v, t, p, tau);
+}
+
+// K = dtau/dq and D = dtau/dv, nv x nv, both complete. Of the bodies, inertias and forces are overwritten.
+template <class S>
+void generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all,
+                                    const S* q, const S* v, double t, const S* p, S* K, S* D) {
   for (int k = 0; k < m.nv * m.nv; ++k) K[k] = D[k] = 0.0;
-  const Motions<S> all = motions(m, arena, q, v, rest, false);
   const ForceSums<S> sums = force_sums(m, set, arena, all, q, v, t, p);
   for (int i = 0; i < m.n(); ++i) {  // a tree without inertia, so that the residual is -tau
     auto& b = all.bodies[i];
@@ -79,6 +87,13 @@ Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, A
     K[k] = -K[k];
     D[k] = -D[k];
   }
+}
+// The motions are returned.
+template <class S>
+Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
+                                          double t, const S* p, S* K, S* D) {
+  const Motions<S> all = force_motions(m, arena, q, v);
+  generalized_forces_derivatives(m, set, arena, all, q, v, t, p, K, D);
   return all;
 }
 

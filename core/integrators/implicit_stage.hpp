@@ -18,7 +18,8 @@ Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   if (at.scene.forces == nullptr) {
     at.arena.singular_joint = -1;
     at.arena.reset();
-    hybrid_dynamics<S>(m, at.arena, q, v, nullptr, nullptr, a, at.u);
+    with_model<S>(at.scene,
+                  [&](const auto& numbers) { hybrid_dynamics<S>(numbers, at.arena, q, v, nullptr, nullptr, a, at.u); });
     return at.is_regular();
   }
   evaluate_residual<S>(at, q, v, at.zero, t, a);
@@ -121,7 +122,7 @@ class ImplicitStage {
       return every_lane<S>();
     }
     at_.arena.reset();
-    inverse_dynamics<S>(m_, at_.arena, q(), v(), a(), nullptr, r_);
+    with_model<S>(at_.scene, [&](const auto& m) { inverse_dynamics<S>(m, at_.arena, q(), v(), a(), nullptr, r_); });
     for (int k = 0; k < m_.nv; ++k) r_[k] -= at_.u[k];
     return every_lane<S>();
   }
@@ -256,12 +257,13 @@ S ImplicitStage<S>::rounding(const S& allowed) {
   constexpr double eps = std::numeric_limits<double>::epsilon();
   const auto length = [](const Vec3<S>& x) { return square_root(dot(x, x)); };
   std::vector<S> size(m_.nv), moments(m_.n(), S(0.0)), forces(m_.n(), S(0.0));
-  const Motions<S> all = motions<S>(m_, at_.arena, q(), v(), a(), true, false);
+  S kinetic(0.0), gravity(0.0);
+  const Motions<S> all = with_model<S>(
+      at_.scene, [&](const auto& m) { return inertial_motions<S>(m, at_.arena, q(), v(), a(), kinetic, gravity); });
   for (int i = m_.n() - 1; i >= 0; --i) {
     if (!m_.bodies[i].massless) {
       const auto& b = all.bodies[i];
-      const auto I = shift_back(rotate(b.R, m_.bodies[i].I), b.p);
-      for (const Force<S>& f : {I * b.a, cross(b.v, I * b.v)}) {
+      for (const Force<S>& f : {b.I * b.a, cross(b.v, b.I * b.v)}) {
         moments[i] += length(f.n);
         forces[i] += length(f.f);
       }

@@ -32,6 +32,7 @@ struct CustomJoint {
   virtual ~CustomJoint() = default;
   virtual void evaluate(const double* q, int lanes, int level, double* out) const = 0;
   virtual void evaluate(const Complex* q, int lanes, int level, Complex* out) const = 0;
+  virtual bool equals(const CustomJoint& other) const = 0;  // so that one of them may be called for both
 };
 
 // Constants of a joint with S(q).
@@ -46,7 +47,8 @@ struct GeneralJointT {
   std::shared_ptr<CustomJoint> custom;
 };
 
-// C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>.
+// C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>, or a pack, if
+// lanes have models of their own (model/lane_models.hpp).
 template <class C>
 struct ModelT {
   struct Body {

@@ -88,6 +88,7 @@ class Model:
         order: list[int],
         general: list[tuple[Any, ...]],
     ) -> None: ...
+    def same_tree(self, other: Model) -> bool: ...
 
 class DualModel:
     def __init__(

@@ -104,6 +104,8 @@ class Batch:
         self.charts: Charts = tuple(p.chart for p in self.parts)
         self._first = self.forces if not any(parameters) and not any(self.signals) else self._with_first()
         self.compiled = compile_forces(models[0], self._first)  # for the first model
+        # Forces know bodies and joints by index, so that all models of one tree share a set, in whatever charts.
+        self._sets = [(models[0]._core, self.compiled.core)]
         # Parameters of all forces: (batch, n), or (1, n) where they are the same for all.
         same = self.size == 0 or (len(models) == 1 and not any(parameters))
         self.flat = self.compiled.parameters[None] if same else self._flatten()
@@ -276,14 +278,16 @@ class Batch:
         )
 
     def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
-        """A model in these charts, and the forces compiled for it."""
+        """A model in these charts, and the forces compiled for it: once for all models of one tree."""
         if (charts, m) not in self._ready:
             model = self.models[m]
-            if charts == self.charts and m == 0:
-                self._ready[charts, m] = (model, self.compiled.core)
-            else:
-                model = model if charts == self.charts else _charts.with_charts(model, self.parts, charts)
-                self._ready[charts, m] = (model, compile_forces(model, self._first).core)
+            if charts != self.charts:
+                model = _charts.with_charts(model, self.parts, charts)
+            core = next((core for one, core in self._sets if one.same_tree(model._core)), None)
+            if core is None:
+                core = compile_forces(model, self._first).core
+                self._sets.append((model._core, core))
+            self._ready[charts, m] = (model, core)
         return self._ready[charts, m]
 
     def arguments(
