@@ -13,7 +13,7 @@ namespace torsor {
 TORSOR_INSTANTIATE Motions<Complex> motions(const Model&, Arena&, const Complex*, const Complex*, const Complex*, bool,
                                             bool);
 TORSOR_INSTANTIATE void inverse_dynamics_vjp(const Model&, Arena&, const Complex*, const Complex*, const Complex*,
-                                             const Complex*, const Complex*, int, const Gradients<Complex>&);
+                                             const Complex*, const Complex*, int, const Gradients<Complex>&, bool);
 TORSOR_INSTANTIATE Motions<Complex> generalized_forces_derivatives(const Model&, const ForceSet&, Arena&,
                                                                    const Complex*, const Complex*, double,
                                                                    const Complex*, Complex*, Complex*);

@@ -223,12 +223,12 @@ void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const V
   }
 }
 
-// Gradients of w . ID(q, v, a).
+// Gradients of w . ID(q, v, a), with gravity or without.
 template <class S, class C>
 void inverse_dynamics_vjp(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* w,
-                          const S* f_ext, int axes, const Gradients<S>& out) {
+                          const S* f_ext, int axes, const Gradients<S>& out, bool gravity = true) {
   const int n = m.n();
-  const Motions<S> all = motions(m, arena, q, v, a);
+  const Motions<S> all = motions(m, arena, q, v, a, gravity);
   const VirtualBodies<S> virtuals = virtual_bodies(m, arena, all, w);
   VirtualSubtree<S>* sums = virtuals.sums;  // over subtrees from here on, about the point of the tree
   const auto apply = [&](int b, VirtualSubtree<S>& t) {

@@ -105,8 +105,8 @@ void momentum(const Model& m, Arena& arena, const S* q, const S* v, int axes, S*
 }
 
 // p = M(q) v, without M.
-template <class S>
-void generalized_momenta(const Model& m, Arena& arena, const S* q, const S* v, S* p) {
+template <class S, class C>
+void generalized_momenta(const ModelT<C>& m, Arena& arena, const S* q, const S* v, S* p) {
   S* rest = arena.get<S>(m.nv);
   for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
   const Motions<S> all = motions(m, arena, q, v, rest, false);
@@ -116,7 +116,7 @@ void generalized_momenta(const Model& m, Arena& arena, const S* q, const S* v, S
     mu[i] = m.bodies[i].massless ? zero_force<S>() : shift_back(rotate(b.R, m.bodies[i].I), b.p) * b.v;
   }
   for (int i = m.n() - 1; i >= 0; --i) {
-    const Model::Link& link = m.links[i];
+    const auto& link = m.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) p[k] = dot(all.columns[k].S_, mu[i]);
     if (link.parent >= 0) mu[link.parent] += mu[i];
   }

@@ -38,6 +38,16 @@ struct VariationalScene : Scene {
   double share(int a, int k) const { return rule.phi[a * (rule.s + 1) + k]; }   // of control point k at point a
   double rate(int a, int k) const { return rule.b[a * (rule.s + 1) + k] / h; }  // and of its velocity
 };
+// Gravity, and the motions of functions of forces (forces/forces.hpp), of the model or of those of the lanes.
+template <class S>
+Vec3<S> gravity_of(const Scene& scene) {
+  return with_model<S>(scene, [](const auto& m) { return lift<S>(m.gravity); });
+}
+template <class S>
+Motions<S> force_motions_at(const Scene& scene, Arena& arena, const S* q, const S* v) {
+  return with_model<S>(scene, [&](const auto& m) { return force_motions(m, arena, q, v); });
+}
+
 // Controls of a step: a row for all of it, or one for each point of the quadrature; null: none.
 template <class S>
 struct StepControls {
@@ -96,17 +106,21 @@ TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S
                             ActionPoint<S>& at) {
   const Model& m = scene.m;
   const int nv = m.nv, n = m.n();
-  const Vec3<S> gravity = lift<S>(m.gravity);
-  at.all = motions(m, arena, at.q, at.v, rest, false);
+  const Vec3<S> gravity = gravity_of<S>(scene);
+  with_model<S>(scene, [&](const auto& numbers) {
+    at.all = motions(numbers, arena, at.q, at.v, rest, false);
+    for (int i = 0; i < n; ++i) {
+      auto& b = at.all.bodies[i];
+      b.I = m.bodies[i].massless ? zero_inertia<S>() : shift_back(rotate(b.R, numbers.bodies[i].I), b.p);
+    }
+  });
   at.mu = arena.get<Force<S>>(n);
   at.Gamma = arena.get<Force<S>>(n);
   for (int i = 0; i < n; ++i) {
-    auto& b = at.all.bodies[i];
+    const auto& b = at.all.bodies[i];
     if (m.bodies[i].massless) {
-      b.I = zero_inertia<S>();
       at.mu[i] = at.Gamma[i] = zero_force<S>();
     } else {
-      b.I = shift_back(rotate(b.R, m.bodies[i].I), b.p);
       at.mu[i] = b.I * b.v;
       at.Gamma[i] = {cross(b.I.h, gravity), b.I.m * gravity};
     }
@@ -118,7 +132,7 @@ TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S
     tau = sums.tau;
     for (int i = 0; i < n; ++i) at.Gamma[i] += sums.carried[i] + sums.held[i].F;
   } else if (scene.forces != nullptr) {
-    generalized_forces(m, *scene.forces, arena, at.q, at.v, at.t, p, tau);
+    generalized_forces(m, *scene.forces, arena, at.all, at.q, at.v, at.t, p, tau);
   }
   for (int i = n - 1; i >= 0; --i)
     if (const int parent = m.links[i].parent; parent >= 0) {

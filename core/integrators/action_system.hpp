@@ -156,7 +156,7 @@ class ActionBlocks {
       // dmu = I dv, dGamma = I (g x eta)
       const RigidInertia<S>& I = b.I;
       const Vec3<S>& h = I.h;
-      const Vec3<S> g = lift<S>(m.gravity);
+      const Vec3<S> g = gravity_of<S>(scene_);
       const S zero(0.0);
       const S rigid[6][6] = {{I.J.xx, I.J.xy, I.J.xz, zero, -h.z, h.y}, {I.J.xy, I.J.yy, I.J.yz, h.z, zero, -h.x},
                              {I.J.xz, I.J.yz, I.J.zz, -h.y, h.x, zero}, {zero, h.z, -h.y, I.m, zero, zero},
@@ -301,7 +301,8 @@ class ActionBlocks {
     S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv), *X = arena.get<S>(nv * size);
     for (int a = 0; a < scene_.rule.m; ++a) {
       const ActionPoint<S>& at = action.points[a];
-      generalized_forces_derivatives<S>(m, *scene_.forces, arena, at.q, at.v, at.t, p, K, D);
+      generalized_forces_derivatives(m, *scene_.forces, arena, force_motions_at(scene_, arena, at.q, at.v), at.q, at.v,
+                                     at.t, p, K, D);
       for (int i = 0; i < m.n(); ++i) {
         const Model::Link& link = m.links[i];
         const int n = link.nv;

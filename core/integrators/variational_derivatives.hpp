@@ -155,7 +155,7 @@ TORSOR_INLINE PointGradients<S> sweep_tree(const VariationalScene& scene, Arena&
   const Model& m = scene.m;
   const int n = m.n();
   const S weight(at.weight);
-  const Vec3<S> gravity = lift<S>(m.gravity);
+  const Vec3<S> gravity = gravity_of<S>(scene);
   const PointGradients<S> out{arena.get<S>(m.nv), arena.get<S>(m.nv)};
   auto *Y_mu = arena.get<Motion<S>>(n + 1) + 1, *Y_Gamma = arena.get<Motion<S>>(n + 1) + 1;
   auto* eta = arena.get<Motion<S>>(n);  // S dq of each joint
@@ -225,7 +225,8 @@ TORSOR_INLINE void add_force_terms(const VariationalScene& scene, Arena& arena, 
     });
   } else if (scene.forces != nullptr) {
     S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
-    generalized_forces_derivatives<S>(m, *scene.forces, arena, at.q, at.v, at.t, p, K, D);
+    generalized_forces_derivatives(m, *scene.forces, arena, force_motions_at(scene, arena, at.q, at.v), at.q, at.v,
+                                   at.t, p, K, D);
     for (int r = 0; r < nv; ++r)
       for (int k = 0; k < nv; ++k) {
         out.q[k] += weight * dq[r] * K[nv * r + k];

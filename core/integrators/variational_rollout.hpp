@@ -40,7 +40,9 @@ class VariationalRollout {
     jobs.read(m_.nv, step.v0.data(), [&](const Job& job) { return job.track.v + row * m_.nv; });
     jobs.read(m_.nv, step.a0.data(), [&](const Job& job) { return job.track.a + row * m_.nv; });
     step.arena.reset();
-    generalized_momenta(m_, step.arena, step.q0.data(), step.v0.data(), step.p0.data());
+    with_model<S>(step.scene, [&](const auto& m) {
+      generalized_momenta(m, step.arena, step.q0.data(), step.v0.data(), step.p0.data());
+    });
   }
   Mask<S> advance(LaneJobs<S>& jobs, int64_t row, double t, bool) {
     const StepControls<S> controls = controls_of(jobs, row);
@@ -97,10 +99,8 @@ class VariationalAdjoint {
         rollout_(rollout),
         step_(rollout.step),
         m_(step_.scene.m),
-        weightless_(m_),
         jobs_(jobs),
         first_(first) {
-    weightless_.gravity = zero3<double>();
     for (auto* vector : {&gq_, &gp_, &q0_, &p0_, &v_, &by_q_, &by_v_}) vector->assign(m_.nv, S(0.0));
     q_.resize(m_.nq);
   }
@@ -116,7 +116,7 @@ class VariationalAdjoint {
     if (!any(moves)) return;
     step_.arena.reset();
     std::vector<S> x(nv);
-    solve_mass(m_, factor_mass<S>(m_, step_.arena, q_.data(), nullptr, nullptr), by_v_.data(), x.data());
+    solve_mass(m_, step_.factor_mass_at(q_.data()), by_v_.data(), x.data());
     add_scaled_where(moves, nv, S(1.0), x.data(), gp_.data());
     add_kinetic(moves, -1.0, x.data(), gq_.data(), nullptr);
   }
@@ -193,9 +193,11 @@ class VariationalAdjoint {
     std::fill_n(rest, nv, S(0.0));
     const ParameterGradients<S>& out = sums.all();
     const bool parameters = out.inertia != nullptr;
-    inverse_dynamics_vjp<S>(
-        weightless_, arena, q_.data(), rest, v_.data(), x, nullptr, 0,
-        {gq, nullptr, gv, nullptr, parameters ? inertia : nullptr, parameters ? placement : nullptr, nullptr});
+    const Gradients<S> of{
+        gq, nullptr, gv, nullptr, parameters ? inertia : nullptr, parameters ? placement : nullptr, nullptr};
+    with_model<S>(step_.scene, [&](const auto& m) {
+      inverse_dynamics_vjp<S>(m, arena, q_.data(), rest, v_.data(), x, nullptr, 0, of, false);
+    });
     add_scaled_where(lanes, nv, S(s), gq, by_q);
     if (by_v != nullptr) add_scaled_where(lanes, nv, S(s), gv, by_v);
     if (!parameters) return;
@@ -220,9 +222,11 @@ class VariationalAdjoint {
                   for (int l = 0; l < Lanes<S>::value; ++l)
                     if (jobs_.goes_on(l) && in_lane(lanes, l))
                       kinetic_along(at, d, l, inertia.data(), placement.data());
-                  inverse_dynamics_vjp<S>(m_, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
-                                          {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
-                                           weight_placement.data(), weight_gravity.data()});
+                  with_model<S>(scene, [&](const auto& m) {
+                    inverse_dynamics_vjp<S>(m, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
+                                            {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
+                                             weight_placement.data(), weight_gravity.data()});
+                  });
                   for (int k = 0; k < 10 * bodies; ++k)
                     out.inertia[k] += weight * (S(0.5) * inertia[k] / S(kStep) - weight_inertia[k]);
                   for (int k = 0; k < 6 * bodies; ++k)
@@ -232,12 +236,15 @@ class VariationalAdjoint {
                   for (int k = 0; k < nv; ++k) d.q[k] *= weight;
                   force_parameter_gradient<S>(m_, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
                                               out.forces);
-                  force_placement_gradient<S>(m_, *scene.forces, arena, at.all, at.t, step_.p, d.q, out.placement);
+                  with_model<S>(scene, [&](const auto& m) {
+                    force_placement_gradient<S>(m, *scene.forces, arena, at.all, at.t, step_.p, d.q, out.placement);
+                  });
                   for (int k = 0; k < nv; ++k) d.q[k] = d.q[k] / weight;
                 });
   }
   // Imaginary parts of the gradients of v.M(q) v by parameters, along a displacement of a point, in lane l.
   void kinetic_along(const ActionPoint<S>& at, const Displacement<S>& d, int l, S* inertia, S* placement) {
+    const Model& m = model_of_lane(step_.scene, l);
     const int nv = m_.nv, bodies = m_.nframes();
     std::vector<Complex> from(m_.nq), q(m_.nq), v(nv), rest(nv, 0.0), along(nv);
     std::vector<Complex> by_inertia(10 * bodies), by_placement(6 * bodies);
@@ -246,10 +253,10 @@ class VariationalAdjoint {
       along[k] = Complex(0.0, kStep * lane_of(d.q[k], l));
       v[k] = Complex(lane_of(at.v[k], l), kStep * lane_of(d.v[k], l));
     }
-    plus(m_, from.data(), along.data(), q.data());
-    inverse_dynamics_vjp<Complex>(
-        weightless_, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
-        {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr});
+    plus(m, from.data(), along.data(), q.data());
+    inverse_dynamics_vjp<Complex>(m, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
+                                  {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr},
+                                  false);
     for (int k = 0; k < 10 * bodies; ++k) set_lane(inertia[k], l, by_inertia[k].imag());
     for (int k = 0; k < 6 * bodies; ++k) set_lane(placement[k], l, by_placement[k].imag());
   }
@@ -257,7 +264,6 @@ class VariationalAdjoint {
   VariationalRollout<S>& rollout_;
   VariationalStep<S>& step_;
   const Model& m_;
-  Model weightless_;
   LaneJobs<S>& jobs_;
   const int64_t first_;
   std::vector<S> gq_, gp_, q0_, p0_, multiplier_, u_;

@@ -49,17 +49,22 @@ class VariationalStep {
     const Model& m = scene.m;
     arena.reset();
     arena.singular_joint = -1;
-    const MassFactor<S> mass = factor_mass<S>(m, arena, q, nullptr, nullptr);
+    const MassFactor<S> mass = factor_mass_at(q);
     solve_mass(m, mass, momentum, v);
     if (arena.singular_joint >= 0) return no_lane<S>();
     S *rest = arena.get<S>(m.nv), *tau = arena.get<S>(m.nv), *bias = arena.get<S>(m.nv);
     std::fill_n(rest, m.nv, S(0.0));
     std::fill_n(tau, m.nv, S(0.0));
-    if (scene.forces != nullptr) generalized_forces(m, *scene.forces, arena, q, v, t, p, tau);
-    inverse_dynamics<S>(m, arena, q, v, rest, nullptr, bias);
+    if (scene.forces != nullptr)
+      generalized_forces(m, *scene.forces, arena, force_motions_at(scene, arena, q, v), q, v, t, p, tau);
+    with_model<S>(scene, [&](const auto& numbers) { inverse_dynamics<S>(numbers, arena, q, v, rest, nullptr, bias); });
     for (int k = 0; k < m.nv; ++k) tau[k] += (u == nullptr ? S(0.0) : u[k]) - bias[k];
     solve_mass(m, mass, tau, a);
     return every_lane<S>();
+  }
+
+  MassFactor<S> factor_mass_at(const S* q) {
+    return with_model<S>(scene, [&](const auto& m) { return factor_mass<S>(m, arena, q, nullptr, nullptr); });
   }
 
   // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, for a
