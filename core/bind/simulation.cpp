@@ -104,6 +104,7 @@ struct Tracks {
 struct Scenes {
   std::vector<nb::object> models;
   std::vector<Scene> list;
+  std::vector<int64_t> kinds;  // for each of them the first with a model of its structure
   const int64_t* of;
   int64_t parameters = 0, stride = 0;
   const double* p = nullptr;
@@ -118,6 +119,7 @@ struct Scenes {
       if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || count_of(0) != count_of(k))
         throw std::invalid_argument("torsor: models of a batch differ");
     }
+    find_kinds();
     of = data<const int64_t>(t[2], count);
     for (int64_t i = 0; i < count; ++i)
       if (of[i] < 0 || of[i] >= static_cast<int64_t>(list.size())) throw std::invalid_argument("torsor: no such model");
@@ -127,29 +129,87 @@ struct Scenes {
     p = data<const double>(t[3], (shared ? 1 : count) * parameters);
   }
   const Model& first() const { return list[0].m; }
+  const Scene& at(int64_t i) const { return list[of[i]]; }
   const double* parameters_of(int64_t i) const { return p + i * stride; }
 
  private:
+  // In linear time: structures after the first few are taken for different from all others.
+  void find_kinds() {
+    constexpr std::size_t most = 16;
+    std::vector<int64_t> found;
+    for (const Scene& scene : list) {
+      const auto k = static_cast<int64_t>(kinds.size());
+      const auto kind = std::find_if(found.begin(), found.end(), [&](int64_t j) {
+        return list[j].forces == scene.forces && same_structure(list[j].m, scene.m);
+      });
+      kinds.push_back(kind == found.end() ? k : *kind);
+      if (kind == found.end() && found.size() < most) found.push_back(k);
+    }
+  }
   int64_t count_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
 };
 
 // Steps in lanes since the module was loaded, and those of them that were taken alone: for benchmarks and tests.
 std::atomic<int64_t> lane_steps{0}, steps_alone{0};
 
-// Trajectories that run side by side: as many as there are lanes, with one scene and from the same row.
+// Trajectories that run side by side: as many as there are lanes, with models of one structure and from the same row;
+// those with the same model together.
 struct Groups {
   std::vector<int64_t> order;  // of the trajectories
   std::vector<int64_t> begin;  // of each group among them, and their end
 
   Groups(const Scenes& scenes, const int64_t* first, int64_t count) : order(count), begin{0} {
     std::iota(order.begin(), order.end(), int64_t(0));
-    const auto key = [&](int64_t i) { return std::make_pair(scenes.of[i], first[i]); };
-    const auto less = [&](int64_t i, int64_t j) { return key(i) < key(j); };
+    const auto key = [&](int64_t i) { return std::make_pair(scenes.kinds[scenes.of[i]], first[i]); };
+    const auto less = [&](int64_t i, int64_t j) {
+      return std::make_pair(key(i), scenes.of[i]) < std::make_pair(key(j), scenes.of[j]);
+    };
     if (!std::is_sorted(order.begin(), order.end(), less)) std::stable_sort(order.begin(), order.end(), less);
     for (int64_t k = 1; k <= count; ++k)
       if (k == count || k - begin.back() == kLanes || key(order[k]) != key(order[k - 1])) begin.push_back(k);
   }
   int64_t size() const { return static_cast<int64_t>(begin.size()) - 1; }
+};
+
+// The rollout of one group after another: that of a scene, or of the models of the lanes, made anew where these change.
+class GroupRollout {
+ public:
+  GroupRollout(const Scenes& scenes, const Options& options) : scenes_(scenes), options_(options) {}
+  Rollout& of(const int64_t* indices, int count) {
+    const Scene& scene = scenes_.at(indices[0]);
+    const Model* models[kLanes];
+    bool differ = false;
+    for (int l = 0; l < kLanes; ++l) {
+      models[l] = &scenes_.at(indices[std::min(l, count - 1)]).m;
+      differ = differ || models[l] != models[0];
+    }
+    const Scene* kind = differ ? &scenes_.list[scenes_.kinds[scenes_.of[indices[0]]]] : &scene;
+    if (made_ == kind && varied_ == differ) {
+      if (differ) models_->set(models);
+      return *rollout_;
+    }
+    rollout_.reset();  // first: its memory is that of the thread, as on a stack
+    made_ = kind;
+    varied_ = differ;
+    if (differ) {
+      models_.emplace(models);
+      mixed_.emplace(Scene{kind->m, kind->forces});
+      mixed_->varied = &*models_;
+    }
+    const Scene& its = differ ? *mixed_ : scene;
+    rollout_ =
+        options_.table != nullptr ? make_rollout(its, *options_.table) : make_rollout(its, *options_.variational);
+    return *rollout_;
+  }
+
+ private:
+  const Scenes& scenes_;
+  const Options& options_;
+  std::optional<LaneModels> models_;
+  std::optional<Scene> mixed_;  // with these models
+  std::unique_ptr<Rollout> rollout_;
+  const Scene* made_ = nullptr;  // for which it was made
+  bool varied_ = false;
 };
 
 // Calls work(rollout, indices of the trajectories, their number) for all groups, in parallel.
@@ -161,19 +221,12 @@ void for_each_group(const Scenes& scenes, const Groups& groups, nb::handle integ
   const int threads = thread_count(threads_);
   nb::gil_scoped_release release;
   share_out(threads, groups.size(), 1, check_signals, [&](const auto& next) {
-    std::unique_ptr<Rollout> rollout;
-    const Scene* made = nullptr;
+    GroupRollout rollout(scenes, options);
     int64_t group, end;
     while (next(group, end)) {
-      const int64_t begin = groups.begin[group];
-      const Scene& scene = scenes.list[scenes.of[groups.order[begin]]];
-      if (made != &scene) {
-        rollout.reset();  // first: its memory is that of the thread, as on a stack
-        rollout =
-            options.table != nullptr ? make_rollout(scene, *options.table) : make_rollout(scene, *options.variational);
-      }
-      made = &scene;
-      const LaneCounts counts = work(*rollout, &groups.order[begin], static_cast<int>(groups.begin[group + 1] - begin));
+      const int64_t* indices = &groups.order[groups.begin[group]];
+      const int count = static_cast<int>(groups.begin[group + 1] - groups.begin[group]);
+      const LaneCounts counts = work(rollout.of(indices, count), indices, count);
       lane_steps += counts.steps;
       steps_alone += counts.alone;
     }

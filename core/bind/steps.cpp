@@ -107,7 +107,7 @@ struct StepDerivatives {
 }  // namespace
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const IntegratorTable& table) {
-  return std::make_unique<RolloutOf<StageRollout, StageAdjoint>>(scene, table);
+  return std::make_unique<RolloutOf<StageRollout, StageAdjoint, IntegratorTable>>(scene, table);
 }
 
 void newton_forms(const Scene& scene, const double* p, const double* q, const double* v, const double* xi, double c,

@@ -272,7 +272,7 @@ TORSOR_STEPS_OF(Pack<kLanes>)
 #undef TORSOR_STEPS_OF
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme) {
-  return std::make_unique<RolloutOf<VariationalRollout, VariationalAdjoint>>(scene, scheme);
+  return std::make_unique<RolloutOf<VariationalRollout, VariationalAdjoint, VariationalScheme>>(scene, scheme);
 }
 
 double variational_newton_time(const Model& m, const VariationalScheme& scheme, const std::vector<double>& q0,

@@ -209,9 +209,9 @@ struct LaneCounts {
   int64_t steps = 0, alone = 0;
 };
 
-// The same for `count` trajectories, one in each lane. A step that a lane cannot take is taken alone by `single`.
-template <class Step, class Single, class S>
-LaneCounts run_lanes(Step& step, Single& single, LaneJobs<S> jobs, int nq, double t0, int64_t first, int64_t last,
+// The same for `count` trajectories, one in each lane. A step that lane l cannot take is taken alone by single_of(l).
+template <class Step, class F, class S>
+LaneCounts run_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nq, double t0, int64_t first, int64_t last,
                      const std::vector<ChartLimit>& limits) {
   LaneCounts counts;
   StepParameters<S> parameters(jobs, step.forces());
@@ -236,6 +236,7 @@ LaneCounts run_lanes(Step& step, Single& single, LaneJobs<S> jobs, int nq, doubl
         kept = false;
         LaneJobs<double> alone(&job, 1);
         StepParameters<double> its(alone, step.forces());
+        auto& single = single_of(l);
         single.set_parameters(its.at(row));
         single.singular() = singular[l];
         single.load(alone, row, row == first, false);
@@ -368,9 +369,8 @@ void run_back(Step& step, int nv, double t0, int64_t first, int64_t last, Job& j
 }
 
 // The same for several trajectories, one in each lane.
-template <template <class> class Reverse, class Step, class Single, class S>
-LaneCounts run_back_lanes(Step& step, Single& single, LaneJobs<S> jobs, int nv, double t0, int64_t first,
-                          int64_t last) {
+template <template <class> class Reverse, class Step, class F, class S>
+LaneCounts run_back_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nv, double t0, int64_t first, int64_t last) {
   LaneCounts counts;
   for (int l = 0; l < jobs.count(); ++l) jobs.own(l).outcome = Outcome::finished;
   if (last == first) return counts;
@@ -390,6 +390,7 @@ LaneCounts run_back_lanes(Step& step, Single& single, LaneJobs<S> jobs, int nv, 
         ++counts.alone;
         LaneJobs<double> alone(&job, 1);
         StepParameters<double> its(alone, step.forces());
+        auto& single = single_of(l);
         single.set_parameters(its.at(row));
         reverse.sums.store(l);
         Reverse<double> its_reverse(single, alone, first);

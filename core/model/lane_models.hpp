@@ -50,7 +50,9 @@ class LaneModels {
   using P = Pack<kLanes>;
 
  public:
-  explicit LaneModels(const Model* const* models) {
+  explicit LaneModels(const Model* const* models) { set(models); }
+  // Takes other models, of the same structure as those before.
+  void set(const Model* const* models) {
     std::copy_n(models, kLanes, of);
     pack_numbers();
   }
@@ -72,11 +74,9 @@ class LaneModels {
   template <class F, template <class> class T>
   T<P> gather(F& get, const T<double>&) const {
     T<P> x;
-    for (int l = 0; l < kLanes; ++l) {
-      const auto* from = reinterpret_cast<const double*>(&get(*of[l]));
-      auto* to = reinterpret_cast<P*>(&x);
-      for (std::size_t k = 0; k < sizeof(T<double>) / sizeof(double); ++k) to[k].lane(l) = from[k];
-    }
+    const double* rows[kLanes];
+    for (int l = 0; l < kLanes; ++l) rows[l] = reinterpret_cast<const double*>(&get(*of[l]));
+    load_rows(rows, sizeof(T<double>) / sizeof(double), reinterpret_cast<P*>(&x));
     return x;
   }
   ModelT<P>::Body body(int i) const {
@@ -124,14 +124,19 @@ class LaneModels {
     all.nq = m.nq;
     all.nv = m.nv;
     all.gravity = pack([](const Model& m) -> auto& { return m.gravity; });
-    for (int i = 0; i < m.n(); ++i) all.bodies.push_back(body(i));
+    all.bodies.resize(m.n());
+    for (int i = 0; i < m.n(); ++i) all.bodies[i] = body(i);
+    all.frames.resize(m.nframes());
+    for (int i = 0; i < m.nframes(); ++i) all.frames[i] = frame(i);
+    all.general.resize(m.general.size());
+    for (std::size_t i = 0; i < m.general.size(); ++i) all.general[i] = general(i);
+    all.links.clear();
     for (const Model::Link& x : m.links) all.links.push_back({x.parent, x.iv, x.nv, x.above, x.below});
-    for (int i = 0; i < m.nframes(); ++i) all.frames.push_back(frame(i));
-    for (std::size_t i = 0; i < m.general.size(); ++i) all.general.push_back(general(i));
     all.depth = m.depth;
     all.has_weak = m.has_weak;
     all.order = m.order;
     all.angles = m.angles;
+    all.quaternions.clear();
     for (const Model::Rotation& x : m.quaternions) all.quaternions.push_back({x.iq, x.joint});
   }
 };
