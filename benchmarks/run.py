@@ -345,10 +345,15 @@ def motions(plan: Plan) -> Iterator[Line]:
         progress(f"motions: {robot.name}")
         model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
         one, many = random_states(model), random_states(model, plan.rollouts)
-        hinges = [joint.name for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
-        forces = [ts.JointDamping(None, 0.1), *(ts.JointSpring(name, 1.0) for name in hinges)]
+        # Loads that leave motions as lively as they are: accelerations of about 1.
+        inertia = ts.mass_matrix(model, model.neutral()).diagonal()
+        hinges = [joint for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
+        forces = [
+            ts.JointDamping(None, inertia),
+            *(ts.JointSpring(joint.name, inertia[joint.v_slice]) for joint in hinges),
+        ]
         names |= {"model": model, "Q": many.q, "V": many.v, "forces": forces}
-        names["u"] = 0.1 * np.random.default_rng(0).standard_normal((plan.rollouts, count, model.nv))
+        names["u"] = inertia * np.random.default_rng(0).standard_normal((plan.rollouts, count, model.nv))
         by_euler, by_bdf1, by_steps = MOTION_TARGETS[robot.name]
 
         def rollouts(integrator: str, more: str = "", threads: int = 1, names: Mapping[str, Any] = names) -> Call:
