@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bind/bind.hpp"
 #include "dynamics/inverse_dynamics.hpp"
 
@@ -168,6 +170,7 @@ void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list g
     m->depth = std::max(m->depth, above + b.nv);
     m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can be linearly dependent
   }
+  std::sort(m->angles.begin(), m->angles.end());
   std::vector<bool> seen(m->n(), false);
   std::vector<double> carried(m->n(), 0.0);  // trace of the inertia of the subtree about the origin: an upper bound
   for (int i = m->n() - 1; i >= 0; --i) {

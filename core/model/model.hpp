@@ -92,7 +92,7 @@ struct ModelT {
   int depth = 0;            // velocities on the longest path from a root to a tip
   bool has_weak = false;    // whether the mass matrix may be singular: some body resists a motion little or not at all
   std::vector<int> order;   // the frames, parents first, in an order that does not depend on the user's
-  std::vector<int> angles;  // which coordinates are angles
+  std::vector<int> angles;  // which coordinates are angles, in rising order
   std::vector<Rotation> quaternions;
 
   int n() const { return static_cast<int>(bodies.size()); }
