@@ -27,7 +27,7 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
 
     Node = tuple[FloatArray, FloatArray]  # of all trajectories: (batch, ...) each
 
@@ -102,7 +102,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: Literal[True] = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> AdjointGradient: ...
 @overload
 def adjoint(
@@ -113,7 +113,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: Literal[False],
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> StateGradient: ...
 @overload
 def adjoint(
@@ -124,7 +124,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: bool,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> AdjointGradient | StateGradient: ...
 
 
@@ -136,7 +136,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = None,
     dloss_du: ArrayLike | None = None,
     parameters: bool = True,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> AdjointGradient | StateGradient:
     """Gradient of a loss of a trajectory with respect to initial state, controls and parameters.
 
@@ -156,8 +156,8 @@ def adjoint(
         Derivatives of the loss with respect to the controls at fixed states, shaped as the controls.
     parameters : bool
         Whether to compute the gradients with respect to inertias, placements, gravity and parameters of forces.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -252,7 +252,7 @@ def _gradients(
     }  # fmt: skip
 
 
-def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: int) -> None:
+def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: Threads) -> None:
     """Sweeps window by window from the end, repeating the steps of each (checkpointing)."""
     k, after = trajectory.every, None
     q, v = gradients["q"], gradients["v"]
@@ -287,7 +287,7 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
 class _Window:
     """Steps of a backward sweep: gradients (batch, steps + 1, nv) at their rows, to which each step adds."""
 
-    def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: int) -> None:
+    def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: Threads) -> None:
         self.trajectory, self.run, self.gradients, self.threads = trajectory, run, gradients, threads
         self.gq: FloatArray = gradients["q"]
         self.gv: FloatArray = gradients["v"]

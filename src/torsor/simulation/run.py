@@ -17,7 +17,7 @@ from torsor.simulation.failures import StepFailed, reason_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.simulation.batch import Batch, Charts
     from torsor.simulation.trajectory import Trajectory
 
@@ -101,7 +101,7 @@ def _unknown(shape: tuple[int, ...]) -> FloatArray:
 
 
 def step_through(
-    integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
+    integrator: Integrator, run: Run, t0: float, chunk: int, threads: Threads, report: Callable[[int], None]
 ) -> None:
     """Runs the core over all steps. All trajectories take `chunk` steps, then `report` is called with the row, before
     any continues."""
@@ -119,7 +119,7 @@ def step_through(
 class _Stepper:
     """Advances trajectories of a run from the rows that they have reached."""
 
-    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: int) -> None:
+    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: Threads) -> None:
         self.integrator, self.run, self.t0, self.threads = integrator, run, t0, threads
         self.all = np.arange(run.size)
         self.row = np.zeros(run.size, np.int64)
@@ -181,7 +181,7 @@ def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Char
         raise StepFailed(reason, track, row - 1) from None
 
 
-def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
+def repeat(trajectory: Trajectory, window: int, threads: Threads) -> Run:
     """Repeats the steps after a row of a trajectory with `every`, to the last bit."""
     batch, k = trajectory._batch, trajectory.every
     run = Run(batch, k, controls_of(trajectory))

@@ -31,7 +31,7 @@ from torsor.simulation.trajectory import Trajectory
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.simulation.controls import OfState, OfTime
 
     Control = ArrayLike | OfTime | OfState | None
@@ -57,7 +57,7 @@ def simulate(
     every: int = 1,
     callback: Callable[[int, float, FloatArray, FloatArray], object] | None = None,
     progress: bool = False,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> Trajectory:
     """Simulates a model from an initial state.
 
@@ -105,8 +105,8 @@ def simulate(
         Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
         Whether to show a progress bar (needs tqdm).
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
