@@ -346,7 +346,7 @@ def motions(plan: Plan) -> Iterator[Line]:
         model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
         one, many = random_states(model), random_states(model, plan.rollouts)
         # Loads that leave motions as lively as they are: accelerations of about 1.
-        inertia = ts.mass_matrix(model, model.neutral()).diagonal()
+        inertia = ts.mass_matrix(model, model.neutral).diagonal()
         hinges = [joint for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
         forces = [
             ts.JointDamping(None, inertia),
