@@ -112,7 +112,10 @@ class VariationalStep {
     for (int k = 0; k < size(); ++k) xi[k] = select(where, mul_add(S(length), along[k], marked_[k]), xi[k]);
     return every_lane<S>();
   }
-  Mask<S> finish(const S* along, const Mask<S>& where) { return place(1.0, along, where) & evaluate(); }
+  Mask<S> finish(const S* along, const Mask<S>& where) {
+    place(1.0, along, where);
+    return evaluate();
+  }
   void solve(S* out) {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
     solver_.solve(out);
@@ -133,8 +136,8 @@ class VariationalStep {
   Mask<S> accept() {
     const int nv = scene.m.nv;
     std::copy_n(end_.p1, nv, p1.begin());
-    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &
-           !turns_too_far(scene.m, q0.data(), q1.data());
+    const Mask<S> good = retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
+    return good & !turns_too_far(scene.m, q0.data(), q1.data());
   }
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
