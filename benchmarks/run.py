@@ -79,6 +79,7 @@ class Line:
     at_least: bool = True
     unit: str = "x"
     detail: Mapping[str, float] = field(default_factory=dict)  # seconds
+    alone: float | None = None  # share of the steps in lanes that had to be taken alone
 
     @property
     def met(self) -> bool:
@@ -270,23 +271,17 @@ def growth(plan: Plan) -> Iterator[Line]:
 
 
 def simulation(plan: Plan) -> Iterator[Line]:
-    """Lines of simulations: steps with Jacobians, gradients and rollouts beside MuJoCo's, and how steps grow."""
+    """Lines of simulations of one motion: steps with Jacobians beside MuJoCo's, gradients, and how steps grow."""
     yield from overheads(plan)
-    h, count = plan.h, plan.rollout_steps
-    names: dict[str, Any] = {
-        "ts": ts,
-        "bdf1": ts.BDF1(h),
-        "euler": ts.SymplecticEuler(h),
-        "steps": plan.steps,
-        "count": count,
-    }
+    h = plan.h
+    names: dict[str, Any] = {"ts": ts, "bdf1": ts.BDF1(h), "steps": plan.steps}
     floating = (pair for pair in robots() if pair.name != "panda")
     for robot in (ur5(), *floating):
         progress(f"simulation: {robot.name}")
         model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
-        one, many = random_states(model), random_states(model, plan.rollouts)
+        one = random_states(model)
         check_accelerations(pair, one)
-        names |= {"model": model, "q": one.q, "v": one.v, "u": np.zeros(model.nv), "Q": many.q, "V": many.v}
+        names |= {"model": model, "q": one.q, "v": one.v, "u": np.zeros(model.nv)}
 
         calls = {
             "ours": Call("ts.step_derivatives(model, bdf1, q, v, u)", names.copy()),
@@ -304,20 +299,6 @@ def simulation(plan: Plan) -> Iterator[Line]:
         t = measure(calls, plan.effort)
         what = f"{plan.steps} steps and gradient of controls : steps"
         yield within(robot.name, what, t["gradient"], t["rollout"], 3.0)
-
-        def batch(integrator: str, threads: int = 1, names: Mapping[str, Any] = names) -> Call:
-            text = f"ts.simulate(model, Q, V, steps=count, integrator={integrator}, threads={threads})"
-            return Call(text, dict(names))
-
-        check_rollouts(pair, many, h, count)
-        calls = {"bdf1": batch("bdf1"), "euler": batch("euler"), "theirs": rollout_call(pair, many, count)}
-        t = measure(calls, plan.effort, plan.rollouts * count)
-        yield faster(robot.name, "step of rollouts, BDF1 : MuJoCo's Euler", t["bdf1"], t["theirs"])
-        yield faster(robot.name, "step of rollouts, Euler : MuJoCo's Euler", t["euler"], t["theirs"])
-        if cores() > 1:
-            calls = {"two": batch("bdf1", 2), "one": batch("bdf1", 1)}
-            t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
-            yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
 
     # Chains bent to the same S whatever their length, which give Newton's method the same work; and by random angles,
     # which long ones come out of with more corrections a step.
@@ -340,6 +321,88 @@ def simulation(plan: Plan) -> Iterator[Line]:
             dense = measure({"dense": Call("np.linalg.solve(matrix, vector)", names.copy())}, plan.effort)["dense"]
             yield within(f"chain {n}", f"step, h = {step:g} : one dense LU of its size (NumPy)", t[str(n)], dense)
     yield from adjoints(plan)
+
+
+# Of rollouts by symplectic Euler and by BDF1 beside MuJoCo's Euler, and of a step of BDF1 with its Jacobian beside
+# mjd_transitionFD, all on one thread.
+MOTION_TARGETS = {"UR5": (14.0, 4.5, 12.0), "HyQ": (10.0, 1.8, 15.0), "Talos": (9.0, 1.2, 20.0)}
+
+
+def share_alone(call: Call) -> float:
+    """The share of the steps in lanes that had to be taken alone."""
+    before = _core.lane_counts()
+    eval(call.statement, dict(call.names))
+    steps, alone = (after - x for after, x in zip(_core.lane_counts(), before, strict=True))
+    return alone / max(steps, 1)
+
+
+def motions(plan: Plan) -> Iterator[Line]:
+    """Lines of batches of motions in lanes, beside MuJoCo's and beside single ones."""
+    h, count = plan.h, plan.rollout_steps
+    names: dict[str, Any] = {"ts": ts, "bdf1": ts.BDF1(h), "euler": ts.SymplecticEuler(h), "count": count}
+    floating = (pair for pair in robots() if pair.name != "panda")
+    for robot in (ur5(), *floating):
+        progress(f"motions: {robot.name}")
+        model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
+        one, many = random_states(model), random_states(model, plan.rollouts)
+        hinges = [joint.name for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
+        forces = [ts.JointDamping(None, 0.1), *(ts.JointSpring(name, 1.0) for name in hinges)]
+        names |= {"model": model, "Q": many.q, "V": many.v, "forces": forces}
+        names["u"] = 0.1 * np.random.default_rng(0).standard_normal((plan.rollouts, count, model.nv))
+        by_euler, by_bdf1, by_steps = MOTION_TARGETS[robot.name]
+
+        def rollouts(integrator: str, more: str = "", threads: int = 1, names: Mapping[str, Any] = names) -> Call:
+            text = f"ts.simulate(model, Q, V, steps=count, integrator={integrator}{more}, threads={threads})"
+            return Call(text, dict(names))
+
+        check_rollouts(pair, many, h, count)
+        loaded = ", forces=forces, controls=u"
+        calls = {"theirs": rollout_call(pair, many, count)}
+        for key in ("euler", "bdf1"):
+            calls |= {key: rollouts(key), f"{key} loaded": rollouts(key, loaded)}
+        t = measure(calls, plan.effort, plan.rollouts * count)
+        alone = {key: share_alone(call) for key, call in calls.items() if key != "theirs"}
+        for key, label, target in (("euler", "Euler", by_euler), ("bdf1", "BDF1", by_bdf1)):
+            line = faster(robot.name, f"step of rollouts, {label} : MuJoCo's Euler", t[key], t["theirs"], target)
+            yield replace(line, alone=alone[key])
+            more = f"{key} loaded"
+            line = within(robot.name, f"{label}, springs, damping, controls : without", t[more], t[key], 1.25)
+            yield replace(line, alone=alone[more])
+        if cores() > 1:
+            calls = {"two": rollouts("bdf1", threads=2), "one": rollouts("bdf1")}
+            t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
+            yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
+
+        calls = {"ours": Call("ts.step_derivatives(model, bdf1, Q, V)", names.copy())}
+        ours = measure(calls, plan.effort, plan.rollouts)["ours"]
+        theirs = measure({"theirs": transition_call(pair, one)}, plan.effort)["theirs"]
+        yield faster(robot.name, "BDF1 steps with Jacobian : mjd_transitionFD", ours, theirs, by_steps)
+
+        Q, V = many.q[: plan.motions], many.v[: plan.motions]
+        names |= {"Q": Q, "V": V, "steps": plan.steps, "w": np.ones((plan.motions, plan.steps + 1, model.nv))}
+        names["controls"] = np.zeros((plan.motions, plan.steps, model.nv))
+        gradient = (
+            "ts.adjoint(ts.simulate(model, {q}, {v}, steps=steps, integrator=bdf1, controls={u}), dloss_dq={w}, "
+            "parameters=False)"
+        )
+        batch = gradient.format(q="Q", v="V", u="controls", w="w")
+        single = gradient.format(q="Q[i]", v="V[i]", u="controls[i]", w="w[i]")
+        calls = {"batch": Call(batch, names.copy()), "single": Call(f"for i in range(len(Q)): {single}", names.copy())}
+        t = measure(calls, plan.effort, plan.motions * plan.steps)
+        what = f"gradient of {plan.steps} controls, {plan.motions} motions : one by one"
+        line = faster(robot.name, what, t["batch"], t["single"], 2.7)
+        yield replace(line, alone=share_alone(calls["batch"]))
+
+    progress("motions: variational")
+    noise = np.random.default_rng(0).standard_normal((plan.motions, 20))
+    names |= {"model": ts.models.chain(20), "Q": s_shape(20) + 0.01 * noise, "order2": ts.Variational(1e-3)}
+    calls = {
+        "batch": Call("ts.simulate(model, Q, steps=count, integrator=order2)", names.copy()),
+        "single": Call("for q in Q: ts.simulate(model, q, steps=count, integrator=order2)", names.copy()),
+    }
+    t = measure(calls, plan.effort, plan.motions * count)
+    line = faster("chain 20", f"variational, {plan.motions} motions : one by one", t["batch"], t["single"], 2.5)
+    yield replace(line, alone=share_alone(calls["batch"]))
 
 
 def adjoints(plan: Plan) -> Iterator[Line]:
@@ -508,6 +571,7 @@ SECTIONS = {
     ),
     "growth": Section("Growth with velocities times depth", ("largest", "smallest", "exponent"), growth),
     "simulation": Section("Simulation with h = {h}, MuJoCo without contacts", ("torsor", "other", "ratio"), simulation),
+    "motions": Section("Batches of motions, h = {h}, one thread", ("torsor", "other", "ratio"), motions),
     "variational": Section(
         "Variational integrators, chains of revolutes, h = 1 ms", ("torsor", "other", "value"), variational
     ),
@@ -561,6 +625,8 @@ def row(line: Line) -> str:
     value = f"{line.value:#.3g}".rstrip(".") + f" {line.unit}"
     ours = "" if line.ours is None else duration(line.ours)
     what = line.what
+    if line.alone is not None:
+        what += f" ({100 * line.alone:.2g} % alone)"
     if line.detail:
         what += f": {' '.join(f'{1e9 * seconds:.3g}' for seconds in line.detail.values())} ns"
     return (

@@ -541,10 +541,25 @@ def test_things_that_are_not_models(name):
 def test_numbers_of_threads(name):
     f, arrays = case(name, (2,))
     expected = f(MODEL, *arrays)
-    for threads in (0, 1, 1000, np.int64(2), np.int32(2), np.uint8(2)):
+    for threads in ("auto", 0, 1, 1000, np.int64(2), np.int32(2), np.uint8(2)):
         assert same_bits(f(MODEL, *arrays, threads=threads), expected)
-    for threads in (-1, -(10**30), 10**30, 1.0, 2.5, "2", None, True, [2], np.float64(2), np.nan, np.int64(-1)):
-        with pytest.raises(ValueError, match=r"^threads is .*, expected an integer: 1 or more, or 0"):
+    for threads in (
+        -1,
+        -(10**30),
+        10**30,
+        1.0,
+        2.5,
+        "2",
+        "Auto",
+        b"auto",
+        None,
+        True,
+        [2],
+        np.float64(2),
+        np.nan,
+        np.int64(-1),
+    ):
+        with pytest.raises(ValueError, match=r"^threads is .*, expected an integer, 1 or more, or 'auto'"):
             f(MODEL, *arrays, threads=threads)
 
 

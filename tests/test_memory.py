@@ -237,3 +237,42 @@ def test_results_travel_between_processes(method):
             results = pool.starmap(ts.mass_matrix, [(ARM, Q[k : k + 1000]) for k in range(4)])
     for a, b in zip(results, expected, strict=True):
         assert np.array_equal(a, b)
+
+
+PEAK = """
+import resource
+import sys
+import numpy as np, torsor as ts
+arm, n, call, steps = ts.models.arm7(), 20_000, sys.argv[1], int(sys.argv[2])
+q = np.random.default_rng(0).uniform(-1, 1, (n, arm.nq))
+joint = [next(j.name for j in arm.joints if j.nv)]
+options = {"callback": {"callback": lambda *_: None}}
+options["policy"] = {"controls": lambda t, q, v: -v[..., :1], "actuation": joint}
+def run(q, steps):
+    trajectory = ts.simulate(
+        arm, q, steps=steps, every=steps, integrator=ts.SymplecticEuler(1e-3), **options.get(call, {})
+    )
+    if call == "adjoint":
+        ts.adjoint(trajectory, dloss_dv=np.ones(trajectory.v[:, 0].shape), parameters=False)
+    return trajectory
+run(q[:64], 2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+trajectory = run(q, steps)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the memory in kB, as Linux gives it")
+@pytest.mark.parametrize(
+    ("call", "by_step"), [("plain", 0.08), ("callback", 0.08), ("policy", 0.08 + 0.16), ("adjoint", 0.08 + 1.12)]
+)
+def test_memory_does_not_grow_with_the_steps_between_rows(call, by_step):
+    """Rows of one step of 20 000 trajectories have 3.4 MB. What steps may add is `by_step` (MB), of which there are
+    rows for all: numbers of substeps, controls of a policy, gradients of controls; and the steps of those trajectories
+    that run together, 4096 at most: 14 MB, and 33 MB with their gradients."""
+    used = {}
+    for steps in (2, 22):
+        done = subprocess.run([sys.executable, "-c", PEAK, call, str(steps)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        used[steps] = int(done.stdout) / 1000
+    assert used[22] - used[2] < 20 * by_step + (40 if call == "adjoint" else 20)

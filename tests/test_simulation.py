@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -1031,3 +1032,26 @@ def test_results_do_not_depend_on_the_order_of_bodies():
     a = ts.simulate(first, q, v, steps=20, integrator=ts.BDF2(0.01))
     b = ts.simulate(second, q[order_q], v[order_v], steps=20, integrator=ts.BDF2(0.01))
     np.testing.assert_allclose(a.q, b.q[:, order_q], atol=1e-11)
+
+
+def test_progress_shows_steps_and_trajectories(capsys):
+    pytest.importorskip("tqdm")
+    model, q, v = vectors()
+    for integrator in (ts.BDF2(0.01), ts.Variational(0.01)):
+        single = ts.simulate(model, q, v, steps=20, integrator=integrator, progress=True)
+        assert re.search(r"20/20 \[.*step", capsys.readouterr().err)
+        starts = np.broadcast_to(q, (300, model.nq))
+        for options in ({}, {"every": 5}, {"controls": lambda t, q, v: -0.1 * v}, {"callback": lambda *_: None}):
+            batch = ts.simulate(model, starts, v, steps=20, integrator=integrator, progress=True, **options)
+            shown = capsys.readouterr().err
+            assert re.search(r"6000/6000 \[.*step.*300 of 300 trajectories", shown)
+            quiet = ts.simulate(model, starts, v, steps=20, integrator=integrator, **options)
+            np.testing.assert_array_equal(batch.q, quiet.q)
+            np.testing.assert_array_equal(batch.a, quiet.a)
+        np.testing.assert_array_equal(single.q, ts.simulate(model, q, v, steps=20, integrator=integrator).q)
+    failing = np.zeros((2, 4, model.nv))
+    failing[1, 2] = 1e308
+    ts.simulate(
+        model, q, v, steps=4, integrator=ts.SymplecticEuler(0.01), controls=failing, progress=True, on_failure="keep"
+    )
+    assert "2 of 2 trajectories" in capsys.readouterr().err

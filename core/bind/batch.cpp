@@ -1,39 +1,123 @@
 #include <chrono>
+#include <cmath>
 
 #include "bind/kernel.hpp"
+#include "forces/force_set.hpp"
 
 namespace torsor {
+namespace {
 
-void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes, const Model& m, const Options& options,
-               const Row* in, const Row* out, int64_t states, int threads, void (*check)()) {
-  constexpr int64_t block = 16 * kLanes;  // number of states that a thread takes at a time
-  share_out(threads, states, block, check, [&](const auto& next) {
-    Lease lease;
-    int64_t begin, end;
-    auto before = std::chrono::steady_clock::now();
-    bool slow = true;  // slow enough to check for interrupts within a block
-    while (next(begin, end)) {
-      if (lanes != nullptr) {
-        require_rotations<double>(m, in, kernel.inputs, begin, end);
-        for (int64_t s = begin; s < end; s += kLanes) {
-          lanes(m, *lease, options, in, out, s, static_cast<int>(std::min<int64_t>(kLanes, end - s)));
-          if (slow) poll();
-        }
-      } else {
-        for (int64_t s = begin; s < end; ++s) {
-          poll();
-          try {
-            one(m, options, in, out, s);
-          } catch (StepFailed& failed) {
-            failed.state = s;
-            throw;
-          }
+using Clock = std::chrono::steady_clock;
+
+// Measured: below 50 us of work two threads take longer than one, because waking a thread takes as long as a small
+// batch; and blocks of less than 20 us spend too much of their time on being handed out.
+constexpr double kWorkOfThread = 25e-6, kWorkOfBlock = 20e-6;
+constexpr double kSample = 4e-6;  // how long the first states are measured
+
+// Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
+bool runs_user_code(const Model& m, const ForceSet* forces) {
+  for (const auto& joint : m.general)
+    if (joint.custom) return true;
+  return forces != nullptr && forces->any([](const auto& law) { return law.user_code() != nullptr; });
+}
+
+// The states of a call, and how they are computed.
+struct Batch {
+  const Kernel& kernel;
+  Kernel::RunOne one;
+  Kernel::RunLanes lanes;
+  const Model& m;
+  const Options& options;
+  const Row *in, *out;
+
+  // Computes states begin .. end - 1; if `polls`, looks for interrupts after every vector of them.
+  void run(Arena& arena, int64_t begin, int64_t end, bool polls) const {
+    if (lanes == nullptr) {
+      for (int64_t s = begin; s < end; ++s) {
+        poll();
+        try {
+          one(m, options, in, out, s);
+        } catch (StepFailed& failed) {
+          failed.state = s;
+          throw;
         }
       }
-      const auto now = std::chrono::steady_clock::now();
+      return;
+    }
+    require_rotations<double>(m, in, kernel.inputs, begin, end);
+    for (int64_t s = begin; s < end; s += kLanes) {
+      const int count = static_cast<int>(std::min<int64_t>(kLanes, end - s));
+      if (count == 1)  // measured: one alone takes half to nine tenths of the time of lanes, two take as long or longer
+        one(m, options, in, out, s);
+      else
+        lanes(m, arena, options, in, out, s, count);
+      if (polls) poll();
+    }
+  }
+  // Computes the blocks that next(begin, end) gives, until it returns false.
+  template <class Next>
+  void run_blocks(const Next& next) const {
+    Lease lease;
+    int64_t begin, end;
+    bool slow = true;  // slow enough to look for interrupts within a block
+    auto before = Clock::now();
+    while (next(begin, end)) {
+      run(*lease, begin, end, slow);
+      const auto now = Clock::now();
       slow = now - before > std::chrono::milliseconds(1);
       before = now;
     }
+  }
+};
+
+}  // namespace
+
+void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes, const Model& m, const Options& options,
+               const Row* in, const Row* out, int64_t states, int threads, void (*check)()) {
+  const Batch batch{kernel, one, lanes, m, options, in, out};
+  const int64_t vector = lanes == nullptr ? 1 : kLanes;
+  const int most = threads == 0 ? core_count() : std::min(threads, core_count());
+  int64_t done = 0;
+  const auto alone = [&] {
+    const Watch watch(check, nullptr);
+    batch.run_blocks([&](int64_t& begin, int64_t& end) {
+      begin = done;
+      done = end = std::min(begin + 16 * vector, states);
+      poll();
+      return begin < states;
+    });
+  };
+  if (most == 1 || states <= 2 * vector || runs_user_code(m, options.forces)) return alone();
+  // The first states, twice as many at each turn: how long does one take?
+  double each = 0.0;
+  {
+    const Watch watch(check, nullptr);
+    Lease lease;
+    double spent = 0.0;
+    for (int64_t count = vector; done < states && spent < kSample; count *= 2) {
+      const int64_t end = std::min(done + count, states);
+      const auto start = Clock::now();
+      batch.run(*lease, done, end, true);
+      spent = std::chrono::duration<double>(Clock::now() - start).count();
+      each = spent / static_cast<double>(end - done);
+      done = end;
+    }
+  }
+  // As many threads, and blocks, as the work that is left pays for.
+  const int64_t first = done, rest = states - done;
+  const double work = each * static_cast<double>(rest);
+  threads = static_cast<int>(std::min<double>(most, work / kWorkOfThread));
+  if (threads <= 1) return alone();
+  const double blocks = std::max<double>(threads, work / kWorkOfBlock);
+  const auto vectors =
+      static_cast<int64_t>(std::ceil(static_cast<double>(rest) / blocks / static_cast<double>(vector)));
+  share_out(threads, rest, vectors * vector, check, [&](const auto& next) {
+    batch.run_blocks([&](int64_t& begin, int64_t& end) {
+      const bool more = next(begin, end);
+      begin += first;
+      end += first;
+      return more;
+    });
   });
 }
 

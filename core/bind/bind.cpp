@@ -55,13 +55,14 @@ nb::object core_model(nb::handle model) {
 }
 
 int thread_count(nb::handle threads) {
+  if (PyUnicode_Check(threads.ptr()) && PyUnicode_CompareWithASCIIString(threads.ptr(), "auto") == 0) return 0;
   long n = -1;
   if (PyIndex_Check(threads.ptr()) && !PyBool_Check(threads.ptr())) {
     n = PyLong_AsLong(threads.ptr());
     if (PyErr_Occurred()) PyErr_Clear();
   }
   if (n < 0) {
-    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer: 1 or more, or 0 for one thread per core",
+    PyErr_Format(PyExc_ValueError, "threads is %R, expected an integer, 1 or more, or 'auto' for at most one per core",
                  threads.ptr());
     throw nb::python_error();
   }

@@ -3,6 +3,7 @@
 #include "bind/call.hpp"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <map>
 #include <optional>
@@ -63,56 +64,14 @@ bool overlap(const Row& a, const Row& b, const Call& call) {
   return lo(a) < hi(b) && lo(b) < hi(a);
 }
 
-// A new array. A large one gets a block of memory, which is given back when the array and all its views are gone.
-PyObject* new_array(int ndim, npy_intp* shape, int type) {
-  std::size_t bytes = type == NPY_DOUBLE ? 8 : 16;
-  bool large = true;
-  for (int d = 0; d < ndim; ++d) large = !__builtin_mul_overflow(bytes, std::size_t(shape[d]), &bytes) && large;
-  void* block = large && bytes >= kLeastBlock ? take_block(bytes) : nullptr;
-  if (block == nullptr)  // small, or NumPy raises MemoryError
-    return PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(type), ndim, shape, nullptr, nullptr, 0, nullptr);
-  PyObject* owner = PyCapsule_New(block, "torsor.block", [](PyObject* capsule) {
-    give_back_block(PyCapsule_GetPointer(capsule, "torsor.block"),
-                    reinterpret_cast<std::size_t>(PyCapsule_GetContext(capsule)));
-  });
-  if (owner == nullptr) {
-    give_back_block(block, bytes);
-    return nullptr;
-  }
-  PyCapsule_SetContext(owner, reinterpret_cast<void*>(bytes));
-  PyObject* array = PyArray_SimpleNewFromData(ndim, shape, type, block);
-  if (array == nullptr) {
-    Py_DECREF(owner);
-    return nullptr;
-  }
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner) != 0) Py_CLEAR(array);
-  return array;
-}
-
-// An empty record for the results of a kernel.
-nb::object new_record(const BoundKernel& kernel) {
-  PyTypeObject* type = kernel.record;
-  PyObject* record = type == &PyTuple_Type ? PyTuple_New(kernel.outputs) : type->tp_alloc(type, kernel.outputs);
-  if (record == nullptr) throw nb::python_error();
-  return nb::steal(record);
-}
-
 // The arrays that a call of a kernel reads and writes.
 class Arguments {
  public:
   Arguments(const BoundKernel& kernel, const Model& m, const Options& options, bool complex)
       : call(complex), kernel_(kernel), m_(m), wanted_(options.wanted) {
     kernel.slots(m, options, in_slots, out_slots);
-    for (int i = 0; i < kernel.outputs; ++i) {
-      out[i] = {};
-      results_[i] = nullptr;
-    }
+    for (int i = 0; i < kernel.outputs; ++i) out[i] = {};
   }
-  ~Arguments() {
-    for (int i = 0; i < kernel_.outputs; ++i) Py_XDECREF(results_[i]);
-  }
-  Arguments(const Arguments&) = delete;
-  Arguments& operator=(const Arguments&) = delete;
 
   Call call;
   Slot in_slots[Kernel::kMaxInputs], out_slots[Kernel::kMaxOutputs];
@@ -132,30 +91,45 @@ class Arguments {
   }
   // Takes `given` as outputs: an array, or a tuple of arrays that do not overlap; false if some must be converted.
   bool take_outputs(PyObject* given) {
-    if (kernel_.outputs == 1) return take_output(0, given);
+    if (kernel_.outputs == 1) {
+      if (!take_output(0, given)) return false;
+      result_ = nb::borrow(given);
+      return true;
+    }
     if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != kernel_.outputs) return false;
+    PyObject* arrays[Kernel::kMaxOutputs];
     for (int i = 0; i < kernel_.outputs; ++i) {
+      arrays[i] = nullptr;
       if (!wanted(i)) continue;
-      if (!take_output(i, PyTuple_GET_ITEM(given, i))) return false;
+      arrays[i] = PyTuple_GET_ITEM(given, i);
+      if (!take_output(i, arrays[i])) return false;
       for (int j = 0; j < i; ++j)
         if (overlap(out[i], out[j], call)) return false;
     }
+    for (int i = 0; i < kernel_.outputs; ++i) Py_XINCREF(arrays[i]);
+    set_result(arrays);
     return true;
   }
+  // Makes the outputs, or takes kept ones that nobody holds.
   void make_outputs() {
+    KeptResults& kept = kernel_.kept;
+    const ResultShapes shapes{call.batch_ndim, call.batch_shape, out_slots, kernel_.outputs, wanted_};
+    result_ = nb::steal(call.complex ? nullptr : kept.take(shapes));
+    if (!result_.is_valid()) {
+      PyObject* arrays[Kernel::kMaxOutputs] = {};
+      for (int i = 0; i < kernel_.outputs; ++i)
+        if (wanted(i) && (arrays[i] = make_output(out_slots[i])) == nullptr) {
+          while (--i >= 0) Py_XDECREF(arrays[i]);
+          throw nb::python_error();
+        }
+      set_result(arrays);
+      if (!call.complex) kept.keep(result_.ptr());
+    }
     for (int i = 0; i < kernel_.outputs; ++i)
-      if (wanted(i)) make_output(i);
+      if (wanted(i)) write_to(i, kernel_.outputs == 1 ? result_.ptr() : PyTuple_GET_ITEM(result_.ptr(), i));
   }
   // The result: an array, or a record of arrays with None for outputs that were not requested.
-  nb::object pack_results() {
-    if (kernel_.outputs == 1) return nb::steal(std::exchange(results_[0], nullptr));
-    nb::object record = new_record(kernel_);
-    for (int i = 0; i < kernel_.outputs; ++i) {
-      PyObject* result = std::exchange(results_[i], nullptr);
-      PyTuple_SET_ITEM(record.ptr(), i, result != nullptr ? result : Py_NewRef(Py_None));
-    }
-    return record;
-  }
+  nb::object result() { return std::move(result_); }
 
  private:
   bool take_output(int i, PyObject* object) {
@@ -164,26 +138,33 @@ class Arguments {
     if (!PyArray_ISWRITEABLE(array) || PyArray_NDIM(array) - out_slots[i].ndim != call.batch_ndim ||
         !std::equal(call.batch_shape, call.batch_shape + call.batch_ndim, PyArray_DIMS(array)))
       return false;
-    out[i] = {PyArray_DATA(array), out_slots[i].size(), out_slots[i].size(), 0};
+    write_to(i, object);
     for (int j = 0; j < kernel_.inputs; ++j)
       if (overlap(out[i], in[j], call)) return false;
-    results_[i] = Py_NewRef(object);
     return true;
   }
-  void make_output(int i) {
-    const Slot& slot = out_slots[i];
+  PyObject* make_output(const Slot& slot) const {
     npy_intp dims[Call::kMaxBatch + kMaxTrailing];
     std::copy_n(call.batch_shape, call.batch_ndim, dims);
     std::copy_n(slot.shape, slot.ndim, dims + call.batch_ndim);
-    results_[i] = new_array(call.batch_ndim + slot.ndim, dims, call.type());
-    if (results_[i] == nullptr) throw nb::python_error();
-    out[i] = {PyArray_DATA(reinterpret_cast<PyArrayObject*>(results_[i])), slot.size(), slot.size(), 0};
+    return new_array(call.batch_ndim + slot.ndim, dims, call.type());
+  }
+  void write_to(int i, PyObject* array) {
+    const int64_t size = out_slots[i].size();
+    out[i] = {PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)), size, size, 0};
+  }
+  // Makes the arrays, references to which it takes over, the result.
+  void set_result(PyObject** arrays) {
+    result_ = nb::steal(kernel_.outputs == 1 ? arrays[0] : new_record(kernel_.record, arrays, kernel_.outputs));
+    if (result_.is_valid()) return;
+    for (int i = 0; i < kernel_.outputs; ++i) Py_XDECREF(arrays[i]);
+    throw nb::python_error();
   }
 
   const BoundKernel& kernel_;
   const Model& m_;
   const unsigned wanted_;
-  PyObject* results_[Kernel::kMaxOutputs];  // owned
+  nb::object result_;
 };
 
 // Number of bodies times states above which the interpreter lock is released.
@@ -256,7 +237,7 @@ nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* con
   } catch (const ZeroQuaternion& zero) {
     raise_zero_quaternion(model, a.in_slots[zero.input].name, zero, batch);
   }
-  return a.pack_results();
+  return a.result();
 }
 
 // A slot in the form of torsor/_check.py: name, shape, whether it is optional.
@@ -292,10 +273,14 @@ nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* c
   if (ready[2].is_none()) return result;
   nb::object finished = ready[2](result);
   if (kernel.outputs == 1) return finished;
-  nb::object record = new_record(kernel);
-  for (int i = 0; i < kernel.outputs; ++i)
-    PyTuple_SET_ITEM(record.ptr(), i, Py_NewRef(PyTuple_GET_ITEM(finished.ptr(), i)));
-  return record;
+  PyObject* given[Kernel::kMaxOutputs];
+  for (int i = 0; i < kernel.outputs; ++i) given[i] = Py_NewRef(PyTuple_GET_ITEM(finished.ptr(), i));
+  PyObject* record = new_record(kernel.record, given, kernel.outputs);
+  if (record == nullptr) {
+    for (int i = 0; i < kernel.outputs; ++i) Py_DECREF(given[i]);
+    throw nb::python_error();
+  }
+  return nb::steal(record);
 }
 
 std::map<std::string, BoundKernel>& all_kernels() {
@@ -320,7 +305,14 @@ void set_record_type(const std::string& name, nb::type_object type) {
   BoundKernel& kernel = bound_kernel(name.c_str());
   if (kernel.outputs == 1 || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type))
     throw std::invalid_argument("torsor: not a kind of tuple, or a function of one result: " + name);
+  kernel.kept.release();
   kernel.record = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
+std::size_t release_memory() {
+  std::size_t bytes = 0;
+  for (auto& [name, kernel] : all_kernels()) bytes += kernel.kept.release();
+  return bytes + release_blocks();
 }
 
 }  // namespace
@@ -354,8 +346,15 @@ void bind_kernels(nb::module_& module) {
     if (!function.is_valid()) throw nb::python_error();
     module.attr(name.c_str()) = function;
   }
+  // A new array of float64, in memory that is kept for later arrays of the same size if it is large.
+  module.def("empty", [](const std::vector<npy_intp>& shape) {
+    std::vector<npy_intp> dims(shape);
+    PyObject* array = new_array(static_cast<int>(dims.size()), dims.data(), NPY_DOUBLE);
+    if (array == nullptr) throw nb::python_error();
+    return nb::steal(array);
+  });
   module.def("set_record_type", set_record_type);
-  module.def("release_memory", release_blocks);
+  module.def("release_memory", release_memory);
 }
 
 }  // namespace torsor

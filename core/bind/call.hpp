@@ -1,6 +1,6 @@
 // Kernels as Python functions.
 #pragma once
-#include "bind/bind.hpp"
+#include "bind/results.hpp"
 
 namespace torsor {
 
@@ -8,6 +8,7 @@ namespace torsor {
 struct BoundKernel : Kernel {
   PyMethodDef method{};
   PyTypeObject* record = &PyTuple_Type;  // type of several results: tuple or a subclass
+  mutable KeptResults kept;
 };
 BoundKernel& bound_kernel(const char* name);  // throws std::invalid_argument if there is none
 

@@ -153,9 +153,9 @@ std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
   for (nb::handle item : items) {
     const auto [frame, offset] = nb::cast<std::pair<int, int>>(item);
     if (frame < 0)
-      out.push_back({-1, {identity3<double>(), zero3<double>()}, offset, -1});
+      out.push_back({-1, offset, -1});
     else
-      out.push_back({m.frames[frame].body, m.frames[frame].pose, offset, frame});
+      out.push_back({m.frames[frame].body, offset, frame});
   }
   return out;
 }
@@ -191,9 +191,9 @@ struct PartReader {
   // (kind, body, table)
   void body() const {
     const auto kind = read_kind<BodyLaw::Kind>(t[1], {"body", "world", "local_world_aligned", "damper"});
-    const Model::Frame& frame = m.frames[integer(2)];
-    if (frame.body < 0) return;  // fixed to the world
-    set.add(BodyLaw{{force}, kind, frame.body, frame.pose, read_table(t[3]), integer(2)});
+    const int body = m.frames[integer(2)].body;
+    if (body < 0) return;  // fixed to the world
+    set.add(BodyLaw{{force}, kind, body, read_table(t[3]), integer(2)});
   }
   // (attachments, table)
   void push() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PushLaw{read_table(t[2])}}); }

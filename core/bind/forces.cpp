@@ -90,9 +90,7 @@ struct ForceEnergies {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
-    S* rest = arena.get<S>(m.nv);
-    for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
-    const auto all = motions(m, arena, in[0], in[1], rest, false);
+    const auto all = force_motions(m, arena, in[0], in[1]);
     force_energies(m, *options.forces, arena, all, in[0], in[1], t, in[3], out[0]);
   }
 };
@@ -135,10 +133,9 @@ struct ForceGradients {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
     const ForceSet& set = *options.forces;
-    S* rest = arena.get<S>(m.nv);
-    for (int k = 0; k < m.nv; ++k) rest[k] = out[0][k] = S(0.0);
+    for (int k = 0; k < m.nv; ++k) out[0][k] = S(0.0);
     for (int k = 0; k < 6 * m.nframes(); ++k) out[1][k] = S(0.0);
-    const auto all = motions(m, arena, in[0], in[1], rest, false);
+    const auto all = force_motions(m, arena, in[0], in[1]);
     add_transposed_damping(m, set, arena, all, in[0], in[1], t, in[3], in[4], out[0]);
     for (int k = 0; k < m.nv; ++k) out[0][k] = -out[0][k];
     force_placement_gradient(m, set, arena, all, t, in[3], in[4], out[1]);

@@ -62,7 +62,7 @@ struct Slot {
     for (int d = 0; d < ndim; ++d) s *= shape[d];
     return s;
   }
-  bool is_configuration() const { return name[0] == 'q' || std::strcmp(name, "previous q") == 0; }
+  bool is_configuration() const { return name[0] == 'q' || (name[0] == 'p' && std::strcmp(name, "previous q") == 0); }
 };
 
 struct Row {

@@ -2,8 +2,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bind/bind.hpp"
 #include "dynamics/inverse_dynamics.hpp"
+#include "model/lane_models.hpp"
 
 namespace torsor {
 
@@ -78,6 +81,12 @@ class PythonJoint final : public CustomJoint {
   }
   void evaluate(const Complex* q, int lanes, int level, Complex* out) const override {
     call(q, lanes, level, out, NPY_CDOUBLE);
+  }
+  bool equals(const CustomJoint& other) const override {
+    nb::gil_scoped_acquire acquire;
+    const int same = PyObject_RichCompareBool(joint_.ptr(), static_cast<const PythonJoint&>(other).joint_.ptr(), Py_EQ);
+    if (same < 0) PyErr_Clear();  // joints that cannot be compared are different
+    return same == 1;
   }
 
  private:
@@ -168,6 +177,7 @@ void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list g
     m->depth = std::max(m->depth, above + b.nv);
     m->has_weak = m->has_weak || (b.general >= 0 && b.nv > 1);  // columns of S(q) can be linearly dependent
   }
+  std::sort(m->angles.begin(), m->angles.end());
   std::vector<bool> seen(m->n(), false);
   std::vector<double> carried(m->n(), 0.0);  // trace of the inertia of the subtree about the origin: an upper bound
   for (int i = m->n() - 1; i >= 0; --i) {
@@ -237,6 +247,7 @@ PyTypeObject* bind_model(nb::module_& module) {
       .value("custom", Kind::custom);
   nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
   model.def("__init__", build_plain);
+  model.def("same_tree", same_tree);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   return reinterpret_cast<PyTypeObject*>(model.ptr());
 }

@@ -30,6 +30,7 @@ T* data(nb::handle object, int64_t size) {
 // Arrays of all trajectories of a batch, and the indices of the selected ones.
 struct Tracks {
   int64_t steps, start, count;
+  bool blank;  // whether the rows after the first are not initialised
   const int64_t* index;
   double *q, *v, *a;
   const double* u;
@@ -48,6 +49,7 @@ struct Tracks {
       : steps(nb::cast<int64_t>(d["steps"])),
         start(nb::cast<int64_t>(d["start"])),
         count(nb::cast<int64_t>(d["count"])),
+        blank(nb::cast<bool>(d["blank"])),
         index(data<const int64_t>(d["index"], count)),
         u_rows(nb::cast<int>(d["u_rows"])),
         u_shared(nb::cast<bool>(d["u_shared"])) {
@@ -70,6 +72,14 @@ struct Tracks {
     columns = data<const int64_t>(of, signal_count);
     for (int64_t k = 0; k < signal_count; ++k)
       if (columns[k] < 0 || columns[k] >= parameters) throw std::invalid_argument("torsor: no such parameter");
+  }
+  // Sets the rows of a trajectory to NaN, but for the first state.
+  void clear(const Model& m, int64_t i) const {
+    const double unknown = std::numeric_limits<double>::quiet_NaN();
+    const Track track = at(m, i);
+    std::fill_n(track.q + m.nq, steps * m.nq, unknown);
+    std::fill_n(track.v + m.nv, steps * m.nv, unknown);
+    std::fill_n(track.a, (steps + 1) * m.nv, unknown);
   }
   Track at(const Model& m, int64_t i) const {
     const int64_t b = index[i];
@@ -186,11 +196,15 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
   for (const auto& [iq, kind] : limits_) limits.push_back({iq, static_cast<ChartLimit::Kind>(kind)});
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last > tracks.steps) throw std::invalid_argument("torsor: no such step");
+  constexpr int kWaiting = -1;
+  std::fill_n(outcome, tracks.count, kWaiting);
   const auto work = [&](Rollout& rollout, const int64_t* indices, int count) {
     Job jobs[kLanes];
     for (int l = 0; l < count; ++l) {
       jobs[l].track = tracks.at(m, indices[l]);
       jobs[l].p = scenes.parameters_of(indices[l]);
+      if (tracks.blank) tracks.clear(m, indices[l]);
+      outcome[indices[l]] = static_cast<int>(Outcome::finished);
     }
     const LaneCounts counts = rollout.run(jobs, count, t0, first[indices[0]], last, limits);
     for (int l = 0; l < count; ++l) {
@@ -202,7 +216,13 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
     }
     return counts;
   };
-  for_each_group(scenes, Groups(scenes, first, tracks.count), integrator, threads, work);
+  try {
+    for_each_group(scenes, Groups(scenes, first, tracks.count), integrator, threads, work);
+  } catch (...) {
+    for (int64_t i = 0; tracks.blank && i < tracks.count; ++i)
+      if (outcome[i] == kWaiting) tracks.clear(m, i);
+    throw;
+  }
 }
 
 // Arrays for the gradients of a batch.

@@ -37,16 +37,25 @@ Mask<S> take(Stepper<S>& stepper, const S* const* in, S* const* out) {
   }
   stepper.look_for_singularity(true);
   const StageControls<S> controls{in[2], 1, stepper.table.fractions};
-  Mask<S> done = no_lane<S>();
+  // As in a trajectory, an implicit step starts from the accelerations at its beginning.
+  Mask<S> known = no_lane<S>(), done = known;
+  if (stepper.table.is_implicit()) {
+    stepper.read_control(controls, 0.0);
+    known = accelerate_node(at, 1, t, at.nodes.a(1));
+    known = known & is_finite(largest(m.nv, at.nodes.a(1)));
+  }
   if constexpr (Lanes<S>::value == 1) {
     if (const int joint = stepper.undetermined_joint(t); joint >= 0) fail_at(joint);
-    done = stepper.take(previous, false, t, controls);
+    at.arena.singular_joint = -1;
+    done = stepper.take(previous, known, t, controls);
     if (!done) {
       if (!stepper.table.is_implicit() && at.arena.singular_joint >= 0) fail_at(at.arena.singular_joint);
       fail(stepper.gained ? Outcome::gained : Outcome::failed, stepper.shortfall);
     }
   } else {
-    if (!at.singular) done = stepper.take(previous, false, t, controls) & equal(*in[3], S(t));  // one time for all
+    if (at.singular || (stepper.table.is_implicit() && !any(known))) return done;
+    done = stepper.take(previous, true, t, controls) & equal(*in[3], S(t));  // one time for all
+    if (stepper.table.is_implicit()) done = done & known;
   }
   std::copy_n(at.nodes.q(stepper.last_node()), m.nq, out[0]);
   std::copy_n(at.nodes.v(stepper.last_node()), m.nv, out[1]);

@@ -48,9 +48,8 @@ struct LocalMotion {
   }
 };
 // The contribution of a body to the sums, about the origin of the axes in which X is its pose.
-template <class S>
-TORSOR_INLINE VirtualSubtree<S> virtual_forces(const RigidInertia<double>& I, const LocalMotion<S>& local,
-                                               const SE3<S>& X) {
+template <class S, class C>
+TORSOR_INLINE VirtualSubtree<S> virtual_forces(const RigidInertia<C>& I, const LocalMotion<S>& local, const SE3<S>& X) {
   const CoriolisInertia<S> B = coriolis_inertia(lift<S>(I), local.v);
   const Force<S> f = I * local.a + cross(local.v, Force<S>{B.n, B.f});
   return {X.act(f), X.act(I * local.u), zero_force<S>(), X.R * transposed(B, local.u)};
@@ -79,15 +78,15 @@ TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const 
 // Gradients with respect to placements: each moves its subtree, as a joint with any column would. For bodies on joints
 // that move, the sums are known; for those that are fixed to others they are computed here, about the point of the tree
 // or, for bodies fixed to the world, about the world's origin.
-template <class S, class Apply>
-void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* bodies, const Motion<S>* u,
+template <class S, class C, class Apply>
+void placement_gradient(const ModelT<C>& m, Arena& arena, const DerivativeBody<S>* bodies, const Motion<S>* u,
                         const LocalMotion<S>* local, const VirtualSubtree<S>* sums, const Apply& apply, bool wrenches,
                         S* out) {
   const int frames = m.nframes();
   auto* fixed = arena.get<VirtualSubtree<S>>(frames);
   const auto moves = [&](int b) { return m.frames[b].body >= 0 && m.bodies[m.frames[b].body].joint == b; };
   const auto pose = [&](int b) {
-    const Model::Frame& frame = m.frames[b];
+    const auto& frame = m.frames[b];
     if (frame.body < 0) return lift<S>(frame.pose);
     const auto& body = bodies[frame.body];
     const SE3<S> X{body.R, body.p};
@@ -97,7 +96,7 @@ void placement_gradient(const Model& m, Arena& arena, const DerivativeBody<S>* b
   for (int b = 0; b < frames; ++b) {
     if (moves(b)) continue;
     fixed[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
-    const Model::Frame& frame = m.frames[b];
+    const auto& frame = m.frames[b];
     if (frame.body < 0) continue;
     if (!frame.massless) fixed[b] = virtual_forces(frame.I, local[frame.body].seen_from(frame.pose), pose(b));
     if (wrenches) apply(b, fixed[b]);
@@ -135,15 +134,15 @@ struct VirtualBodies {
   LocalMotion<S>* local;
   VirtualSubtree<S>* sums;
 };
-template <class S>
-VirtualBodies<S> virtual_bodies(const Model& m, Arena& arena, const Motions<S>& all, const S* w) {
+template <class S, class C>
+VirtualBodies<S> virtual_bodies(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w) {
   const int n = m.n();
   auto* u = arena.get<Motion<S>>(n + 1) + 1;
   auto* local = arena.get<LocalMotion<S>>(n);
   auto* sums = arena.get<VirtualSubtree<S>>(n);
   u[-1] = zero_motion<S>();
   for (int i = 0; i < n; ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     u[i] = u[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) u[i] = mul_add(w[k], all.columns[k].S_, u[i]);
     if (body.massless) {
@@ -159,9 +158,9 @@ VirtualBodies<S> virtual_bodies(const Model& m, Arena& arena, const Motions<S>& 
 }
 
 // A wrench on one of the user's bodies, as part of f and of the lag. body, u: of the body that carries it.
-template <class S>
-void apply_wrench(const Model::Frame& frame, const DerivativeBody<S>& body, const Motion<S>& u, const Force<S>& F,
-                  int axes, VirtualSubtree<S>& t) {
+template <class S, class Frame>
+void apply_wrench(const Frame& frame, const DerivativeBody<S>& body, const Motion<S>& u, const Force<S>& F, int axes,
+                  VirtualSubtree<S>& t) {
   const SE3<S> X = SE3<S>{body.R, body.p} * frame.pose;
   if (axes == 0) {
     const Force<S> G = X.act(F);
@@ -176,11 +175,11 @@ void apply_wrench(const Model::Frame& frame, const DerivativeBody<S>& body, cons
 }
 
 // Gradients with respect to q, v and a, from the sums over subtrees.
-template <class S>
-void velocity_gradients(const Model& m, const Motions<S>& all, const Motion<S>* u, const VirtualSubtree<S>* sums,
+template <class S, class C>
+void velocity_gradients(const ModelT<C>& m, const Motions<S>& all, const Motion<S>* u, const VirtualSubtree<S>* sums,
                         const S* w, const Gradients<S>& out) {
   for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     const auto& t = sums[i];
     for (int k = 0; k < body.nv; ++k) {
       const auto& c = all.columns[body.iv + k];
@@ -197,12 +196,12 @@ void velocity_gradients(const Model& m, const Motions<S>& all, const Motion<S>* 
 }
 
 // Gradients with respect to the inertia of each of the user's bodies and to the wrench on it.
-template <class S>
-void body_gradients(const Model& m, const DerivativeBody<S>* bodies, const VirtualBodies<S>& virtuals, int axes,
+template <class S, class C>
+void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const VirtualBodies<S>& virtuals, int axes,
                     const Gradients<S>& out) {
   const Motion<S>* u = virtuals.u;
   for (int b = 0; b < m.nframes(); ++b) {
-    const Model::Frame& frame = m.frames[b];
+    const auto& frame = m.frames[b];
     const int i = frame.body;
     if (i < 0) {
       for (int k = 0; out.inertia != nullptr && k < 10; ++k) out.inertia[10 * b + k] = S(0.0);
@@ -225,9 +224,9 @@ void body_gradients(const Model& m, const DerivativeBody<S>* bodies, const Virtu
 }
 
 // Gradients of w . ID(q, v, a).
-template <class S>
-void inverse_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* w, const S* f_ext,
-                          int axes, const Gradients<S>& out) {
+template <class S, class C>
+void inverse_dynamics_vjp(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* w,
+                          const S* f_ext, int axes, const Gradients<S>& out) {
   const int n = m.n();
   const Motions<S> all = motions(m, arena, q, v, a);
   const VirtualBodies<S> virtuals = virtual_bodies(m, arena, all, w);
@@ -279,8 +278,8 @@ void hybrid_dynamics_vjp(const Model& m, Arena& arena, const S* q, const S* v, c
 // Y (nv x 10 nbodies) with tau = Y pi, pi the parameters of all bodies.
 template <class S>
 void inertial_regressor(const Model& m, Arena& arena, const S* q, const S* v, const S* a, S* Y) {
-  const auto [bodies, columns, general] = motions(m, arena, q, v, a);
-  (void)general;
+  const Motions<S> all = motions(m, arena, q, v, a);
+  const auto* bodies = all.bodies;
   const int width = 10 * m.nframes();
   for (int k = 0; k < m.nv * width; ++k) Y[k] = S(0.0);
   for (int b = 0; b < m.nframes(); ++b) {
@@ -289,7 +288,7 @@ void inertial_regressor(const Model& m, Arena& arena, const S* q, const S* v, co
     const SE3<S> X = SE3<S>{bodies[i].R, bodies[i].p} * m.frames[b].pose;
     const Motion<S> V = X.act_inverse(bodies[i].v), A = X.act_inverse(bodies[i].a);
     const Vec3<S> acc = cross_add(V.w, V.v, A.v);
-    const auto* c = columns;
+    const auto* c = all.columns;
     for_each_velocity_above(
         m, i, [&](int k, int) { inertia_gradient(X.act_inverse(c[k].S_), V.w, A.w, acc, Y + k * width + 10 * b); });
   }

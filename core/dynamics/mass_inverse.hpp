@@ -107,7 +107,8 @@ class TreeInverse {
             const S* from = X + path_[t] + c;
             for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
           }
-          for (int b = 0; b < size; ++b) store_part(held(k) ? V(0.0) : sum[b], target[b].count, target[b].to + k * nv);
+          for (int b = 0; b < size; ++b)
+            store_columns(held(k) ? V(0.0) : sum[b], target[b].count, target[b].to + k * nv);
         }
       });
     });
@@ -144,11 +145,13 @@ class TreeInverse {
     (void)((n == less + 1 && (f(std::integral_constant<int, less + 1>()), true)) || ...);
   }
   // The first `count` numbers of x, or all.
-  static TORSOR_INLINE void store_part(const V& x, int count, S* to) {
-    if (width == 1 || count >= width)
+  static TORSOR_INLINE void store_columns(const V& x, int count, S* to) {
+    if constexpr (width == 1)
+      *to = x;
+    else if (count >= width)
       store(x, to);
     else
-      for (int l = 0; l < count; ++l) to[l] = reinterpret_cast<const S*>(&x)[l];
+      store_part(x, to, count);
   }
 
   // Rows of M along the paths.

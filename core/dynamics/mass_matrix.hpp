@@ -6,13 +6,13 @@
 namespace torsor {
 
 // Inertias of all subtrees, in the world's axes about the origin of the subtree's body.
-template <class S>
-RigidInertia<S>* composite_inertias(const Model& m, Arena& arena, const WorldBody<S>* bodies) {
+template <class S, class C>
+RigidInertia<S>* composite_inertias(const ModelT<C>& m, Arena& arena, const WorldBody<S>* bodies) {
   auto* I = arena.get<RigidInertia<S>>(m.n());
   for (int i = 0; i < m.n(); ++i)
     I[i] = m.bodies[i].massless ? zero_inertia<S>() : rotate(bodies[i].X.R, m.bodies[i].I);
   for (int i = m.n() - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     if (body.parent >= 0) I[body.parent] += body.offset ? shift_back(I[i], bodies[i].r) : I[i];
   }
   return I;

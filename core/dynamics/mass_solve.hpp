@@ -22,8 +22,8 @@ struct MassFactor {
 
 // A symmetric 6 x 6 matrix P (row-major) of one of the user's bodies, in the world's axes about the origin of the body
 // that carries it.
-template <class S>
-ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bodies, const S* P) {
+template <class S, class Frame>
+ArticulatedInertia<S> carried(const Frame& frame, const WorldBody<S>* bodies, const S* P) {
   const SE3<S> X = frame_pose(frame, bodies);
   const auto block = [&](int i, int j) -> Mat3<S> {
     const S* p = P + 18 * i + 3 * j;
@@ -39,9 +39,9 @@ ArticulatedInertia<S> carried(const Model::Frame& frame, const WorldBody<S>* bod
 }
 
 // The interface that `answers` reads.
-template <class S>
+template <class S, class C>
 struct MassAccess {
-  const Model& m;
+  const ModelT<C>& m;
   const MassFactor<S>& f;
   const RigidInertia<S>* rigid;
   Motion<S>& motion(int j) const { return f.A[j]; }
@@ -51,7 +51,7 @@ struct MassAccess {
   const S& Psi(int d) const { return f.Psi[d]; }
   const Motion<S>& column(int j, int k) const { return f.columns[m.bodies[j].iv + k]; }
   S rigid_pivot(int j, int k) const {
-    const Model::Body& body = m.bodies[j];
+    const auto& body = m.bodies[j];
     Motion<S> largest = column(j, k);
     for (int l = 0; body.general >= 0 && l < body.nv; ++l) largest = longer(largest, column(j, l));
     const Sym3<S>& J = rigid[j].J;
@@ -61,8 +61,8 @@ struct MassAccess {
 
 // joint_terms (nv) and body_terms (bodies x 6 x 6, symmetric, in the bodies' frames) may be null. Prescribed
 // velocities, those with prescribed[k] != 0 (none if null), are held fixed.
-template <class S>
-MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms,
+template <class S, class C>
+MassFactor<S> factor_mass(const ModelT<C>& m, Arena& arena, const S* q, const S* joint_terms, const S* body_terms,
                           const unsigned char* prescribed = nullptr) {
   const int n = m.n();
   auto* general = arena.get<GeneralState<S>>(m.general.size());
@@ -82,11 +82,11 @@ MassFactor<S> factor_mass(const Model& m, Arena& arena, const S* q, const S* joi
   if (body_terms != nullptr)
     for (int b : m.order)
       if (m.frames[b].body >= 0) I[m.frames[b].body] += carried(m.frames[b], f.bodies, body_terms + 36 * b);
-  const MassAccess<S> access{m, f, rigid};
+  const MassAccess<S, C> access{m, f, rigid};
   bool* doubtful = arena.get<bool>(n);
   for (int i = 0; i < n; ++i) doubtful[i] = false;
   for (int i = n - 1; i >= 0; --i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     ArticulatedInertia<S> Pi = I[i];
     for (int k = body.iv + body.nv - 1; k >= body.iv; --k) {
       f.U[k] = Pi * f.columns[k];

@@ -9,7 +9,6 @@ struct BodyLaw : Law {
   enum Kind { carried, world, aligned, damper };  // carried: given in the body's frame; aligned: in the world's axes
   Kind kind;
   int body;
-  SE3<double> pose;  // of the user's body in this one
   Table values;
   int frame;  // the user's body
 
@@ -21,8 +20,10 @@ struct BodyLaw : Law {
 
   // The frame in which the wrench is given, relative to the point of the tree.
   template <class S>
-  SE3<S> wrench_frame(const DerivativeBody<S>& b) const {
+  SE3<S> wrench_frame(const Motions<S>& all) const {
+    const auto& b = all.bodies[body];
     if (kind == world) return {identity3<S>(), -b.origin};
+    const auto pose = all.pose(frame);
     const Vec3<S> p = mul_add(b.R, lift<S>(pose.p), b.p);
     if (kind == aligned) return {identity3<S>(), p};
     return {b.R * pose.R, p};
@@ -43,7 +44,7 @@ struct BodyLaw : Law {
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     const auto& b = at.all.bodies[body];
-    const SE3<S> X = wrench_frame(b);
+    const SE3<S> X = wrench_frame(at.all);
     const Force<S> F = given_wrench(X, b.v, at.p, at.t);
     if (kind == aligned)
       sums.held[body] += world_wrench(F.n, F.f, X.p);
@@ -55,7 +56,7 @@ struct BodyLaw : Law {
   void linearise(const ForceState<S>& at, const ForceMatrices<S>& A) const {
     const auto* columns = at.all.columns;
     const auto& b = at.all.bodies[body];
-    const SE3<S> X = wrench_frame(b);
+    const SE3<S> X = wrench_frame(at.all);
     if (kind == damper) {
       const auto drag = [&](const Motion<S>& V) { return X.act(given_wrench(X, V, at.p, at.t)); };
       for_each_velocity(at.m, body, [&](int k) {
@@ -78,7 +79,7 @@ struct BodyLaw : Law {
   void on_body(const BodyState<S>& at, F&& each) const {
     if (kind == carried) return;
     const auto& b = at.all.bodies[body];
-    const SE3<S> X = wrench_frame(b);
+    const SE3<S> X = wrench_frame(at.all);
     const Force<S> given = given_wrench(X, b.v, at.p, at.t);
     each(body, WrenchChange<S>([&](const Motion<S>& unit) -> typename WrenchChange<S>::Column {
            if (kind == damper) return {zero_force<S>(), X.act(given_wrench(X, unit, at.p, at.t))};
@@ -91,7 +92,7 @@ struct BodyLaw : Law {
   void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
     const auto now = values.place(at.t);
     const auto& b = at.all.bodies[body];
-    const SE3<S> X = wrench_frame(b);
+    const SE3<S> X = wrench_frame(at.all);
     S moved[6], twist[6];
     write(X.act_inverse(motion.W[body]), moved);
     write(X.act_inverse(b.v), twist);
@@ -105,14 +106,14 @@ struct BodyLaw : Law {
   template <class S>
   void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
-    if (kind == damper) out.by_twist[body] += by_twist(at, wrench_frame(at.all.bodies[body]), motion);
+    if (kind == damper) out.by_twist[body] += by_twist(at, wrench_frame(at.all), motion);
   }
   template <class S>
   void add_placement_sums(const BodyState<S>& at, const VirtualMotion<S>& motion, PlacementSums<S>* sums) const {
     const auto& b = at.all.bodies[body];
     const Motion<S>& V = motion.W[body];
     auto& sum = sums[frame];
-    const SE3<S> X = wrench_frame(b);
+    const SE3<S> X = wrench_frame(at.all);
     const Force<S> given = given_wrench(X, b.v, at.p, at.t), F = X.act(given);
     sum.P += F;
     if (kind == world) {

@@ -12,8 +12,8 @@
 namespace torsor {
 
 // gradient (user's bodies x 6, twists in the joints' frames) += the gradient of w.tau.
-template <class S>
-void force_placement_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
+template <class S, class C>
+void force_placement_gradient(const ModelT<C>& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
                               const S* p, const S* w, S* gradient) {
   const int frames = m.nframes();
   const VirtualMotion<S> motion = virtual_motion(m, arena, all, w);
@@ -23,7 +23,7 @@ void force_placement_gradient(const Model& m, const ForceSet& set, Arena& arena,
   set.for_each([&](const auto& law) { law.add_placement_sums(at, motion, sums); });
 
   const auto pose = [&](int b) {
-    const Model::Frame& frame = m.frames[b];
+    const auto& frame = m.frames[b];
     if (frame.body < 0) return lift<S>(frame.pose);
     return SE3<S>{all.bodies[frame.body].R, all.bodies[frame.body].p} * frame.pose;
   };

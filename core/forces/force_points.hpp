@@ -6,8 +6,7 @@ namespace torsor {
 
 // A point of a user's body; its coordinates are three parameters.
 struct Attachment {
-  int body;          // that carries it, or -1
-  SE3<double> pose;  // of the user's body in that one, or in the world
+  int body;  // that carries it, or -1
   int offset;
   int frame;  // the user's body, or -1
 };
@@ -20,7 +19,8 @@ struct ForcePoint {
 };
 template <class S>
 ForcePoint<S> force_point(const Attachment& at, const Motions<S>& all, const S* p) {
-  const Vec3<S> local = mul_add(at.pose.R, read3(p + at.offset), lift<S>(at.pose.p));
+  const auto pose = all.pose(at.frame);
+  const Vec3<S> local = mul_add(pose.R, read3(p + at.offset), lift<S>(pose.p));
   if (at.body < 0) return {-1, zero3<S>(), local, zero3<S>()};
   const auto& b = all.bodies[at.body];
   const Vec3<S> x = mul_add(b.R, local, b.p);

@@ -1,5 +1,5 @@
-// The forces of a scene, compiled for one model: the one list of all kinds of laws, and properties of a set as a whole.
-// A new kind of law is a line in this list.
+// The forces of a scene, compiled for models of one tree (same_tree, model/lane_models.hpp): the list of all kinds of
+// laws, and properties of a set as a whole. A new kind of law is a line in this list.
 #pragma once
 #include <memory>
 #include <tuple>
@@ -64,6 +64,10 @@ inline bool depends_on_place(const ForceSet& set) {
 // Whether forces depend on time.
 inline bool depends_on_time(const ForceSet& set) {
   return set.any([](const auto& law) { return law.depends_on_time(); });
+}
+// Whether all forces are torques that are affine in q and v, so that their derivatives are constant.
+inline bool is_affine(const Model& m, const ForceSet& set) {
+  return !set.any([&](const auto& law) { return !law.is_affine(m); });
 }
 // Whether each force depends on one joint or on one body, and so fits into the systems over trees
 // (linear/tree_system.hpp).

@@ -20,6 +20,15 @@ ForceSums<S> force_sums(const Model& m, const ForceSet& set, Arena& arena, const
   return sums;
 }
 
+// tau += the torques of forces none of which acts on bodies: these need no motions.
+template <class S>
+void add_joint_torques(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
+                       S* tau) {
+  const Motions<S> none{};
+  const ForceState<S> at(m, arena, none, q, v, t, p);
+  set.for_each([&](const auto& law) { law.add_forces(at, ForceSums<S>{tau, nullptr, nullptr}); });
+}
+
 // Subtracts the wrenches from the bodies' f. After add_to_parents(m, bodies, sums.held), pair_columns(..., sums.held,
 // 2, ...) then differentiates their motion; linearise_forces adds the rest.
 template <class S>
@@ -40,13 +49,18 @@ void linearise_forces(const Model& m, const ForceSet& set, Arena& arena, const M
   set.for_each([&](const auto& law) { law.linearise(at, ForceMatrices<S>{Aq, Av, stride}); });
 }
 
-// tau = the torques of all forces.
-template <class S>
-void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
-                        S* tau) {
+// Motions without accelerations and gravity, as the functions below take them.
+template <class S, class C>
+Motions<S> force_motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v) {
   S* rest = arena.get<S>(m.nv);
   for (int k = 0; k < m.nv; ++k) rest[k] = S(0.0);
-  const Motions<S> all = motions(m, arena, q, v, rest, false);
+  return motions(m, arena, q, v, rest, false);
+}
+
+// tau = the torques of all forces.
+template <class S>
+void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
+                        const S* v, double t, const S* p, S* tau) {
   const ForceSums<S> sums = force_sums(m, set, arena, all, q, v, t, p);
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
@@ -56,14 +70,17 @@ void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const
   }
 }
 
-// K = dtau/dq and D = dtau/dv, nv x nv, both complete. The motions are returned.
 template <class S>
-Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
-                                          double t, const S* p, S* K, S* D) {
-  S* rest = arena.get<S>(m.nv);
-  for (int k = 0; k < m.nv; ++k) rest[k] = 0.0;
+void generalized_forces(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
+                        S* tau) {
+  generalized_forces(m, set, arena, force_motions(m, arena, q, v), q, v, t, p, tau);
+}
+
+// K = dtau/dq and D = dtau/dv, nv x nv, both complete. Of the bodies, inertias and forces are overwritten.
+template <class S>
+void generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all,
+                                    const S* q, const S* v, double t, const S* p, S* K, S* D) {
   for (int k = 0; k < m.nv * m.nv; ++k) K[k] = D[k] = 0.0;
-  const Motions<S> all = motions(m, arena, q, v, rest, false);
   const ForceSums<S> sums = force_sums(m, set, arena, all, q, v, t, p);
   for (int i = 0; i < m.n(); ++i) {  // a tree without inertia, so that the residual is -tau
     auto& b = all.bodies[i];
@@ -79,6 +96,13 @@ Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, A
     K[k] = -K[k];
     D[k] = -D[k];
   }
+}
+// The motions are returned.
+template <class S>
+Motions<S> generalized_forces_derivatives(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v,
+                                          double t, const S* p, S* K, S* D) {
+  const Motions<S> all = force_motions(m, arena, q, v);
+  generalized_forces_derivatives(m, set, arena, all, q, v, t, p, K, D);
   return all;
 }
 
@@ -108,6 +132,18 @@ void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena,
   set.for_each([&](const auto& law) { law.add_parameter_gradient(at, motion, gradient); });
 }
 
+// out -= D^T lambda, D = dtau/dv, of forces none of which acts on bodies.
+template <class S>
+void add_transposed_joint_damping(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t,
+                                  const S* p, const S* lambda, S* out) {
+  const Motions<S> none{};
+  const ForceState<S> at(m, arena, none, q, v, t, p);
+  S* by_v = arena.get<S>(m.nv);
+  for (int k = 0; k < m.nv; ++k) by_v[k] = S(0.0);
+  set.for_each(
+      [&](const auto& law) { law.add_velocity_gradient(at, VirtualMotion<S>{lambda, nullptr}, {by_v, nullptr}); });
+  for (int k = 0; k < m.nv; ++k) out[k] -= by_v[k];
+}
 // out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) except for
 // user-defined forces.
 template <class S>

@@ -51,12 +51,12 @@ struct VirtualMotion {
   const S* w;
   const Motion<S>* W;  // twists of the bodies; W[-1] is the world's
 };
-template <class S>
-VirtualMotion<S> virtual_motion(const Model& m, Arena& arena, const Motions<S>& all, const S* w) {
+template <class S, class C>
+VirtualMotion<S> virtual_motion(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w) {
   auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
   W[-1] = zero_motion<S>();
   for (int i = 0; i < m.n(); ++i) {
-    const Model::Link& link = m.links[i];
+    const auto& link = m.links[i];
     W[i] = W[link.parent];
     for (int k = link.iv; k < link.iv + link.nv; ++k) W[i] = mul_add(w[k], all.columns[k].S_, W[i]);
   }
@@ -148,7 +148,8 @@ struct Law {
   bool depends_on_place() const { return false; }           // whether it depends on where bodies are
   bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
   bool depends_on_time() const { return false; }
-  UserCode* user_code() const { return nullptr; }  // or null
+  bool is_affine(const Model&) const { return false; }  // whether it is a torque that is affine in q and v
+  UserCode* user_code() const { return nullptr; }       // or null
 
   // Adds torques and wrenches.
   template <class S>

@@ -262,7 +262,7 @@ struct PointLaw : Law {
         const auto& b = at.all.bodies[point.body];
         by_x = transposed(b.R, cross_add(by.h[i], b.v.w, cross_add(by.f.F[i], motion.W[point.body].w, by_x)));
       }
-      const Vec3<S> d = transposed(point.pose.R, by_x);
+      const Vec3<S> d = transposed(at.all.pose(point.frame).R, by_x);
       write3(read3(gradient + point.offset) + d, gradient + point.offset);
     }
   }

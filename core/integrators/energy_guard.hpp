@@ -57,7 +57,8 @@ class EnergyGuard {
       if (any) {
         at_.arena.reset();
         S* tau = at_.arena.template get<S>(m.nv);
-        generalized_forces<S>(m, given, at_.arena, at_.nodes.q(node), at_.nodes.v(node), node == stage.to ? t : t - h,
+        const S *q = at_.nodes.q(node), *v = at_.nodes.v(node);
+        generalized_forces<S>(m, given, at_.arena, force_motions_at(at_, q, v), q, v, node == stage.to ? t : t - h,
                               at_.p, tau);
         add_scaled(m.nv, S(1.0), at_.u, tau);
         torques = tau;

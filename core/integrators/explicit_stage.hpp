@@ -86,8 +86,10 @@ class ExplicitStage {
   void stiffen(const Stage& stage, double t) {
     const int size = m_.nv * m_.nv;
     const double h = 1.0 / stage.c;
-    generalized_forces_derivatives<S>(m_, *at_.scene.forces, at_.arena, at_.nodes.q(stage.from),
-                                      at_.nodes.v(stage.from), t, at_.p, at_.zeros(K_), at_.zeros(D_));
+    const S *q = at_.nodes.q(stage.from), *v = at_.nodes.v(stage.from);
+    const Motions<S> all = force_motions_at(at_, q, v);
+    generalized_forces_derivatives<S>(m_, *at_.scene.forces, at_.arena, all, q, v, t, at_.p, at_.zeros(K_),
+                                      at_.zeros(D_));
     add_scaled(size, S(-h), D_, M_);
     add_scaled(size, S(-h * h), K_, M_);
   }
@@ -132,8 +134,8 @@ void ExplicitStage<S>::linearise_along(const Stage& stage, double t) {
   std::vector<Complex> K(nv * nv), D(nv * nv);
   for (int l = 0; l < Lanes<S>::value; ++l) {
     const ComplexNode at(at_, stage, l);
-    generalized_forces_derivatives<Complex>(m_, *at_.scene.forces, at_.arena, at.q.data(), at.v.data(), t, at.p.data(),
-                                            K.data(), D.data());
+    generalized_forces_derivatives<Complex>(model_of_lane(at_.scene, l), *at_.scene.forces, at_.arena, at.q.data(),
+                                            at.v.data(), t, at.p.data(), K.data(), D.data());
     for (int k = 0; k < nv * nv; ++k) {
       set_lane(Aq[k], l, lane_of(Aq[k], l) - h * K[k].imag() / kStep);
       set_lane(Av[k], l, lane_of(Av[k], l) - h * (lane_of(K_[k], l) + D[k].imag() / kStep));

@@ -15,10 +15,16 @@ template <class S>
 Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   const Model& m = at.scene.m;
   const S *q = at.nodes.q(node), *v = at.nodes.v(node);
-  if (at.scene.forces == nullptr) {
+  if (at.scene.on_joints) {
     at.arena.singular_joint = -1;
     at.arena.reset();
-    hybrid_dynamics<S>(m, at.arena, q, v, nullptr, nullptr, a, at.u);
+    S* tau = at.u;
+    if (at.scene.forces != nullptr) {
+      std::copy_n(at.u, m.nv, tau = at.arena.template get<S>(m.nv));
+      add_joint_torques(m, *at.scene.forces, at.arena, q, v, t, at.p, tau);
+    }
+    with_model<S>(at.scene,
+                  [&](const auto& numbers) { hybrid_dynamics<S>(numbers, at.arena, q, v, nullptr, nullptr, a, tau); });
     return at.is_regular();
   }
   evaluate_residual<S>(at, q, v, at.zero, t, a);
@@ -113,16 +119,21 @@ class ImplicitStage {
     return place_here();
   }
   Mask<S> finish(const S* along, const Mask<S>& where) { return place(1.0, along, where); }
-  // Without forces, the residual alone comes from a faster recursion than that of derivatives.
+  // Without forces but affine ones, the residual alone comes from a faster recursion than that of derivatives.
   Mask<S> evaluate() {
-    linearisable_ = at_.scene.forces != nullptr;
+    linearisable_ = !at_.scene.affine;
     if (linearisable_) {
       evaluation_ = evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
       return every_lane<S>();
     }
     at_.arena.reset();
-    inverse_dynamics<S>(m_, at_.arena, q(), v(), a(), nullptr, r_);
+    with_model<S>(at_.scene, [&](const auto& m) { inverse_dynamics<S>(m, at_.arena, q(), v(), a(), nullptr, r_); });
     for (int k = 0; k < m_.nv; ++k) r_[k] -= at_.u[k];
+    if (at_.scene.forces == nullptr) return every_lane<S>();
+    S* tau = at_.arena.template get<S>(m_.nv);
+    std::fill_n(tau, m_.nv, S(0.0));
+    add_joint_torques(m_, *at_.scene.forces, at_.arena, q(), v(), t_, at_.p, tau);
+    for (int k = 0; k < m_.nv; ++k) r_[k] -= tau[k];
     return every_lane<S>();
   }
   Mask<S> factor(const Mask<S>& keep) {
@@ -157,7 +168,7 @@ class ImplicitStage {
     merit_ = merit(q(), r_);
     return merit_ < factor * factor * marked_merit_;
   }
-  bool extrapolates() const { return at_.scene.forces == nullptr; }
+  bool extrapolates() const { return at_.scene.affine; }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {
@@ -256,12 +267,13 @@ S ImplicitStage<S>::rounding(const S& allowed) {
   constexpr double eps = std::numeric_limits<double>::epsilon();
   const auto length = [](const Vec3<S>& x) { return square_root(dot(x, x)); };
   std::vector<S> size(m_.nv), moments(m_.n(), S(0.0)), forces(m_.n(), S(0.0));
-  const Motions<S> all = motions<S>(m_, at_.arena, q(), v(), a(), true, false);
+  S kinetic(0.0), gravity(0.0);
+  const Motions<S> all = with_model<S>(
+      at_.scene, [&](const auto& m) { return inertial_motions<S>(m, at_.arena, q(), v(), a(), kinetic, gravity); });
   for (int i = m_.n() - 1; i >= 0; --i) {
     if (!m_.bodies[i].massless) {
       const auto& b = all.bodies[i];
-      const auto I = shift_back(rotate(b.R, m_.bodies[i].I), b.p);
-      for (const Force<S>& f : {I * b.a, cross(b.v, I * b.v)}) {
+      for (const Force<S>& f : {b.I * b.a, cross(b.v, b.I * b.v)}) {
         moments[i] += length(f.n);
         forces[i] += length(f.f);
       }

@@ -15,14 +15,12 @@ struct Evaluation {
   S kinetic, gravity;  // energies
 };
 
-// r (outside the arena, which is used from its start) = ID - tau_f - u.
-template <class S>
-Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
-                                const S* p, const S* u, S* r) {
-  const Model& m = scene.m;
-  arena.reset();
+// The motions with gravity, without rates of columns: of the bodies, I and f are their own. Kinetic energy and that of
+// gravity are added.
+template <class S, class C>
+Motions<S> inertial_motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, S& kinetic,
+                            S& gravity) {
   const Motions<S> all = motions(m, arena, q, v, a, true, false);
-  S kinetic(0.0), gravity(0.0);
   for (int i = 0; i < m.n(); ++i) {
     auto& b = all.bodies[i];
     b.I = zero_inertia<S>();
@@ -34,8 +32,23 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
     kinetic += S(0.5) * dot(b.v, momentum);
     gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
   }
+  return all;
+}
+
+// r (outside the arena, which is used from its start) = ID - tau_f - u.
+template <class S>
+Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
+                                const S* p, const S* u, S* r) {
+  const Model& m = scene.m;
+  arena.reset();
+  S kinetic(0.0), gravity(0.0);
+  const Motions<S> all = with_model<S>(
+      scene, [&](const auto& numbers) { return inertial_motions(numbers, arena, q, v, a, kinetic, gravity); });
   ForceSums<S> sums{nullptr, nullptr, nullptr};
-  if (scene.forces != nullptr) {
+  if (scene.forces != nullptr && scene.on_joints) {
+    std::fill_n(sums.tau = arena.get<S>(m.nv), m.nv, S(0.0));
+    add_joint_torques(m, *scene.forces, arena, q, v, t, p, sums.tau);
+  } else if (scene.forces != nullptr) {
     sums = force_sums(m, *scene.forces, arena, all, q, v, t, p);
     subtract_wrenches(m, all.bodies, sums);
     if (!scene.held) sums.held = nullptr;
@@ -87,12 +100,21 @@ void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq,
     linearise_forces(m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p, Aq, Av, m.nv);
 }
 
+// The motions of functions of forces (forces/forces.hpp).
+template <class S>
+Motions<S> force_motions_at(StepContext<S>& at, const S* q, const S* v) {
+  return with_model<S>(at.scene, [&](const auto& m) { return force_motions(m, at.arena, q, v); });
+}
+
+template <class S>
+MassFactor<S> factor_mass_at(StepContext<S>& at, const S* q) {
+  return with_model<S>(at.scene, [&](const auto& m) { return factor_mass<S>(m, at.arena, q, nullptr, nullptr); });
+}
 // x = M(q)^-1 x. False if the mass matrix is singular.
 template <class S>
 Mask<S> solve_mass_at(StepContext<S>& at, const S* q, S* x) {
-  const Model& m = at.scene.m;
   at.arena.singular_joint = -1;
-  solve_mass(m, factor_mass<S>(m, at.arena, q, nullptr, nullptr), x, x);
+  solve_mass(at.scene.m, factor_mass_at(at, q), x, x);
   return at.is_regular();
 }
 

@@ -5,6 +5,7 @@
 
 #include "forces/energy_balance.hpp"
 #include "forces/local_forces.hpp"
+#include "model/lane_models.hpp"
 #include "model/retraction.hpp"
 
 namespace torsor {
@@ -16,13 +17,31 @@ struct Scene {
   bool held = forces != nullptr && holds(*forces);                  // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether derivatives are zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
-  bool local = forces == nullptr || on_single_bodies(*forces);    // whether derivatives are a system over the tree
-  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be detected
+  bool local = forces == nullptr || on_single_bodies(*forces);     // whether derivatives are a system over the tree
+  bool on_joints = forces == nullptr || !acts_on_bodies(*forces);  // whether forces are torques at joints alone
+  // Whether these are affine in q and v. Newton's method then meets no curvature but that of inverse dynamics, and no
+  // spurious solutions.
+  bool affine = forces == nullptr || is_affine(m, *forces);
+  bool balanced = forces != nullptr && forces->given != nullptr && !affine;  // whether gains of energy are detected
+  const LaneModels* varied = nullptr;  // if lanes have models of their own: m is then the first of them
 
   // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each
   // velocity. Measured: chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
   bool is_tall(bool columns) const { return local && m.depth >= (columns ? 64 : 24); }
 };
+
+// f with the numbers of the model, for the scalar S: a model of doubles, or of packs if lanes have models of their own.
+// What depends on the structure of the model alone takes scene.m.
+template <class S, class F>
+decltype(auto) with_model(const Scene& scene, F&& f) {
+  if constexpr (Lanes<S>::value == kLanes)
+    if (scene.varied != nullptr) return f(scene.varied->all);
+  return f(scene.m);
+}
+// The model of one lane.
+inline const Model& model_of_lane(const Scene& scene, int l) {
+  return scene.varied != nullptr ? *scene.varied->of[l] : scene.m;
+}
 
 // States within a step. Node 0 is the row before, 1 the one that the step starts from.
 template <class S>

@@ -79,17 +79,21 @@ class StageCotangents {
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
       *gravity = at.arena.template get<S>(3);
-    inverse_dynamics_vjp<S>(m_, at.arena, q, v, a, lambda_.data(), nullptr, 0,
-                            {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
+    with_model<S>(at.scene, [&](const auto& m) {
+      inverse_dynamics_vjp<S>(m, at.arena, q, v, a, lambda_.data(), nullptr, 0,
+                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
+    });
     add_scaled(10 * bodies, S(-1.0), inertia, out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
     add_scaled(3, S(-1.0), gravity, out.gravity);
     if (at.scene.forces == nullptr) return;
     if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
-    const Motions<S> all = motions(m_, at.arena, q, v, a);
     const ForceSet& set = *at.scene.forces;
-    force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
-    force_placement_gradient<S>(m_, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
+    with_model<S>(at.scene, [&](const auto& m) {
+      const Motions<S> all = motions(m, at.arena, q, v, a);
+      force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
+      force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
+    });
   }
   // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
   // lane.
@@ -106,10 +110,11 @@ class StageCotangents {
       const ComplexNode node(at, stage, l);
       for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
       std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m_.nframes(), 0.0);
-      const Motions<Complex> all = motions(m_, at.arena, node.q.data(), node.v.data(), rest.data());
+      const Model& m = model_of_lane(at.scene, l);
+      const Motions<Complex> all = motions(m, at.arena, node.q.data(), node.v.data(), rest.data());
       force_parameter_gradient<Complex>(m_, set, at.arena, all, node.q.data(), node.v.data(), t, node.p.data(),
                                         power.data(), parameters.data());
-      force_placement_gradient<Complex>(m_, set, at.arena, all, t, node.p.data(), power.data(), placements.data());
+      force_placement_gradient<Complex>(m, set, at.arena, all, t, node.p.data(), power.data(), placements.data());
       for (std::size_t k = 0; k < parameters.size(); ++k) add(out.forces[k], l, parameters[k]);
       for (std::size_t k = 0; k < placements.size(); ++k) add(out.placement[k], l, placements[k]);
     }

@@ -102,7 +102,7 @@ class Stepper {
     if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
     at.arena.reset();
     at.arena.singular_joint = -1;
-    factor_mass<S>(at.scene.m, at.arena, at.nodes.q(1), nullptr, nullptr);
+    factor_mass_at<S>(at, at.nodes.q(1));
     at.singular = at.arena.singular_joint >= 0;
     at.arena.singular_joint = -1;
   }

@@ -34,7 +34,7 @@ TORSOR_INLINE S per_lane(F&& f) {
     return S(f(0));
   } else {
     S r;
-    for (int l = 0; l < Lanes<S>::value; ++l) r.lane(l) = f(l);
+    for (int l = 0; l < Lanes<S>::value; ++l) r.lane(l) = lane_of(f(l), l);
     return r;
   }
 }

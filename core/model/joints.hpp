@@ -12,7 +12,10 @@
 // Accelerations are those of material points (Luh, Walker and Paul 1980), not spatial ones: they need no linear
 // velocity.
 #pragma once
+#include <algorithm>
+
 #include "model/general_joint.hpp"
+#include "scalar/pack.hpp"
 
 namespace torsor {
 
@@ -24,16 +27,28 @@ struct Coordinates {
 };
 template <class S, class C>
 Coordinates<S> coordinates(const ModelT<C>& m, Arena& arena, const S* q) {
-  S *sin = arena.get<S>(m.nq), *cos = arena.get<S>(m.nq);
-  if constexpr (std::is_same_v<S, double>) {
+  using V = Wide<S>;
+  constexpr int width = sizeof(V) / sizeof(S);
+  // For one state vectors are stored as a whole, beyond the last coordinate too.
+  S *sin = arena.get<S>(m.nq + width - 1), *cos = arena.get<S>(m.nq + width - 1);
+  if constexpr (width > 1) {
+    const int* angles = m.angles.data();
     const int count = static_cast<int>(m.angles.size());
-    for (int first = 0; first < count; first += kLanes) {
-      Pack<kLanes> x, s, c;
-      for (int l = 0; l < kLanes; ++l) x.lane(l) = q[m.angles[first + l < count ? first + l : first]];
-      sincos(x, s, c);
-      for (int l = 0; l < kLanes && first + l < count; ++l) {
-        sin[m.angles[first + l]] = s.lane(l);
-        cos[m.angles[first + l]] = c.lane(l);
+    for (int first = 0; first < count; first += width, angles += width) {
+      const int part = std::min(width, count - first), at = angles[0];
+      V s, c;
+      if (angles[part - 1] == at + part - 1) {  // side by side; single stores and then a load of the vector would stall
+        sincos(load_part<V>(q + at, part), s, c);
+        store(s, sin + at);  // angles that follow are written later
+        store(c, cos + at);
+      } else {
+        typename V::Native x{};
+        for (int l = 0; l < width; ++l) x[l] = q[angles[l < part ? l : 0]];
+        sincos(V(x), s, c);
+        for (int l = 0; l < part; ++l) {
+          sin[angles[l]] = s.lane(l);
+          cos[angles[l]] = c.lane(l);
+        }
       }
     }
   } else {

@@ -32,6 +32,7 @@ struct CustomJoint {
   virtual ~CustomJoint() = default;
   virtual void evaluate(const double* q, int lanes, int level, double* out) const = 0;
   virtual void evaluate(const Complex* q, int lanes, int level, Complex* out) const = 0;
+  virtual bool equals(const CustomJoint& other) const = 0;  // so that one of them may be called for both
 };
 
 // Constants of a joint with S(q).
@@ -46,7 +47,8 @@ struct GeneralJointT {
   std::shared_ptr<CustomJoint> custom;
 };
 
-// C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>.
+// C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>, or a pack, if
+// lanes have models of their own (model/lane_models.hpp).
 template <class C>
 struct ModelT {
   struct Body {
@@ -92,7 +94,7 @@ struct ModelT {
   int depth = 0;            // velocities on the longest path from a root to a tip
   bool has_weak = false;    // whether the mass matrix may be singular: some body resists a motion little or not at all
   std::vector<int> order;   // the frames, parents first, in an order that does not depend on the user's
-  std::vector<int> angles;  // which coordinates are angles
+  std::vector<int> angles;  // which coordinates are angles, in rising order
   std::vector<Rotation> quaternions;
 
   int n() const { return static_cast<int>(bodies.size()); }

@@ -66,7 +66,7 @@ struct PackMask {
 template <int N>
 TORSOR_INLINE bool any(PackMask<N> mask) {
 #if defined(__AVX512F__)
-  return _mm512_movepi64_mask((__m512i)mask.m) != 0;
+  return _mm512_test_epi64_mask((__m512i)mask.m, (__m512i)mask.m) != 0;
 #elif defined(__AVX__)
   return _mm256_movemask_pd((__m256d)mask.m) != 0;
 #else
@@ -178,6 +178,32 @@ TORSOR_INLINE void store(const V& v, S* x) {
     *x = v;
   else
     *reinterpret_cast<typename Vectors<Lanes<V>::value>::Unaligned*>(x) = v.x;
+}
+
+// The first `count` of consecutive numbers, and zeros: no others are read.
+template <class V>
+TORSOR_INLINE V load_part(const double* x, int count) {
+#if defined(__AVX512F__)
+  return V(typename V::Native(_mm512_maskz_loadu_pd(static_cast<__mmask8>((1 << count) - 1), x)));
+#elif defined(__AVX__)
+  const typename Vectors<kLanes>::Mask lane = {0, 1, 2, 3};
+  return V(typename V::Native(_mm256_maskload_pd(x, (__m256i)(lane < int64_t(count)))));
+#else
+  typename V::Native r{};
+  for (int l = 0; l < kLanes; ++l)
+    if (l < count) r[l] = x[l];
+  return V(r);
+#endif
+}
+// The first `count` lanes to consecutive numbers: no others are written.
+template <class V>
+TORSOR_INLINE void store_part(const V& v, double* x, int count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_pd(x, static_cast<__mmask8>((1 << count) - 1), (__m512d)v.x);
+#else
+  for (int l = 0; l < kLanes; ++l)
+    if (l < count) x[l] = v.x[l];
+#endif
 }
 
 // Rows of a batch <-> lanes --------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 // Columns along the path from the root to a body, stored so that a row of a matrix is combined with several of them at
 // a time: SIMD lanes within one state.
 #pragma once
+#include <algorithm>
+
 #include "base/arena.hpp"
 #include "model/model.hpp"
 #include "scalar/pack.hpp"
@@ -21,7 +23,7 @@ class Path {
         step_(step),
         stride_((m.depth + width - 1) / width * width),
         velocity_(arena.get<int>(stride_)),
-        consecutive_(arena.get<bool>(stride_ / width)) {
+        run_(arena.get<int>(stride_ / width)) {
     if constexpr (width > 1) {
       parts_ = arena.get<S>(numbers * stride_);
       for (int k = 0; k < numbers * stride_; ++k) parts_[k] = S(0.0);
@@ -47,9 +49,9 @@ class Path {
       }
     }
     for (int t = first / width * width; width > 1 && t < end; t += width) {
-      bool consecutive = true;
-      for (int l = 1; l < width; ++l) consecutive = consecutive && velocity_[t + l] == velocity_[t] + l;
-      consecutive_[t / width] = consecutive;
+      int run = 1;
+      while (run < width && velocity_[t + run] == velocity_[t] + run) ++run;
+      run_[t / width] = run;
     }
     if (first < end) known_ = end;
   }
@@ -66,13 +68,16 @@ class Path {
     }
   }
   int velocity(int t) const { return velocity_[t]; }
-  bool consecutive(int t) const { return consecutive_[t / width]; }
+  bool consecutive(int t) const { return run_[t / width] == width; }
   // Writes their results, for the first `count` columns of the path, into a row or a column of a matrix.
   TORSOR_INLINE void put_row(const V& x, int t, int count, S* row) const {
     if constexpr (width == 1) {
       if (t < count) row[velocity_[t]] = x;
-    } else if (t + width <= count && consecutive_[t / width]) {
-      store(x, row + velocity_[t]);
+    } else if (const int part = std::min(width, count - t); run_[t / width] >= part) {
+      if (part == width)
+        store(x, row + velocity_[t]);
+      else
+        store_part(x, row + velocity_[t], part);
     } else {
       for (int l = 0; l < width && t + l < count; ++l) row[velocity_[t + l]] = x.lane(l);
     }
@@ -102,7 +107,7 @@ class Path {
   int stride_;
   int known_ = 0;       // number of columns stored
   int* velocity_;       // along the path
-  bool* consecutive_;   // whether a group of columns is stored
+  int* run_;            // how many velocities of a group, from its first on, are consecutive
   S* parts_ = nullptr;  // the columns along the path, group by group, number by number
 };
 

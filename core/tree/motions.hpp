@@ -137,6 +137,16 @@ struct Motions {
   DerivativeBody<S>* bodies;  // bodies[-1] is the world
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
+  const Model::Frame* frames = nullptr;               // the user's bodies, if they are the same in all lanes,
+  const typename ModelT<S>::Frame* varied = nullptr;  // or if not
+  // The pose of a user's body in the one that carries it, or in the world; -1: of the world itself.
+  using Constant = std::conditional_t<(Lanes<S>::value > 1), S, double>;
+  TORSOR_INLINE SE3<Constant> pose(int frame) const {
+    if (frame < 0) return {identity3<Constant>(), zero3<Constant>()};
+    if constexpr (Lanes<S>::value > 1)
+      if (varied != nullptr) return varied[frame].pose;
+    return lift<Constant>(frames[frame].pose);
+  }
 };
 // Axes of a body on a joint with S(q), and its origin as seen from its parent's, like `place`. The joint is evaluated
 // into g, up to `level`.
@@ -206,7 +216,12 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
       });
     }
   }
-  return {bodies, columns, general};
+  Motions<S> all{bodies, columns, general};
+  if constexpr (std::is_same_v<C, double>)
+    all.frames = m.frames.data();
+  else if constexpr (std::is_same_v<C, S>)
+    all.varied = m.frames.data();
+  return all;
 }
 
 template <class S, class C>

@@ -36,11 +36,11 @@ WorldBody<S>* world_bodies(const ModelT<C>& m, Arena& arena, GeneralState<S>* ge
 }
 
 // Columns of S of every velocity, in the world's axes, at the origin of the body that they move.
-template <class S>
-Motion<S>* world_columns(const Model& m, Arena& arena, GeneralState<S>* general, const WorldBody<S>* bodies) {
+template <class S, class C>
+Motion<S>* world_columns(const ModelT<C>& m, Arena& arena, GeneralState<S>* general, const WorldBody<S>* bodies) {
   auto* columns = arena.get<Motion<S>>(m.nv);
   for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     visit<S>(m, body, general, [&](auto joint) {
       for (int k = 0; k < joint.nv; ++k) columns[body.iv + k] = joint.column(bodies[i].X.R, k);
     });

@@ -13,6 +13,7 @@ from torsor import spatial as spatial
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
 from torsor._errors import ModelError as ModelError
+from torsor._errors import SimulationInterrupted as SimulationInterrupted
 from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
 from torsor._errors import TorsorError as TorsorError
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives

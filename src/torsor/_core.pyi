@@ -1,6 +1,6 @@
 """Types of the compiled module. It checks arrays itself: inputs may be anything that `torsor._check` accepts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -88,6 +88,7 @@ class Model:
         order: list[int],
         general: list[tuple[Any, ...]],
     ) -> None: ...
+    def same_tree(self, other: Model) -> bool: ...
 
 class DualModel:
     def __init__(
@@ -337,6 +338,7 @@ def adjoint(
     threads: Any,
 ) -> tuple[int, int]: ...
 def lane_counts() -> tuple[int, int]: ...
+def empty(shape: Sequence[int]) -> NDArray[np.float64]: ...
 def newton_directions(model: Any, forces: Any, p: Any, q: Any, v: Any, xi: Any, c: float, out: Any) -> None: ...
 def step(
     model: Any,

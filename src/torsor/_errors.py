@@ -39,3 +39,17 @@ class ConvergenceError(TorsorError, ArithmeticError):
     def __init__(self, message: str, trajectory: Any = None, step: int = 0, t: float = 0.0, index: int | None = None):
         super().__init__(message)
         self.trajectory, self.step, self.t, self.index = trajectory, step, t, index
+
+
+class SimulationInterrupted(KeyboardInterrupt):
+    """A simulation that Ctrl-C has ended. As any `KeyboardInterrupt` it is not an `Exception`, nor a `TorsorError`.
+
+    Attributes
+    ----------
+    trajectory : Trajectory or None
+        All rows; those that were not reached are NaN.
+    """
+
+    def __init__(self, message: str, trajectory: Any = None):
+        super().__init__(message)
+        self.trajectory = trajectory

@@ -46,6 +46,9 @@ def show_config() -> None:
 def release_memory() -> int:
     """Frees the memory of earlier results that is kept for later ones.
 
+    Results up to 64 kB: the last two of each function are kept, and used again when nobody refers to them.
+    Consequences are that their `resize` is refused, and that a weak reference to one may live on.
+
     Arrays above 64 kB that functions return without `out` lie in blocks of memory. When an array and all its views
     are gone, its block is kept for the next result of that size, because fresh memory is slow: at most 256 MB, the
     oldest blocks are freed first, and all are when memory runs out. Such arrays are ordinary ones; only their `base`

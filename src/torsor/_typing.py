@@ -20,8 +20,10 @@ QuadratureRule = Literal["gauss", "lobatto", "trapezoid", "midpoint"]
 ScipyMethod = Literal["RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"]
 EnergyPart = Literal["kinetic", "potential", "forces"]
 Inputs = Literal["q", "v", "u", "qv", "vq", "qu", "uq", "vu", "uv", "qvu", "quv", "vqu", "vuq", "uqv", "uvq"]
+Threads = int | Literal["auto"]
 RefuseOrIgnore = Literal["refuse", "ignore"]
 RefuseOrAccept = Literal["refuse", "accept"]
+OnFailure = Literal["raise", "keep"]
 
 # When a cost counts: at rows of a trajectory, or over time; as it is given, and as it is kept.
 AtLike = int | slice | Sequence[int] | NDArray[np.integer[Any]] | Literal["time"]

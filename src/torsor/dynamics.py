@@ -2,7 +2,8 @@
 
 Every function takes one state, arrays of shapes (nq,), (nv,), ..., or any batch of states, (..., nq), (..., nv), ...,
 whose batch shapes broadcast. `out` is an array that receives the result in place of a new one. `threads` is the number
-of threads among which a batch is divided: 1 by default, 0 for one per core. Results for one state are the same to the
+of threads among which a batch is divided: 1 by default, "auto" for at most one per core; fewer take part where a
+batch is too small to pay for them. Results for one state are the same to the
 last bit in any batch, lane, thread or order of bodies. NaN and infinity in a state affect only that state's results; a
 quaternion of length 0 raises ValueError.
 
@@ -26,7 +27,7 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, ReferencePoint
+    from torsor._typing import FloatArray, Frame, ReferencePoint, Threads
 
 
 @direct("inverse_dynamics")
@@ -39,7 +40,7 @@ def inverse_dynamics(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Generalized forces that give the model the acceleration a, in O(n). Kim 2012, Table 2.
 
@@ -56,8 +57,8 @@ def inverse_dynamics(
         Frame in which `f_ext` is given.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -81,7 +82,7 @@ def forward_dynamics(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Accelerations of the model under generalized forces tau, in O(n). Kim 2012, Table 3.
 
@@ -98,8 +99,8 @@ def forward_dynamics(
         Frame in which `f_ext` is given.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -124,7 +125,7 @@ def hybrid_dynamics(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: tuple[FloatArray, FloatArray] | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> tuple[FloatArray, FloatArray]:
     """Accelerations and generalized forces when some of each are given, in O(n). Kim 2012, Table 4.
 
@@ -147,8 +148,8 @@ def hybrid_dynamics(
         Frame in which `f_ext` is given.
     out : pair of (..., nv) arrays, optional
         Arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -196,7 +197,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
 
 
 @direct("mass_matrix")
-def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """The mass matrix, by the composite-rigid-body algorithm.
 
     Parameters
@@ -206,8 +207,8 @@ def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, th
         Configurations.
     out : (..., nv, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -218,7 +219,9 @@ def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, th
 
 
 @direct("mass_matrix_inverse")
-def mass_matrix_inverse(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def mass_matrix_inverse(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+) -> FloatArray:
     """The inverse of the mass matrix, column by column in O(n) each. Sueda 2021, Alg. 10.
 
     Parameters
@@ -228,8 +231,8 @@ def mass_matrix_inverse(model: Model, q: ArrayLike, *, out: FloatArray | None = 
         Configurations.
     out : (..., nv, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -252,7 +255,7 @@ def mass_matrix_solve(
     joint_terms: ArrayLike | None = None,
     body_terms: ArrayLike | None = None,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Solves M y = x in O(n), without forming the mass matrix M. Sueda 2021, Alg. 10.
 
@@ -269,8 +272,8 @@ def mass_matrix_solve(
         Symmetric matrices P on the bodies, in their frames: J^T P J is added to M, with J of `maximal_jacobian`.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -303,7 +306,7 @@ def bias_forces(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Generalized forces at zero acceleration: Coriolis, centrifugal, gravity and external terms.
 
@@ -320,8 +323,8 @@ def bias_forces(
         Frame in which `f_ext` is given.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -332,7 +335,7 @@ def bias_forces(
 
 
 @direct("inverse_dynamics")
-def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """Generalized forces that hold the model at rest against gravity.
 
     Parameters
@@ -342,8 +345,8 @@ def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
         Configurations.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -355,7 +358,7 @@ def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
 
 @direct("coriolis_matrix")
 def coriolis_matrix(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """A matrix C with C v = bias_forces - gravity_forces and dM/dt - 2 C skew-symmetric.
 
@@ -370,8 +373,8 @@ def coriolis_matrix(
         Velocities.
     out : (..., nv, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -382,7 +385,7 @@ def coriolis_matrix(
 
 @direct("kinetic_energy")
 def kinetic_energy(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """Kinetic energy v . M v / 2, in O(n).
 
@@ -395,8 +398,8 @@ def kinetic_energy(
         Velocities.
     out : (...) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -406,7 +409,7 @@ def kinetic_energy(
 
 
 @direct("potential_energy")
-def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """Potential energy of gravity, zero for masses at the origin of the world.
 
     Bodies fixed to the world do not contribute.
@@ -418,8 +421,8 @@ def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
         Configurations.
     out : (...) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -446,7 +449,7 @@ def momentum(
     *,
     about: ReferencePoint = "com",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Angular and linear momentum of the model in the axes of the world, in O(n).
 
@@ -463,8 +466,8 @@ def momentum(
         Reference point of the angular part: the centre of mass, or the origin of the world.
     out : (..., 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -481,7 +484,7 @@ def momentum_matrix(
     *,
     about: ReferencePoint = "com",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """The matrix A of the momentum: A v = momentum(model, q, v, about=about).
 
@@ -496,8 +499,8 @@ def momentum_matrix(
         Reference point of the angular part: the centre of mass, or the origin of the world.
     out : (..., 6, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -508,7 +511,7 @@ def momentum_matrix(
 
 @direct("generalized_momenta")
 def generalized_momenta(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """Generalized momenta p = M(q) v, in O(n). `mass_matrix_solve` is the inverse.
 
@@ -521,8 +524,8 @@ def generalized_momenta(
         Velocities.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -532,7 +535,7 @@ def generalized_momenta(
 
 
 @direct("center_of_mass")
-def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """The centre of mass in the world, NaN for a model without mass.
 
     Bodies fixed to the world do not contribute.
@@ -544,8 +547,8 @@ def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
         Configurations.
     out : (..., 3) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -556,7 +559,7 @@ def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
 
 @direct("center_of_mass_jacobian")
 def center_of_mass_jacobian(
-    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """The Jacobian J of `center_of_mass`: the velocity of the centre of mass is J v.
 
@@ -567,8 +570,8 @@ def center_of_mass_jacobian(
         Configurations.
     out : (..., 3, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -587,7 +590,7 @@ def joint_reactions(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Wrenches that the bodies receive from their parents through their joints, fixed joints included. Kim 2012, (41).
 
@@ -604,8 +607,8 @@ def joint_reactions(
         Frame in which `f_ext` is given.
     out : (..., nbodies, 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -22,11 +22,11 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame
+    from torsor._typing import FloatArray, Frame, Threads
 
 
 @direct("body_poses")
-def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """Poses of the frames of the bodies in the world.
 
     Parameters
@@ -36,8 +36,8 @@ def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, thr
         Configurations.
     out : (..., nbodies, 4, 4) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def point_positions(
     points: ArrayLike,
     *,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Positions in the world of points fixed to bodies.
 
@@ -89,8 +89,8 @@ def point_positions(
         Points in the frames of their bodies.
     out : (..., 3) or (..., n, 3) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def body_velocities(
     *,
     frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Twists of the bodies. Kim 2012, (36).
 
@@ -131,8 +131,8 @@ def body_velocities(
         Frame in which results are expressed.
     out : (..., nbodies, 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def body_accelerations(
     *,
     frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Accelerations of the bodies. Kim 2012, (40).
 
@@ -165,8 +165,8 @@ def body_accelerations(
         Frame in which results are expressed.
     out : (..., nbodies, 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -183,7 +183,7 @@ def jacobian(
     *,
     frame: Frame = "body",
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """The Jacobian J of a body: its twist is J v.
 
@@ -198,8 +198,8 @@ def jacobian(
         Frame in which results are expressed.
     out : (..., 6, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def point_jacobian(
     points: ArrayLike = (0.0, 0.0, 0.0),
     *,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Jacobians J of `point_positions`: the velocity of a point in the world is J v.
 
@@ -232,8 +232,8 @@ def point_jacobian(
         Points in the frames of their bodies.
     out : (..., 3, nv) or (..., n, 3, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def point_jacobian(
 
 
 @direct("maximal_jacobian")
-def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
     """The Jacobian J of all bodies: their twists, in their frames and stacked, are J v. Sueda 2021, Alg. 2.
 
     Parameters
@@ -258,8 +258,8 @@ def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
         Configurations.
     out : (..., 6 nbodies, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -270,7 +270,7 @@ def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
 
 @direct("maximal_jacobian_dot")
 def maximal_jacobian_dot(
-    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """The time derivative of `maximal_jacobian` along a motion with velocities v. Sueda 2021, Alg. 2.
 
@@ -283,8 +283,8 @@ def maximal_jacobian_dot(
         Velocities.
     out : (..., 6 nbodies, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -295,7 +295,7 @@ def maximal_jacobian_dot(
 
 @direct("body_velocities")
 def jacobian_product(
-    model: Model, q: ArrayLike, x: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, x: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """J x in O(n), with J of `maximal_jacobian`. Sueda 2021, Alg. 5.
 
@@ -308,8 +308,8 @@ def jacobian_product(
         Vectors to multiply.
     out : (..., nbodies, 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -326,7 +326,7 @@ def jacobian_dot_product(
     x: ArrayLike,
     *,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """(dJ/dt) x in O(n), with dJ/dt of `maximal_jacobian_dot`. Sueda 2021, Alg. 5.
 
@@ -341,8 +341,8 @@ def jacobian_dot_product(
         Vectors to multiply.
     out : (..., nbodies, 6) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -353,7 +353,7 @@ def jacobian_dot_product(
 
 @direct("jacobian_transpose_product")
 def jacobian_transpose_product(
-    model: Model, q: ArrayLike, y: ArrayLike, *, out: FloatArray | None = None, threads: int = 1
+    model: Model, q: ArrayLike, y: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
 ) -> FloatArray:
     """J^T y in O(n), with J of `maximal_jacobian`. Sueda 2021, Alg. 6.
 
@@ -366,8 +366,8 @@ def jacobian_transpose_product(
         Wrenches on the bodies, in their frames.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -22,7 +22,7 @@ from torsor.spatial import SE3, frozen_array, refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Shape
+    from torsor._typing import FloatArray, Shape, Threads
 
 
 WORLD = "world"
@@ -446,7 +446,7 @@ class Model:
         return self.normalize(q)
 
     @direct("plus")
-    def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def plus(self, q: ArrayLike, dv: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
         """Moves q by the displacement dv in the tangent space at q.
 
         Vector joints add; a quaternion joint moves by the exponential of dv in the child's frame.
@@ -459,8 +459,8 @@ class Model:
             Displacements.
         out : (..., nq) array, optional
             Array for the result.
-        threads : int
-            Number of threads for a batch; 0 for one per core.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
         Returns
         -------
@@ -469,7 +469,7 @@ class Model:
         return _core.plus(self, q, dv, out, threads)
 
     @direct("minus")
-    def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def minus(self, q1: ArrayLike, q0: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
         """The displacement dv with plus(q0, dv) = q1; rotations take the shorter way, pi at most.
 
         Parameters
@@ -478,8 +478,8 @@ class Model:
             Configurations.
         out : (..., nv) array, optional
             Array for the result.
-        threads : int
-            Number of threads for a batch; 0 for one per core.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
         Returns
         -------
@@ -488,7 +488,7 @@ class Model:
         return _core.minus(self, q1, q0, out, threads)
 
     @direct("normalize")
-    def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+    def normalize(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
         """The same configuration with quaternions of unit length and exponential coordinates of length pi at most.
 
         Parameters
@@ -497,8 +497,8 @@ class Model:
             Configurations.
         out : (..., nq) array, optional
             Array for the result.
-        threads : int
-            Number of threads for a batch; 0 for one per core.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
         Returns
         -------

@@ -19,7 +19,7 @@ from torsor.simulation.steps import variational_options
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.integrators import Variational
     from torsor.model import Model
 
@@ -55,7 +55,7 @@ def discrete_euler_lagrange(
     *,
     forces: Sequence[Force] = (),
     t: ArrayLike = 0.0,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> DiscreteEulerLagrange:
     """Evaluates the discrete Euler-Lagrange equations at the control points of a step, in O(n). Fan 2018, proposition
     1.
@@ -73,8 +73,8 @@ def discrete_euler_lagrange(
         Forces in addition to gravity.
     t : (...) array_like
         Time at the beginning of the step.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def step_hessian(
     contract: tuple[ArrayLike, ArrayLike],
     forces: Sequence[Force] = (),
     t: ArrayLike = 0.0,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> StepHessian:
     """Second derivatives of one step, contracted with weights on its result, exact.
 
@@ -138,8 +138,8 @@ def step_hessian(
         Forces in addition to gravity, without `CustomForce`.
     t : (...) array_like
         Time at the beginning of the step.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -27,7 +27,7 @@ from torsor.model import require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame
+    from torsor._typing import FloatArray, Frame, Threads
     from torsor.model import Model
 
 
@@ -99,7 +99,7 @@ def inverse_dynamics_hessians(
     contract: None = ...,
     outputs: Sequence[str] | None = ...,
     out: InverseDynamicsHessians | None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> InverseDynamicsHessians: ...
 @overload
 def inverse_dynamics_hessians(
@@ -113,7 +113,7 @@ def inverse_dynamics_hessians(
     contract: ArrayLike,
     outputs: Sequence[str] | None = ...,
     out: ContractedInverseDynamicsHessians | None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> ContractedInverseDynamicsHessians: ...
 
 
@@ -129,7 +129,7 @@ def inverse_dynamics_hessians(
     contract: ArrayLike | None = None,
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsHessians | ContractedInverseDynamicsHessians | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> InverseDynamicsHessians | ContractedInverseDynamicsHessians:
     """Second derivatives of inverse dynamics. Singh 2022, Alg. 1, for every joint.
 
@@ -151,8 +151,8 @@ def inverse_dynamics_hessians(
         Names of the fields to compute, all by default; the others are None.
     out : InverseDynamicsHessians or ContractedInverseDynamicsHessians, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def forward_dynamics_hessians(
     contract: None = ...,
     outputs: Sequence[str] | None = ...,
     out: ForwardDynamicsHessians | None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> ForwardDynamicsHessians: ...
 @overload
 def forward_dynamics_hessians(
@@ -202,7 +202,7 @@ def forward_dynamics_hessians(
     contract: ArrayLike,
     outputs: Sequence[str] | None = ...,
     out: ContractedForwardDynamicsHessians | None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> ContractedForwardDynamicsHessians: ...
 
 
@@ -218,7 +218,7 @@ def forward_dynamics_hessians(
     contract: ArrayLike | None = None,
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsHessians | ContractedForwardDynamicsHessians | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> ForwardDynamicsHessians | ContractedForwardDynamicsHessians:
     """Second derivatives of forward dynamics, from first and second derivatives of inverse dynamics.
 
@@ -239,8 +239,8 @@ def forward_dynamics_hessians(
         Names of the fields to compute, all by default; the others are None.
     out : ForwardDynamicsHessians or ContractedForwardDynamicsHessians, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -269,7 +269,9 @@ def forward_dynamics_hessians(
     return _core.forward_dynamics_hessians_contracted(model, q, v, tau, contract, f_ext, options, out, threads)
 
 
-def christoffel_symbols(model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: int = 1) -> FloatArray:
+def christoffel_symbols(
+    model: Model, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+) -> FloatArray:
     """Coefficients G of the Coriolis and centrifugal terms: tau_i = G_ijk v_j v_k, symmetric in j and k.
 
     For joints with q in R^n they are the Christoffel symbols of the first kind of the mass matrix, (dM_ij/dq_k +
@@ -283,8 +285,8 @@ def christoffel_symbols(model: Model, q: ArrayLike, *, out: FloatArray | None = 
         Configurations.
     out : (..., nv, nv, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -26,7 +26,7 @@ from torsor.model import Model, require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame
+    from torsor._typing import FloatArray, Frame, Threads
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def inverse_dynamics_jvp(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: InverseDynamicsJVP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> InverseDynamicsJVP:
     """Inverse dynamics and its derivative along one direction. Kim 2012, Table 5.
 
@@ -220,8 +220,8 @@ def inverse_dynamics_jvp(
         Frame in which `f_ext` is given.
     out : InverseDynamicsJVP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -251,7 +251,7 @@ def forward_dynamics_jvp(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: ForwardDynamicsJVP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> ForwardDynamicsJVP:
     """Forward dynamics and its derivative along one direction. Kim 2012, Table 6.
 
@@ -274,8 +274,8 @@ def forward_dynamics_jvp(
         Frame in which `f_ext` is given.
     out : ForwardDynamicsJVP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -308,7 +308,7 @@ def hybrid_dynamics_jvp(
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
     out: HybridDynamicsJVP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> HybridDynamicsJVP:
     """Hybrid dynamics and its derivative along one direction. Kim 2012, Table 7.
 
@@ -335,8 +335,8 @@ def hybrid_dynamics_jvp(
         Frame in which `f_ext` is given.
     out : HybridDynamicsJVP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -374,7 +374,7 @@ def inverse_dynamics_derivatives_jvp(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivativesJVP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> InverseDynamicsDerivativesJVP:
     """The matrices of `inverse_dynamics_derivatives` and their derivatives along one direction.
 
@@ -401,8 +401,8 @@ def inverse_dynamics_derivatives_jvp(
         Names of the fields to compute, all by default; the others are None.
     out : InverseDynamicsDerivativesJVP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -432,7 +432,7 @@ def forward_dynamics_derivatives_jvp(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivativesJVP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> ForwardDynamicsDerivativesJVP:
     """The matrices of `forward_dynamics_derivatives` and their derivatives along one direction.
 
@@ -457,8 +457,8 @@ def forward_dynamics_derivatives_jvp(
         Names of the fields to compute, all by default; the others are None.
     out : ForwardDynamicsDerivativesJVP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

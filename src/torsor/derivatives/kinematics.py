@@ -26,7 +26,7 @@ from torsor.kinematics import body_indices, of_list
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, ReferencePoint
+    from torsor._typing import FloatArray, Frame, ReferencePoint, Threads
     from torsor.model import Model
 
 
@@ -84,7 +84,7 @@ def body_velocities_derivatives(
     outputs: Sequence[str] | None = None,
     frame: Frame = "body",
     out: BodyVelocitiesDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> BodyVelocitiesDerivatives:
     """Derivatives of `body_velocities`.
 
@@ -101,8 +101,8 @@ def body_velocities_derivatives(
         Frame in which results are expressed.
     out : BodyVelocitiesDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def body_accelerations_derivatives(
     outputs: Sequence[str] | None = None,
     frame: Frame = "body",
     out: BodyAccelerationsDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> BodyAccelerationsDerivatives:
     """Derivatives of `body_accelerations`.
 
@@ -140,8 +140,8 @@ def body_accelerations_derivatives(
         Frame in which results are expressed.
     out : BodyAccelerationsDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def maximal_jacobian_derivatives(
     *,
     outputs: Sequence[str] | None = None,
     out: MaximalJacobianDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> MaximalJacobianDerivatives:
     """Derivatives of `maximal_jacobian` and of its rate. Sueda 2021, Alg. 11.
 
@@ -174,8 +174,8 @@ def maximal_jacobian_derivatives(
         Names of the fields to compute, all by default; the others are None.
     out : MaximalJacobianDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def point_hessian(
     points: ArrayLike = (0.0, 0.0, 0.0),
     *,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Derivatives of `point_jacobian`: second derivatives of the positions of points.
 
@@ -210,8 +210,8 @@ def point_hessian(
         Points in the frames of their bodies.
     out : (..., 3, nv, nv) or (..., n, 3, nv, nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -235,7 +235,7 @@ def momentum_derivatives(
     outputs: Sequence[str] | None = None,
     about: ReferencePoint = "com",
     out: MomentumDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> MomentumDerivatives:
     """Derivatives of `momentum` and of its rate.
 
@@ -256,8 +256,8 @@ def momentum_derivatives(
         Reference point of the angular part: the centre of mass, or the origin of the world.
     out : MomentumDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -21,7 +21,7 @@ from torsor.dynamics import prescribed_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame
+    from torsor._typing import FloatArray, Frame, Threads
     from torsor.model import Model
 
 
@@ -84,7 +84,7 @@ def inverse_dynamics_derivatives(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> InverseDynamicsDerivatives:
     """Derivatives of inverse dynamics. Singh 2022, eqs. (7)-(10), for every joint.
 
@@ -103,8 +103,8 @@ def inverse_dynamics_derivatives(
         Names of the fields to compute, all by default; the others are None.
     out : InverseDynamicsDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def forward_dynamics_derivatives(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> ForwardDynamicsDerivatives:
     """Derivatives of forward dynamics.
 
@@ -153,8 +153,8 @@ def forward_dynamics_derivatives(
         Names of the fields to compute, all by default; the others are None.
     out : ForwardDynamicsDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def hybrid_dynamics_derivatives(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> HybridDynamicsDerivatives:
     """Derivatives of hybrid dynamics. Kim 2012, Table 7.
 
@@ -208,8 +208,8 @@ def hybrid_dynamics_derivatives(
         Names of the fields to compute, all by default; the others are None.
     out : HybridDynamicsDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

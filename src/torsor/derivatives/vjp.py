@@ -20,7 +20,7 @@ from torsor.dynamics import prescribed_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame
+    from torsor._typing import FloatArray, Frame, Threads
     from torsor.model import Model
 
 
@@ -94,7 +94,7 @@ def inverse_dynamics_vjp(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsVJP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> InverseDynamicsVJP:
     """Gradients of w . inverse_dynamics(q, v, a) with respect to all inputs and model parameters, in O(n).
 
@@ -115,8 +115,8 @@ def inverse_dynamics_vjp(
         Names of the fields to compute, all by default; the others are None.
     out : InverseDynamicsVJP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def forward_dynamics_vjp(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsVJP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> ForwardDynamicsVJP:
     """Gradients of w . forward_dynamics(q, v, tau) with respect to all inputs and model parameters, in O(n).
 
@@ -169,8 +169,8 @@ def forward_dynamics_vjp(
         Names of the fields to compute, all by default; the others are None.
     out : ForwardDynamicsVJP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def hybrid_dynamics_vjp(
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsVJP | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> HybridDynamicsVJP:
     """Gradients of w_a . a + w_tau . tau, with (a, tau) of `hybrid_dynamics`, in O(n).
 
@@ -229,8 +229,8 @@ def hybrid_dynamics_vjp(
         Names of the fields to compute, all by default; the others are None.
     out : HybridDynamicsVJP, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -261,7 +261,7 @@ def inertial_regressor(
     a: ArrayLike,
     *,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters.
 
@@ -274,8 +274,8 @@ def inertial_regressor(
         Velocities and accelerations.
     out : (..., nv, 10 nbodies) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -19,7 +19,7 @@ from torsor.forces.force import Force, compile_forces
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.model import Model
 
 
@@ -54,7 +54,7 @@ def generalized_forces(
     *,
     t: ArrayLike = 0.0,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Sum of the generalized forces of a list of forces.
 
@@ -71,8 +71,8 @@ def generalized_forces(
         Time.
     out : (..., nv) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def generalized_forces_derivatives(
     *,
     t: ArrayLike = 0.0,
     out: GeneralizedForcesDerivatives | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> GeneralizedForcesDerivatives:
     """Derivatives of `generalized_forces`, exact.
 
@@ -112,8 +112,8 @@ def generalized_forces_derivatives(
         Time.
     out : GeneralizedForcesDerivatives, optional
         Record of arrays for the results.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def force_energies(
     *,
     t: ArrayLike = 0.0,
     out: FloatArray | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> FloatArray:
     """Potential energies of forces.
 
@@ -145,8 +145,8 @@ def force_energies(
         Time.
     out : (..., n) array, optional
         Array for the result.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def generalized_forces_vjp(
     w: ArrayLike,
     *,
     t: ArrayLike = 0.0,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> GeneralizedForcesVJP:
     """Gradients of w . generalized_forces(q, v) with respect to q, v and the parameters of every force.
 
@@ -182,8 +182,8 @@ def generalized_forces_vjp(
         Cotangents: weights on the generalized forces.
     t : (...) array_like
         Time.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
 
     Returns
     -------

@@ -94,15 +94,22 @@ class CompiledForces:
                 return False
         return True
 
-    def columns(self, force: int, name: str) -> slice:
-        """Where a parameter of a force lies in the flat array."""
+    @cached_property
+    def _columns(self) -> list[dict[str | None, slice]]:
+        out: list[dict[str | None, slice]] = []
         at = 0
-        for k, one in enumerate(self.forces):
-            for other, value in one.parameters.items():
-                if (k, other) == (force, name):
-                    return slice(at, at + value.size)
+        for force in self.forces:
+            first = at
+            out.append({})
+            for name, value in force.parameters.items():
+                out[-1][name] = slice(at, at + value.size)
                 at += value.size
-        raise KeyError(name)
+            out[-1][None] = slice(first, at)
+        return out
+
+    def columns(self, force: int, name: str | None = None) -> slice:
+        """Where a parameter of a force lies in the flat array, or all of them."""
+        return self._columns[force][name]
 
     def unflatten(self, flat: FloatArray) -> tuple[dict[str, FloatArray], ...]:
         """For each force its part of (..., n) numbers, by name and shaped (..., *shape of the parameter)."""

@@ -7,6 +7,7 @@ from torsor import _lazy
 if TYPE_CHECKING:
     from torsor.simulation.adjoint import AdjointGradient as AdjointGradient
     from torsor.simulation.adjoint import StateGradient as StateGradient
+    from torsor.simulation.failures import Failure as Failure
     from torsor.simulation.losses import Loss as Loss
     from torsor.simulation.steps import MomentumStepDerivatives as MomentumStepDerivatives
     from torsor.simulation.steps import Step as Step
@@ -18,6 +19,7 @@ else:
         __name__,
         {
             "adjoint": "AdjointGradient StateGradient",
+            "failures": "Failure",
             "losses": "Loss",
             "steps": "MomentumStepDerivatives Step StepDerivatives TwoStepDerivatives",
             "trajectory": "Energies",

@@ -12,7 +12,6 @@ from torsor._check import as_array
 from torsor.dynamics import forward_dynamics
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
-from torsor.simulation.failures import StepFailed
 from torsor.simulation.run import Run
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class _Rates:
 _NOT_FINITE = "the acceleration is not finite there or soon after it; look at the forces, controls and velocities"
 
 
-def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report: Callable[[int], None]) -> None:
+def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report: Callable[[int], None] | None) -> None:
     """Fills the rows by `scipy.integrate.solve_ivp` over each step, in coordinates and velocities.
 
     All trajectories take `chunk` steps, then `report` is called with the row, before any continues.
@@ -63,21 +62,29 @@ def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report:
     tracks = [_Track(run, i) for i in range(run.size)]
     for first in range(0, run.steps, chunk):
         end = min(first + chunk, run.steps)
-        run.decide(first, float(t[first]))  # with a policy, a chunk is a step
-        for track in tracks:
-            for k in range(first, end):
-                track.step(integrator, k, t, solve_ivp)
-        report(end)
-    for track in tracks:
-        run.a[track.index, -1] = track.acceleration(t[-1], run.q[track.index, -1], run.v[track.index, -1], run.steps)
+        run.decide(first, float(t[first]), integrator)  # with a policy, a chunk is a step
+        for i in run.alive.tolist():
+            try:
+                for k in range(first, end):
+                    tracks[i].step(integrator, k, t, solve_ivp)
+            except _NoEnd as error:
+                run.fail_at({i: (k, f"SciPy's {integrator.method} stopped {{where}}: {error}")}, integrator)
+                if run.ended:
+                    break
+        if report is not None:
+            report(end)
+        if run.ended:
+            return
+    for i in run.alive.tolist():
+        run.a[i, -1] = tracks[i].acceleration(t[-1], run.q[i, -1], run.v[i, -1], run.steps)
 
 
 class _Track:
     """One trajectory of a run."""
 
     def __init__(self, run: Run, index: int) -> None:
-        self.run, self.index = run, index
-        models, forces, _, parameters = run.batch.arguments(run.batch.charts, np.array([index], np.int64))
+        self.run, self.index, self.place = run, index, run.part.start + index  # in the run, and in the batch
+        models, forces, _, parameters = run.batch.arguments(run.batch.charts, np.array([index]), run.part)
         self.model, self.forces = models[0], forces[0]
         self.parameters: FloatArray = parameters[0]
 
@@ -91,7 +98,7 @@ class _Track:
             tau = _core.generalized_forces(model, q, v, time, parameters, {"forces": self.forces}, None, 1)
         if run.controls.function is not None:
             u = as_array("controls(t)", run.controls.function(time))
-            u = np.broadcast_to(u, (*run.batch.shape, u.shape[-1])).reshape(run.size, -1)[self.index]
+            u = np.broadcast_to(u, (*run.batch.shape, u.shape[-1])).reshape(run.batch.size, -1)[self.place]
             tau = tau + (u if run.controls.actuation is None else run.controls.actuation.torques(u))
         elif run.u is not None:
             tau = tau + run.u[self.index if len(run.u) > 1 else 0, step, 0]
@@ -103,11 +110,11 @@ class _Track:
         if table is None or step < 0:
             return self.parameters
         out: FloatArray = self.parameters.copy()
-        out[table[0]] = table[1][self.index if len(table[1]) > 1 else 0, step]
+        out[table[0]] = table[1][self.place if len(table[1]) > 1 else 0, step]
         return out
 
     def step(self, integrator: Adaptive, k: int, t: FloatArray, solve_ivp: Callable[..., Any]) -> None:
-        """Integrates from row k to row k + 1."""
+        """Integrates from row k to row k + 1. Raises _NoEnd where that is not possible."""
         run, model, i, nq = self.run, self.model, self.index, self.model.nq
 
         def rate(time: float, y: FloatArray) -> FloatArray:
@@ -129,7 +136,6 @@ class _Track:
         except (_NoEnd, ValueError, ArithmeticError) as error:
             if rates.running:  # an error of a force or of controls; SciPy's own are about numbers that are not finite
                 raise
-            reason = _NOT_FINITE if rates.not_finite else error
-            raise StepFailed(f"SciPy's {integrator.method} stopped {{where}}: {reason}", i, k) from None
+            raise _NoEnd(_NOT_FINITE if rates.not_finite else str(error)) from None
         run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(model.nv))
         run.v[i, k + 1] = result.y[nq:, -1]

@@ -6,13 +6,14 @@ exact to rounding and to the tolerance of Newton's method.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array
+from torsor._check import all_finite, as_array
 from torsor._errors import ConvergenceError
 from torsor.costs.cost import Cost
 from torsor.integrators import Adaptive
@@ -20,16 +21,16 @@ from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.losses import Loss, same_trajectory
 from torsor.simulation.losses import loss as loss_of
-from torsor.simulation.run import Run, repeat, whole
+from torsor.simulation.run import Run, blocks, repeat, whole
 from torsor.simulation.steps import require_second_derivatives
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
 
-    Node = tuple[FloatArray, FloatArray]  # of all trajectories: (batch, ...) each
+    Node = tuple[FloatArray, FloatArray]  # of all trajectories of a run: (size, ...) each
 
 
 class AdjointGradient(NamedTuple):
@@ -73,26 +74,6 @@ class StateGradient(NamedTuple):
     controls: FloatArray
 
 
-def _cotangents(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray:
-    """Derivatives (batch, rows, nv) of the loss, in new memory."""
-    nv, rows, shape = trajectory.model.nv, len(trajectory.t), trajectory.batch_shape
-    out = np.zeros((*shape, rows, nv))
-    if value is not None:
-        array = as_array(name, value)
-        if array.shape == (*shape, rows, nv):
-            out[:] = array
-        elif array.shape == (*shape, nv):
-            out[..., -1, :] = array
-        else:
-            raise ValueError(
-                f"{name} has shape {array.shape}, expected {(*shape, rows, nv)}, a row of nv = {nv} for each of "
-                f"{rows} rows; or {(*shape, nv)}, for the last row alone"
-            )
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} is not finite")
-    return out.reshape(prod(shape), rows, nv)
-
-
 @overload
 def adjoint(
     trajectory: Trajectory,
@@ -102,7 +83,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: Literal[True] = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> AdjointGradient: ...
 @overload
 def adjoint(
@@ -113,7 +94,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: Literal[False],
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> StateGradient: ...
 @overload
 def adjoint(
@@ -124,7 +105,7 @@ def adjoint(
     dloss_dv: ArrayLike | None = ...,
     dloss_du: ArrayLike | None = ...,
     parameters: bool,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> AdjointGradient | StateGradient: ...
 
 
@@ -136,12 +117,12 @@ def adjoint(
     dloss_dv: ArrayLike | None = None,
     dloss_du: ArrayLike | None = None,
     parameters: bool = True,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> AdjointGradient | StateGradient:
     """Gradient of a loss of a trajectory with respect to initial state, controls and parameters.
 
     Give the loss, or its derivatives `dloss_dq`, `dloss_dv` and `dloss_du`. In a batch each trajectory has its own loss
-    and its own gradient.
+    and its own gradient; those of trajectories that have failed (`Trajectory.failed`) are NaN.
 
     Parameters
     ----------
@@ -156,8 +137,8 @@ def adjoint(
         Derivatives of the loss with respect to the controls at fixed states, shaped as the controls.
     parameters : bool
         Whether to compute the gradients with respect to inertias, placements, gravity and parameters of forces.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -193,28 +174,28 @@ def adjoint(
         dloss_dq, dloss_dv, dloss_du = loss.dq, loss.dv, loss.du
     elif dloss_dq is None and dloss_dv is None and dloss_du is None:
         raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
-    if not np.isfinite(trajectory.q).all() or not np.isfinite(trajectory.v).all():
-        raise ValueError("the trajectory is not finite: the part after a failed step has no gradient")
-    shape, controls, batch = trajectory.batch_shape, controls_of(trajectory), trajectory._batch
-    gradients = _gradients(trajectory, dloss_dq, dloss_dv, dloss_du, parameters)
-    if trajectory.every == 1:
-        _Window(trajectory, whole(trajectory), gradients, threads).sweep(None)
-    else:
-        _sweep_windows(trajectory, gradients, threads)
+    _require_finite(trajectory)
+    dq, dv = _of_rows(trajectory, "dloss_dq", dloss_dq), _of_rows(trajectory, "dloss_dv", dloss_dv)
+    total = _initial(trajectory, dloss_du, parameters)
+    for part in _parts(trajectory):
+        _sweep(trajectory, part, dq, dv, total, threads)
+    shape, batch, controls = trajectory.batch_shape, trajectory._batch, controls_of(trajectory)
+    u, forces, signals = total["u"], total["forces"], total["signals"]
+    if signals is not None and batch.signal_table is not None:
+        forces[:, batch.signal_table[0]] = signals.sum(axis=1)
+    failed = [*trajectory._failed_tracks]
+    for x in total.values():
+        if x is not None:
+            x[failed] = np.nan
 
     def shaped(x: FloatArray | None) -> Any:
         return None if x is None else x.reshape((*shape, *x.shape[1:]))
 
-    q, v, u, forces, signals = (gradients[name] for name in ("q", "v", "u", "forces", "signals"))
-    if controls.actuation is not None:
-        u = controls.actuation.pull_back(u) + gradients["direct_u"]
-    state = shaped(q[:, 0]), shaped(v[:, 0]), shaped(u[:, :, 0] if controls.stages == 1 else u)
+    state = shaped(total["q0"]), shaped(total["v0"]), shaped(u[:, :, 0] if controls.stages == 1 else u)
     if not parameters:
         return StateGradient(*state)
-    if signals is not None and batch.signal_table is not None:
-        forces[:, batch.signal_table[0]] = signals.sum(axis=1)
     gradient = AdjointGradient(
-        *state, shaped(gradients["inertia"]), shaped(gradients["placement"]), shaped(gradients["gravity"]),
+        *state, shaped(total["inertia"]), shaped(total["placement"]), shaped(total["gravity"]),
         batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
     )  # fmt: skip
     if loss is not None:
@@ -222,23 +203,63 @@ def adjoint(
     return gradient
 
 
-def _gradients(
-    trajectory: Trajectory, dq: ArrayLike | None, dv: ArrayLike | None, du: ArrayLike | None, parameters: bool
-) -> dict[str, Any]:
-    """Arrays to which the core adds gradients, initialised with the derivatives of the loss: of rows (batch, rows, nv),
-    of torques (batch, steps, stages, nv), and of parameters, None if they are not requested. With actuation, the
-    derivatives of the loss with respect to controls are apart, in "direct_u"."""
+# ---- arguments and results
+
+
+def _require_finite(trajectory: Trajectory) -> None:
+    """Refuses trajectories that have rows of NaN but have not failed: the ends of unfinished ones."""
+    if all_finite(trajectory.q) and all_finite(trajectory.v):
+        return
+    n, failed = prod(trajectory.batch_shape), trajectory._failed_tracks
+    for x in (trajectory.q, trajectory.v):
+        flat = x.reshape(n, -1)
+        for part in blocks(n, flat.shape[1]):
+            for i in (np.flatnonzero(~np.isfinite(flat[part]).all(axis=1)) + part.start).tolist():
+                if i not in failed:
+                    which = f"trajectory {i} of the batch" if trajectory.batch_shape else "the trajectory"
+                    raise ValueError(f"{which} is not finite: a motion that was not finished has no gradient")
+
+
+def _of_rows(trajectory: Trajectory, name: str, value: ArrayLike | None) -> FloatArray | None:
+    """Derivatives (batch, rows or 1, nv) of the loss with respect to all rows, or to the last."""
+    if value is None:
+        return None
+    nv, rows, shape = trajectory.model.nv, len(trajectory.t), trajectory.batch_shape
+    array = as_array(name, value)
+    if array.shape not in ((*shape, rows, nv), (*shape, nv)):
+        raise ValueError(
+            f"{name} has shape {array.shape}, expected {(*shape, rows, nv)}, a row of nv = {nv} for each of "
+            f"{rows} rows; or {(*shape, nv)}, for the last row alone"
+        )
+    n = prod(shape)
+    flat = array.reshape(n, rows if array.shape == (*shape, rows, nv) else 1, nv)
+    _require_finite_input(trajectory, name, flat)
+    return flat
+
+
+def _require_finite_input(trajectory: Trajectory, name: str, flat: FloatArray) -> None:
+    """Refuses derivatives (batch, ...) that are not finite, of trajectories that have not failed."""
+    if all_finite(flat):
+        return
+    for i in np.flatnonzero(~np.isfinite(flat).reshape(len(flat), -1).all(axis=1)).tolist():
+        if i not in trajectory._failed_tracks:
+            where = f" in trajectory {i} of the batch" if trajectory.batch_shape else ""
+            raise ValueError(f"{name} is not finite{where}")
+
+
+def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> dict[str, Any]:
+    """Arrays for the gradients of all trajectories: q0 and v0 (batch, nv), controls u (batch, steps, stages, nu), which
+    begin with the derivatives of the loss, and parameters, None if they are not requested."""
     model, steps, shape, n = trajectory.model, trajectory.steps, trajectory.batch_shape, prod(trajectory.batch_shape)
     matrix, stages = trajectory.actuation, controls_of(trajectory).stages
     size = model.nv if matrix is None else matrix.shape[1]
-    u = np.zeros((n, steps, stages, size))
+    u = _zeros((n, steps, stages, size))
     if du is not None:
         given = as_array("dloss_du", du)
         expected = (*shape, steps, size) if stages == 1 else (*shape, steps, stages, size)
         if given.shape != expected:
             raise ValueError(f"dloss_du has shape {given.shape}, expected {expected}, as the controls")
-        if not np.isfinite(given).all():
-            raise ValueError("dloss_du is not finite")
+        _require_finite_input(trajectory, "dloss_du", given.reshape(u.shape))
         u[:] = given.reshape(u.shape)
     table = trajectory._batch.signal_table
     sizes: dict[str, tuple[int, ...] | None] = {
@@ -246,28 +267,77 @@ def _gradients(
         "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
     }  # fmt: skip
     return {
-        "q": _cotangents(trajectory, "dloss_dq", dq), "v": _cotangents(trajectory, "dloss_dv", dv),
-        "u": u if matrix is None else np.zeros((n, steps, stages, model.nv)), "direct_u": None if matrix is None else u,
-        **{name: np.zeros((n, *size)) if parameters and size is not None else None for name, size in sizes.items()},
+        "q0": np.zeros((n, model.nv)), "v0": np.zeros((n, model.nv)), "u": u,
+        **{name: _zeros((n, *size)) if parameters and size is not None else None for name, size in sizes.items()},
     }  # fmt: skip
 
 
-def _sweep_windows(trajectory: Trajectory, gradients: dict[str, Any], threads: int) -> None:
+def _zeros(shape: tuple[int, ...]) -> FloatArray:
+    out = _core.empty(shape)  # memory that is kept, which takes less time to clear than new one
+    out.fill(0.0)
+    return out
+
+
+# ---- sweeps
+
+
+def _parts(trajectory: Trajectory) -> list[slice]:
+    """The parts of the batch that are swept one after the other. Derivatives of a policy are those of all states."""
+    n, model = prod(trajectory.batch_shape), trajectory.model
+    if trajectory.policy is not None:
+        return [slice(0, n)]
+    span = trajectory.every if trajectory.every > 1 else trajectory.steps
+    numbers = (span + 1) * (model.nq + 6 * model.nv) + 2 * model.nv * len(trajectory.t)
+    return blocks(n, 8 * numbers)
+
+
+def _sweep(
+    trajectory: Trajectory,
+    part: slice,
+    dq: FloatArray | None,
+    dv: FloatArray | None,
+    total: dict[str, Any],
+    threads: Threads,
+) -> None:
+    """Sweeps over all steps of a part of the batch, and writes its gradients to those of all."""
+    model, size, rows, u = trajectory.model, part.stop - part.start, len(trajectory.t), total["u"]
+    # Arrays to which the core adds: of rows (size, rows, nv), of torques (size, steps, stages, nv), and of parameters.
+    # With actuation, the derivatives of the loss with respect to controls are apart, in "direct_u".
+    names = ("inertia", "placement", "gravity", "forces", "signals")
+    gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
+    for name, given in (("q", dq), ("v", dv)):
+        gradients[name] = _zeros((size, rows, model.nv))
+        if given is not None:
+            gradients[name][:, rows - given.shape[1] :] = given[part]
+    actuation = controls_of(trajectory).actuation
+    gradients["u"], gradients["direct_u"] = u[part], None
+    if actuation is not None:
+        gradients["u"], gradients["direct_u"] = _zeros((*u[part].shape[:-1], model.nv)), u[part]
+    if trajectory.every == 1:
+        _Window(trajectory, whole(trajectory, part), gradients, threads).sweep(None)
+    else:
+        _sweep_windows(trajectory, part, gradients, threads)
+    total["q0"][part], total["v0"][part] = gradients["q"][:, 0], gradients["v"][:, 0]
+    if actuation is not None:
+        u[part] = actuation.pull_back(gradients["u"]) + u[part]
+
+
+def _sweep_windows(trajectory: Trajectory, part: slice, gradients: dict[str, Any], threads: Threads) -> None:
     """Sweeps window by window from the end, repeating the steps of each (checkpointing)."""
     k, after = trajectory.every, None
     q, v = gradients["q"], gradients["v"]
     by_step = [name for name in ("u", "direct_u", "signals") if gradients[name] is not None]
     for w in reversed(range(len(trajectory.t) - 1)):
-        run = repeat(trajectory, w, threads)
+        run = repeat(trajectory, part, w, threads)
         steps = slice(run.start, run.start + k)
-        part = {**gradients, **{name: gradients[name][:, steps].copy() for name in by_step}}
+        own = {**gradients, **{name: gradients[name][:, steps].copy() for name in by_step}}
         for name, rows in (("q", q), ("v", v)):
-            part[name] = np.zeros((run.size, k + 1, trajectory.model.nv))
-            part[name][:, ::k] = rows[:, w : w + 2]
-        after = _Window(trajectory, run, part, threads).sweep(after)
-        q[:, w], v[:, w] = part["q"][:, 0], part["v"][:, 0]
+            own[name] = np.zeros((run.size, k + 1, trajectory.model.nv))
+            own[name][:, ::k] = rows[:, w : w + 2]
+        after = _Window(trajectory, run, own, threads).sweep(after)
+        q[:, w], v[:, w] = own["q"][:, 0], own["v"][:, 0]
         for name in by_step:
-            gradients[name][:, steps] = part[name]
+            gradients[name][:, steps] = own[name]
 
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
@@ -285,9 +355,9 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
 
 
 class _Window:
-    """Steps of a backward sweep: gradients (batch, steps + 1, nv) at their rows, to which each step adds."""
+    """Steps of a backward sweep: gradients (size, steps + 1, nv) at their rows, to which each step adds."""
 
-    def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: int) -> None:
+    def __init__(self, trajectory: Trajectory, run: Run, gradients: dict[str, Any], threads: Threads) -> None:
         self.trajectory, self.run, self.gradients, self.threads = trajectory, run, gradients, threads
         self.gq: FloatArray = gradients["q"]
         self.gv: FloatArray = gradients["v"]
@@ -302,7 +372,8 @@ class _Window:
         size = nv if actuation is None else actuation.matrix.shape[1]
         feedback = np.zeros((run.size, run.steps, nv, nv)), np.zeros((run.size, run.steps, nv, nv))
         for k in range(run.steps):
-            both = policy._jacobians(t0 + (run.start + k) * h, *run.states(k), size)
+            step = run.start + k
+            both = policy._jacobians(t0 + step * h, step, *run.good_states(k), size)
             for jacobian, matrices, g in zip(both, feedback, (self.gq, self.gv), strict=True):
                 flat = jacobian.reshape(run.size, size, nv)
                 if actuation is None:
@@ -317,25 +388,28 @@ class _Window:
         before the last. Returns those of the row before the first, where the integrator needs one."""
         run, steps = self.run, self.run.steps
         before = None if run.initial is None else (np.zeros_like(self.gq[:, 0]), np.zeros_like(self.gv[:, 0]))
-        segments = _charts.segments(run.first_charts, run.switches, steps + 1)
         mine: dict[int, dict[int, _charts.ChartSwitch]] = {}
         for s in run.switches:
-            mine.setdefault(s.track, {})[s.row] = s
+            if s.track not in run.failed:
+                mine.setdefault(s.track, {})[s.row] = s
         if after is not None:
-            for i in range(run.size):
-                if steps not in mine.get(i, {}):
-                    self.gq[i, steps - 1] += after[0][i]
-                    self.gv[i, steps - 1] += after[1][i]
+            same = np.ones(run.size, np.bool_)
+            same[[i for i, switches in mine.items() if steps in switches]] = False
+            self.gq[same, steps - 1] += after[0][same]
+            self.gv[same, steps - 1] += after[1][same]
         # Trajectories that keep their charts are swept together, the others one by one.
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for i, charts in enumerate(run.first_charts):
-            if i not in mine:
-                groups.setdefault(charts, []).append(i)
+        groups: dict[tuple[str, ...], Any] = {run.batch.charts: run.alive}
+        if run.batch.parts:
+            groups = {}
+            for i in run.alive.tolist():
+                if i not in mine:
+                    groups.setdefault(run.first_charts[i], []).append(i)
         for charts, chosen in groups.items():
             self._go_back(charts, chosen, 0, steps, run.initial, before)
-        for i, first, last, charts in reversed(segments):
-            if i in mine:
-                self._go_back_one(i, charts, first, min(last, steps), mine[i], before, after)
+        if mine:
+            for i, first, last, charts in reversed(_charts.segments(run.first_charts, run.switches, steps + 1)):
+                if i in mine:
+                    self._go_back_one(i, charts, first, min(last, steps), mine[i], before, after)
         return before
 
     def _go_back_one(
@@ -378,7 +452,7 @@ class _Window:
     def _go_back(
         self,
         charts: tuple[str, ...],
-        chosen: list[int],
+        chosen: Sequence[int] | NDArray[np.int64],
         first: int,
         last: int,
         previous: Node | None,
@@ -390,13 +464,14 @@ class _Window:
         state = None if previous is None else (previous[0][tracks], previous[1][tracks])
         given = (None, None) if node is None else (node[0][tracks], node[1][tracks])
         track, row = _core.adjoint(
-            run.batch.arguments(charts, tracks), trajectory.integrator._numbers, float(trajectory.t[0]),
+            run.batch.arguments(charts, tracks, run.part), trajectory.integrator._numbers, float(trajectory.t[0]),
             run.tracks(tracks, state), np.full(n, first, np.int64), np.full(n, last, np.int64),
             {**self.gradients, "previous_q": given[0], "previous_v": given[1]}, self.threads,
         )  # fmt: skip
         if track >= 0:
             step, shape = run.start + row, trajectory.batch_shape
             t = float(trajectory.t[0] + step * trajectory.integrator.h)
+            track += run.part.start
             where = f"at t = {t:.6g}" + (f" of trajectory {track}" if shape else "")
             raise ConvergenceError(
                 f"the step {where} has no derivative: its matrix is singular, or it could not be taken again",

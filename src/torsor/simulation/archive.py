@@ -20,6 +20,7 @@ from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import read_models
 from torsor.simulation.controls import Policy
+from torsor.simulation.failures import Failure
 from torsor.simulation.parameters import read_parameters
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
                 arrays[f"{kind}_{k}_{name}"] = value
     for name, value in _charts.to_arrays(trajectory.switches).items():
         arrays[f"switch_{name}"] = value
+    if trajectory.failed:
+        for name in ("index", "step", "t", "reason"):
+            arrays[f"failed_{name}"] = np.array([getattr(failure, name) for failure in trajectory.failed])
     for name, value in scheme.items():
         if name != "A":
             arrays[f"integrator_{name}"] = np.array(value)
@@ -67,7 +71,7 @@ def read(
         _check_shapes(label, data, models)
         values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
         _check_scene(label, data, models, forces, [{**a, **b} for a, b in zip(values, signals, strict=True)])
-        steps = data["substeps"].shape[-1]
+        steps, failed = data["substeps"].shape[-1], _read_failures(data)
         return {
             "model": models[0],
             "models": () if isinstance(model, Model) else models,
@@ -81,7 +85,8 @@ def read(
             "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
             "signals": read_parameters(models[0], forces, signals, steps) if any(signals) else (),
             "actuation": data["actuation"] if "actuation" in data.files else None,
-            "policy": _read_policy(label, data, policy),
+            "policy": _read_policy(label, data, policy, failed),
+            "failed": failed,
         }
 
 
@@ -148,7 +153,15 @@ def _lost(t: float, q: FloatArray, v: FloatArray) -> FloatArray:
     raise RuntimeError("the policy is not in the file of a trajectory; give it to Trajectory.load")
 
 
-def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
+def _read_failures(data: NpzFile) -> tuple[Failure, ...]:
+    """The trajectories that failed; none in files that were written before there were any."""
+    if "failed_step" not in data.files:
+        return ()
+    columns = (data[f"failed_{name}"].tolist() for name in ("index", "step", "t", "reason"))
+    return tuple(Failure(tuple(index), *rest) for index, *rest in zip(*columns, strict=True))
+
+
+def _read_policy(label: str, data: NpzFile, given: Any, failed: Sequence[Failure]) -> Policy | None:
     """The policy that gave the controls of the file; another one is rejected if its first controls differ."""
     if "policy" not in data.files:
         if given is not None:
@@ -159,9 +172,14 @@ def _read_policy(label: str, data: NpzFile, given: Any) -> Policy | None:
     policy = given if isinstance(given, Policy) else Policy(given)
     u = data["controls"]
     if u.shape[-2]:
-        expected = policy._values(float(data["t"][0]), data["q"][..., 0, :], data["v"][..., 0, :], u.shape[-1])
-        error = np.abs(u[..., 0, :] - expected).max(initial=0.0)
-        if error > 1e-9 * (1.0 + np.abs(expected).max(initial=0.0)):
+        q, v = data["q"][..., 0, :], data["v"][..., 0, :]
+        expected = np.array(policy._values(float(data["t"][0]), 0, q, v, u.shape[-1]))
+        first = u[..., 0, :].copy()
+        for failure in failed:
+            if failure.step == 0:  # of controls that were not finite
+                first[failure.index] = expected[failure.index] = 0.0
+        error = np.abs(first - expected).max(initial=0.0)
+        if not error <= 1e-9 * (1.0 + np.abs(expected).max(initial=0.0)):
             raise ValueError(
                 f"{label} is a trajectory of another policy: its first controls differ from this one's by {error:.2g}"
             )

@@ -13,7 +13,7 @@ from torsor import _core
 from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
-from torsor.simulation.parameters import leads_of, steps_of_rows
+from torsor.simulation.parameters import leads_of, shapes_of, steps_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,6 +104,8 @@ class Batch:
         self.charts: Charts = tuple(p.chart for p in self.parts)
         self._first = self.forces if not any(parameters) and not any(self.signals) else self._with_first()
         self.compiled = compile_forces(models[0], self._first)  # for the first model
+        # Forces know bodies and joints by index, so that all models of one tree share a set, in whatever charts.
+        self._sets = [(models[0]._core, self.compiled.core)]
         # Parameters of all forces: (batch, n), or (1, n) where they are the same for all.
         same = self.size == 0 or (len(models) == 1 and not any(parameters))
         self.flat = self.compiled.parameters[None] if same else self._flatten()
@@ -115,9 +117,10 @@ class Batch:
         """The forces to compile, with the first of the given parameters where they lack their own."""
         out = []
         for force, values, signals in zip(self.forces, self.parameters, self.signals, strict=True):
-            rows = self._rows(force, {**values, **signals})
-            lacking = rows.keys() - force._for_model(self.models[0]).parameters.keys()
-            out.append(force.with_parameters({n: x[0] for n, x in rows.items() if len(x)}) if lacking else force)
+            given = {**values, **signals}
+            if given.keys() - shapes_of(self.models[0], force).keys():
+                force = force.with_parameters({n: x[0] for n, x in self._rows(force, given).items() if len(x)})
+            out.append(force)
         return tuple(out)
 
     def _rows(self, force: Force, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -129,40 +132,77 @@ class Batch:
         }
 
     def _flatten(self) -> FloatArray:
-        columns = [np.zeros((1, 0))]
+        places: list[tuple[slice, FloatArray]] = []  # columns, and values that broadcast to the batch
         for k, (force, values) in enumerate(zip(self.forces, self.parameters, strict=True)):
-            leads = leads_of(self.models[0], force, values)
-            lead = np.broadcast_shapes(*leads)
-            rows = {
-                name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
-                    prod(lead), *value.shape[len(given) :]
-                )
-                for (name, value), given in zip(values.items(), leads, strict=True)
-            }
-            first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
-            # Every pair of a model and values once.
-            which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
-            pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
-            numbers = []
-            for m, j in pairs.T.tolist():
-                try:
-                    given = {**{name: x[j] for name, x in rows.items()}, **first}
-                    one = force.with_parameters(given) if given else force
-                    own = one._for_model(self.models[m]).parameters
-                except ValueError as error:
-                    i = int(np.argmax((self.model_of == m) & (which == j)))
-                    where = f" in trajectory {i} of the batch" if self.shape else ""
-                    raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
-                numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
-            size = sum(x.size for x in self.compiled.forces[k].parameters.values())
-            table = np.array(numbers).reshape(len(numbers), size)
-            columns.append(table if len(table) == 1 else table[inverse.ravel()])
-        rows_of = max(len(c) for c in columns)
-        return np.concatenate([np.broadcast_to(c, (rows_of, c.shape[1])) for c in columns], axis=1)
+            if not self._is_simple(k):
+                table = self._of_each(k)
+                lead = () if len(table) == 1 else self.shape
+                places.append((self.compiled.columns(k), table.reshape(*lead, table.shape[1])))
+                continue
+            for (name, value), lead in zip(values.items(), leads_of(self.models[0], force, values), strict=True):
+                at = self.compiled.columns(k, name)
+                places.append((at, value.reshape(*lead, at.stop - at.start)))
+        shape = self.shape if any(x.size != x.shape[-1] for _, x in places) else ()
+        out = np.empty((*shape, len(self.compiled.parameters)))
+        out[...] = self.compiled.parameters
+        for at, x in places:
+            out[..., at] = x if shape else x.reshape(x.shape[-1])
+        return out.reshape(prod(shape), out.shape[-1])
+
+    def _is_simple(self, k: int) -> bool:
+        """Whether a force has the same parameters in all models, except for given ones, which it accepts. Where the
+        allowed values are intervals, the extreme values decide."""
+        force, values, several = self.forces[k], self.parameters[k], len(self.models) > 1
+        if not force._frozen or force is not self._first[k]:
+            return False
+        if several and any(getattr(force, name) is None for name in shapes_of(self.models[0], force)):
+            return False
+        if not values:
+            return True
+        if values.keys() & set(force._coupled(self.models[0])):
+            return False
+        try:
+            rows = self._rows(force, values)
+            for end in (np.min, np.max) if max(map(len, rows.values())) > 1 else (np.min,):
+                force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
+        except ValueError:
+            return False  # raised again for the trajectory that has them
+        return True
+
+    def _of_each(self, k: int) -> FloatArray:
+        """Parameters of a force (batch, n), or (1, n), made for every pair of a model and values once."""
+        force, values = self.forces[k], self.parameters[k]
+        leads = leads_of(self.models[0], force, values)
+        lead = np.broadcast_shapes(*leads)
+        rows = {
+            name: np.broadcast_to(value, lead + value.shape[len(given) :]).reshape(
+                prod(lead), *value.shape[len(given) :]
+            )
+            for (name, value), given in zip(values.items(), leads, strict=True)
+        }
+        first = {name: x[0] for name, x in self._rows(force, self.signals[k]).items() if len(x)}
+        which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).reshape(self.size)
+        pairs, inverse = np.unique(np.stack([self.model_of, which]), axis=1, return_inverse=True)
+        numbers = []
+        for m, j in pairs.T.tolist():
+            try:
+                given = {**{name: x[j] for name, x in rows.items()}, **first}
+                one = force.with_parameters(given) if given else force
+                own = one._for_model(self.models[m]).parameters
+            except ValueError as error:
+                i = int(np.argmax((self.model_of == m) & (which == j)))
+                where = f" in trajectory {i} of the batch" if self.shape else ""
+                raise ValueError(f"force {k} ({type(force).__name__}){where}: {error}") from None
+            numbers.append(np.concatenate([np.zeros(0), *(x.ravel() for x in own.values())]))
+        size = sum(x.size for x in self.compiled.forces[k].parameters.values())
+        table = np.array(numbers).reshape(len(numbers), size)
+        return table if len(table) == 1 else table[inverse.ravel()]
 
     def _tabulate(self) -> tuple[NDArray[np.int64], FloatArray]:
         columns, tables = [], []
-        for k in range(len(self.forces)):
+        for k, given in enumerate(self.signals):
+            if not given:
+                continue
             self._check_signals(k)
             for name, value, lead in self._signals_of(k):
                 at, steps = self.compiled.columns(k, name), value.shape[len(lead)]
@@ -188,7 +228,7 @@ class Batch:
             return
         if not rows.keys() & set(force._coupled(model)):
             try:
-                for end in (np.min, np.max):
+                for end in (np.min, np.max) if max(map(len, rows.values())) > 1 else (np.min,):
                     force.with_parameters({name: end(x, axis=0) for name, x in rows.items()})
                 return
             except ValueError:
@@ -230,32 +270,38 @@ class Batch:
 
     def signals_until(self, steps: int) -> Parameters:
         """The signals of the first steps."""
+        if self.signal_table is not None and steps == self.signal_table[1].shape[1]:
+            return self.signals
         return tuple(
             {name: value[(slice(None),) * len(lead) + (slice(steps),)] for name, value, lead in self._signals_of(k)}
             for k in range(len(self.forces))
         )
 
     def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
-        """A model in these charts, and the forces compiled for it."""
+        """A model in these charts, and the forces compiled for it: once for all models of one tree."""
         if (charts, m) not in self._ready:
             model = self.models[m]
-            if charts == self.charts and m == 0:
-                self._ready[charts, m] = (model, self.compiled.core)
-            else:
-                model = model if charts == self.charts else _charts.with_charts(model, self.parts, charts)
-                self._ready[charts, m] = (model, compile_forces(model, self._first).core)
+            if charts != self.charts:
+                model = _charts.with_charts(model, self.parts, charts)
+            core = next((core for one, core in self._sets if one.same_tree(model._core)), None)
+            if core is None:
+                core = compile_forces(model, self._first).core
+                self._sets.append((model._core, core))
+            self._ready[charts, m] = (model, core)
         return self._ready[charts, m]
 
     def arguments(
-        self, charts: Charts, chosen: NDArray[np.int64]
+        self, charts: Charts, chosen: NDArray[np.int64], part: slice
     ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
-        """The arguments of the core for some trajectories in the same charts."""
-        used, of = [0], self.model_of if len(chosen) == self.size else np.zeros(len(chosen), np.int64)
-        if len(self.models) > 1 and len(chosen):
-            unique, inverse = np.unique(self.model_of[chosen], return_inverse=True)
+        """The arguments of the core for some trajectories in the same charts, counted from the first of a part."""
+        n = len(chosen)
+        at: Any = part if n == part.stop - part.start else chosen + part.start
+        used, of = [0], np.zeros(n, np.int64)
+        if len(self.models) > 1 and n:
+            unique, inverse = np.unique(self.model_of[at], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)
         both = [self.ready(charts, m) for m in used]
-        flat = self.flat if len(self.flat) == 1 else self.flat[chosen]
+        flat = self.flat if len(self.flat) == 1 else self.flat[at]
         sets = [core if self.forces else None for _, core in both]
         return [model for model, _ in both], sets, of, flat
 

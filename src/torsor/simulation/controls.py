@@ -14,6 +14,7 @@ import numpy as np
 
 from torsor._check import all_finite, as_array
 from torsor.model import require_model
+from torsor.simulation.failures import add_note
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -78,31 +79,39 @@ def read_actuation(model: Model, given: Any) -> Actuation:
         if len(given) == 0:
             raise ValueError("actuation is empty, expected names of joints or a matrix (nv, nu)")
         if any(isinstance(name, str) for name in given):
-            return _of_joints(model, tuple(given))
+            names = tuple(given)
+            return _cached(model, names, lambda: _selection(model, names))
     elif not isinstance(given, np.ndarray) and isinstance(given, Iterable):
         raise TypeError(
             f"actuation is a {type(given).__name__}, expected a list of names of joints or a matrix (nv, nu)"
         )
-    matrix = np.array(as_array("actuation", given))
+    matrix = as_array("actuation", given)
     if matrix.ndim != 2 or len(matrix) != model.nv or matrix.shape[1] == 0:
         raise ValueError(
             f"actuation has shape {matrix.shape}, expected ({model.nv}, nu), a column of nv = {model.nv} torques for "
             "each control; or a list of names of joints"
         )
+    return _cached(model, matrix.tobytes(), lambda: _checked(matrix))
+
+
+def _checked(matrix: FloatArray) -> FloatArray:
+    """A read-only copy of a matrix, which must be finite."""
     if not all_finite(matrix):
         raise ValueError("actuation is not finite")
-    matrix.flags.writeable = False
-    return Actuation(matrix)
+    copy = np.array(matrix)
+    copy.flags.writeable = False
+    return copy
 
 
-def _of_joints(model: Model, names: tuple[str, ...]) -> Actuation:
-    """The actuation of some joints, cached in the model."""
-    cache = require_model(model)._cache.setdefault("actuation", {})
-    if names not in cache:
+def _cached(model: Model, key: tuple[str, ...] | bytes, make: Callable[[], FloatArray]) -> Actuation:
+    """An actuation that the model caches."""
+    cache: dict[tuple[str, ...] | bytes, Actuation] = require_model(model)._cache.setdefault("actuation", {})
+    found = cache.get(key)
+    if found is None:
+        found = Actuation(make())
         if len(cache) >= 8:
             cache.clear()
-        cache[names] = Actuation(_selection(model, names))
-    found: Actuation = cache[names]
+        cache[key] = found
     return found
 
 
@@ -158,30 +167,38 @@ class Policy:
         """The controls (..., nu) at the time t and the states q, v."""
         return self.function(t, q, v)
 
-    def _values(self, t: float, q: FloatArray, v: FloatArray, size: int) -> FloatArray:
-        """The controls (..., size), validated."""
-        u = as_array("policy(t, q, v)", self.function(t, q.copy(), v.copy()))
+    def _values(self, t: float, step: int, q: FloatArray, v: FloatArray, size: int) -> FloatArray:
+        """The controls (..., size) at the beginning of a step. Shapes are validated, values are not; q and v are the
+        caller's no more."""
         shape = (*q.shape[:-1], size)
+        try:
+            given = self.function(t, q, v)
+        except Exception as error:
+            add_note(error, f"in the policy of simulate, at step {step}, t = {t:.6g}")
+            raise
+        u = as_array("policy(t, q, v)", given)
+        if u.shape == shape:
+            return u
         if u.ndim == 0 or u.shape[-1] != size or not _broadcasts(u.shape, shape):
             raise ValueError(
                 f"policy(t, q, v) has shape {u.shape} at t = {t:.6g}, expected {shape}: a row of {size} controls for "
-                "each trajectory"
+                f"each trajectory; at step {step}"
             )
-        if not all_finite(u):
-            bad = int(np.argmin(np.isfinite(np.broadcast_to(u, shape)).all(axis=-1)))
-            where = f" in trajectory {bad} of the batch" if len(shape) > 1 else ""
-            raise ValueError(f"policy(t, q, v) is not finite at t = {t:.6g}{where}")
         return np.broadcast_to(u, shape)
 
-    def _jacobians(self, t: float, q: FloatArray, v: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-        """du_dq and du_dv (..., size, nv), validated."""
+    def _jacobians(self, t: float, step: int, q: FloatArray, v: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+        """du_dq and du_dv (..., size, nv) at the beginning of a step, validated."""
         if self.derivatives is None:
             raise TypeError(
                 "the controls come from a policy without derivatives, so the gradient would lack the terms of the "
                 "feedback; simulate with controls=Policy(function, derivatives), where derivatives(t, q, v) returns "
                 "(du_dq, du_dv); for a loaded trajectory give it to Trajectory.load"
             )
-        given = self.derivatives(t, q.copy(), v.copy())
+        try:
+            given = self.derivatives(t, q, v)
+        except Exception as error:
+            add_note(error, f"in the derivatives of the policy, at step {step}, t = {t:.6g}")
+            raise
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise ValueError(
                 f"derivatives of the policy gave {type(given).__name__} at t = {t:.6g}, expected a pair (du_dq, du_dv)"
@@ -192,7 +209,10 @@ class Policy:
             if array.shape[-2:] != shape[-2:] or not _broadcasts(array.shape, shape):
                 raise ValueError(f"{name} of the policy has shape {array.shape} at t = {t:.6g}, expected {shape}")
             if not all_finite(array):
-                raise ValueError(f"{name} of the policy is not finite at t = {t:.6g}")
+                good = np.isfinite(np.broadcast_to(array, shape)).all(axis=(-2, -1))
+                bad = int(np.argmin(good))
+                where = f" in trajectory {bad} of the batch" if len(shape) > 2 else ""
+                raise ValueError(f"{name} of the policy is not finite at t = {t:.6g}{where}, at step {step}")
             out.append(np.broadcast_to(array, shape))
         return out[0], out[1]
 
@@ -256,11 +276,11 @@ class Controls:
     function: OfTime | None = None
     policy: Policy | None = None
 
-    def torques(self, start: int, steps: int) -> FloatArray | None:
-        """Torques of some steps, (batch or 1, steps, stages, nv), in C order."""
+    def torques(self, part: slice, start: int, steps: int) -> FloatArray | None:
+        """Torques of some steps of some trajectories, (size or 1, steps, stages, nv), in C order."""
         if self.values is None:
             return None
-        values = self.values[:, start : start + steps]
+        values = self.values[slice(1) if len(self.values) == 1 else part, start : start + steps]
         return np.ascontiguousarray(values) if self.actuation is None else self.actuation.torques(values)
 
     def rows(self, steps: int, shape: tuple[int, ...]) -> FloatArray | None:
@@ -268,9 +288,9 @@ class Controls:
         if self.values is None:
             return None
         values = self.values[:, :steps, 0] if self.stages == 1 else self.values[:, :steps]
-        if len(values) != prod(shape):
-            values = np.broadcast_to(values, (prod(shape), *values.shape[1:]))
-        return np.ascontiguousarray(values.reshape((*shape, *values.shape[1:])))
+        if len(values) != prod(shape):  # the same memory for all
+            return np.broadcast_to(values.reshape(values.shape[1:]), (*shape, *values.shape[1:]))
+        return np.ascontiguousarray(values).reshape((*shape, *values.shape[1:]))
 
 
 def read_controls(
@@ -280,9 +300,10 @@ def read_controls(
     steps, size = len(t) - 1, model.nv if actuation is None else actuation.matrix.shape[1]
     letters = "model.nv is" if actuation is None else "the actuation has controls"
     if callable(controls):
-        array, stages = _sample(integrator, controls, t, size, letters), len(integrator._fractions)
+        array = _sample(integrator, controls, t, size, letters)
         if array is None:
-            return None, stages
+            return None, len(integrator._fractions)
+        stages = array.shape[-2]
     else:
         array, stages = as_array("controls", controls), 1
         if array.shape == (size,):
@@ -296,7 +317,9 @@ def read_controls(
             )
         array = array[..., None, :]
     if not all_finite(array):
-        raise ValueError("controls are not finite")
+        *batch, step, _, _ = np.argwhere(~np.isfinite(array))[0].tolist()
+        where = f"of trajectory {batch} of the batch" if batch else ""
+        raise ValueError(f"controls are not finite: those of step {step} {where}".rstrip())
     return np.array(array, order="C"), stages  # a copy, independent of the caller's array
 
 
@@ -304,9 +327,9 @@ def _sample(integrator: Integrator, function: OfTime, t: FloatArray, size: int, 
     """Values (..., steps, stages, size) of a function of time at the stages of all steps."""
     shifts = [integrator.h * fraction for fraction in integrator._fractions]
     samples = []
-    for time in t[:-1]:
+    for time in t[:-1].tolist():
         for shift in shifts:
-            u = as_array("controls(t)", function(float(time + shift)))
+            u = as_array("controls(t)", function(time + shift))
             if u.ndim == 0 or u.shape[-1] != size:
                 raise ValueError(f"controls(t) has shape {u.shape}, expected (..., {size}): {letters} {size}")
             samples.append(u)
@@ -323,4 +346,6 @@ def controls_of(trajectory: Trajectory) -> Controls:
     if u is None:
         return Controls(None, actuation=actuation)
     stages = u.shape[-2] if u.ndim - len(shape) == 3 else 1
+    if shape and u.size and not any(u.strides[: len(shape)]):  # the same for all
+        return Controls(u[(0,) * len(shape)].reshape(1, trajectory.steps, stages, u.shape[-1]), stages, actuation)
     return Controls(u.reshape(prod(shape), trajectory.steps, stages, u.shape[-1]), stages, actuation)

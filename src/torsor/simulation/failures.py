@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
 
 from torsor import _check
 from torsor._core import Outcome
@@ -12,12 +15,46 @@ from torsor.integrators import Integrator, SymplecticEuler, Variational
 from torsor.integrators.base import Explicit, Implicit
 from torsor.model import Model
 
+if TYPE_CHECKING:
+    from torsor._typing import FloatArray
 
-class StepFailed(Exception):
-    """A step of a trajectory that could not be taken; `reason` has a placeholder {where} for its time."""
 
-    def __init__(self, reason: str, track: int, step: int) -> None:
-        self.reason, self.track, self.step = reason, track, step
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trajectory that could not take a step, in `Trajectory.failed`.
+
+    Attributes
+    ----------
+    index : tuple of int
+        Index of the trajectory in the batch, () for a single one: `trajectory.q[failure.index]` has its rows.
+    step : int
+        Number of the step that failed, from 0; the rows after it are NaN.
+    t : float
+        Time at the beginning of the step.
+    reason : str
+        Why it failed and what helps.
+    """
+
+    index: tuple[int, ...]
+    step: int
+    t: float
+    reason: str
+
+
+class Failed(NamedTuple):
+    """A trajectory of a run that could not take a step: its number, the reason, with a placeholder {where} for the
+    time, and the state from which it failed."""
+
+    step: int
+    reason: str
+    q: FloatArray
+    v: FloatArray
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Adds a note to an exception, which Python shows below its message (from 3.11 on)."""
+    with suppress(AttributeError):  # of an exception that cannot be changed
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined, unused-ignore]
 
 
 def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequence[float]) -> str:

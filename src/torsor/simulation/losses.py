@@ -139,7 +139,7 @@ def loss(trajectory: Trajectory, cost: Cost, *, parameters: bool = True) -> Loss
     Parameters
     ----------
     trajectory : Trajectory
-        From `simulate`. In a batch each trajectory has its own loss.
+        From `simulate`. In a batch each trajectory has its own loss, NaN for one that has failed.
     cost : Cost
         A cost, or a sum of costs.
     parameters : bool
@@ -177,6 +177,7 @@ class _Total:
         self.v = trajectory.v.reshape(self.n, self.count, model.nv)
         self.sums: dict[str, FloatArray] = {"value": np.zeros(self.n)}
         self.springs: Batch | None = None  # the forces with energies
+        self.failed = np.array([*trajectory._failed_tracks], np.int64)
 
     def add(self, factor: float, term: Cost) -> None:
         """Adds a multiple of one cost."""
@@ -197,8 +198,10 @@ class _Total:
             self._add_steps(term, factor)
 
     def loss(self) -> Loss:
-        """The sums, shaped as the batch."""
+        """The sums, shaped as the batch; NaN for trajectories that have failed."""
         shape, sums = self.trajectory.batch_shape, self.sums
+        for x in sums.values():
+            x[self.failed] = np.nan
 
         def shaped(name: str) -> Any:
             return sums[name].reshape((*shape, *sums[name].shape[1:])) if name in sums else None
@@ -236,7 +239,8 @@ class _Total:
             here = np.flatnonzero((span.rows.start <= chosen) & (chosen < span.rows.stop))
             if len(here):
                 part, tracks = chosen[here], span.tracks
-                q, v = self.q[tracks].take(part, axis=1), self.v[tracks].take(part, axis=1)
+                q = self._good(self.q[tracks].take(part, axis=1), tracks, self.q)
+                v = self._good(self.v[tracks].take(part, axis=1), tracks, self.v)
                 t, shape = self.trajectory.t[part], q.shape[:-1]
                 x = States(span.model, shape, q, v, None, t, here, self._forces(term, span.at(part)))
                 found = self._add_terms(term, x, tracks, {"dq": part, "dv": part}, weights[here])
@@ -267,7 +271,8 @@ class _Total:
             tracks, steps = span.tracks, np.arange(span.rows.start, min(span.rows.stop, self.count - 1))
             for end in (0, 1):
                 rows = steps + end
-                q, v = self.q[tracks, rows], self.v[tracks, rows]
+                q = self._good(self.q[tracks, rows], tracks, self.q)
+                v = self._good(self.v[tracks, rows], tracks, self.v)
                 for s, weight in enumerate(weights):
                     x = States(span.model, q.shape[:-1], q, v, u[tracks, steps, s], trajectory.t[rows])
                     share = np.full(len(steps), factor * 0.5 * trajectory.integrator.h * weight)
@@ -277,6 +282,9 @@ class _Total:
         """Controls (batch, steps, rows of a step, nu), and the weights of the rows of a step."""
         u, shape = self.trajectory.controls, self.trajectory.batch_shape
         assert u is not None
+        if len(self.failed):
+            u = u.copy()
+            u.reshape(self.n, *u.shape[len(shape) :])[self.failed] = 0.0
         stages = u.shape[-2] if u.ndim - len(shape) == 3 else 1
         weights = np.array(self.trajectory.integrator._weights) if stages > 1 else np.ones(1)
         return u.reshape(self.n, self.trajectory.steps, stages, u.shape[-1]), weights
@@ -321,6 +329,13 @@ class _Total:
         return self.sums[name]
 
     # ---- spans and rows
+
+    def _good(self, x: FloatArray, tracks: slice, rows: FloatArray) -> FloatArray:
+        """Selected rows x of some trajectories, with the first row of those that have failed in place of NaN."""
+        first, last, _ = tracks.indices(self.n)
+        here = self.failed[(first <= self.failed) & (self.failed < last)]
+        x[here - first] = rows[here, :1]
+        return x
 
     def _spans(self, term: Cost) -> list[Span]:
         if not term.uses_forces:

@@ -33,13 +33,15 @@ def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: in
         label = f"force {k} ({type(force).__name__})"
         if values is not None and not isinstance(values, Mapping):
             raise TypeError(f"{what} of {label} must be a dict or None, got {type(values).__name__}")
-        # A parameter that the force does not have yet, such as a rest length, is a number.
-        known = {**dict.fromkeys(force._numbers, np.zeros(())), **force._for_model(model).parameters}
         out.append({})
-        for name, value in (values or {}).items():
+        if not values:
+            continue
+        # A parameter that the force does not have yet, such as a rest length, is a number.
+        known = {**dict.fromkeys(force._numbers, ()), **shapes_of(model, force)}
+        for name, value in values.items():
             if name not in known:
                 raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
-            array, shape = as_array(f"{name} of {label}", value), row + known[name].shape
+            array, shape = as_array(f"{name} of {label}", value), row + known[name]
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
                 expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
                 why = "as the force's own" if steps is None else f"as the force's own for each of {steps} steps"
@@ -76,8 +78,21 @@ def batch_shapes(
 
 def leads_of(model: Model, force: Force, values: Mapping[str, FloatArray], rows: int = 0) -> list[tuple[int, ...]]:
     """The batch shapes of parameters of a force, or of its signals, which have one more dimension (`rows` = 1)."""
-    own = force._for_model(model).parameters if values else {}
-    return [value.shape[: value.ndim - rows - np.ndim(own.get(name, 0.0))] for name, value in values.items()]
+    own = shapes_of(model, force) if values else {}
+    return [value.shape[: value.ndim - rows - len(own.get(name, ()))] for name, value in values.items()]
+
+
+def shapes_of(model: Model, force: Force) -> dict[str, tuple[int, ...]]:
+    """The shapes of the parameters of a force, with those that it takes from the model. The model caches them."""
+    cache: dict[int, tuple[Force, dict[str, tuple[int, ...]]]] = model._cache.setdefault("shapes", {})
+    found = cache.get(id(force))
+    if found is None or found[0] is not force:
+        found = force, {name: value.shape for name, value in force._for_model(model).parameters.items()}
+        if force._frozen:
+            if len(cache) >= 64:
+                cache.clear()
+            cache[id(force)] = found
+    return found[1]
 
 
 def steps_of_rows(rows: NDArray[np.int64], every: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The rows of a run that are kept, as a trajectory, and reports of its progress."""
+"""The rows of a simulation that are kept, as a trajectory, and reports of its progress."""
 
 from __future__ import annotations
 
@@ -8,108 +8,205 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor._errors import ConvergenceError
-from torsor.integrators import BDF2, Integrator
+from torsor._errors import ConvergenceError, SimulationInterrupted
+from torsor.integrators import BDF2, Adaptive, Integrator
 from torsor.simulation.charts import ChartSwitch
-from torsor.simulation.failures import StepFailed
-from torsor.simulation.run import Run
+from torsor.simulation.failures import Failed, Failure, add_note
+from torsor.simulation.run import Rows, Run, blocks
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torsor._typing import FloatArray
+    from torsor.simulation.batch import Batch
+    from torsor.simulation.controls import Controls
 
     Callback = Callable[[int, float, FloatArray, FloatArray], object]
 
 
 class Record:
-    """The rows of a growing trajectory: all rows of a run, or with `every` those at the ends of its windows."""
+    """The rows of all trajectories of a batch, which runs of its parts fill: all rows, or with `every` one every so
+    many steps. A run takes `span` steps at a time."""
 
-    def __init__(self, run: Run, integrator: Integrator, t: FloatArray, every: int, fields: dict[str, Any]) -> None:
-        self.run, self.integrator, self.t, self.every, self.fields = run, integrator, t, every, fields
-        steps = len(t) - 1
+    def __init__(
+        self, batch: Batch, controls: Controls, integrator: Integrator, t: FloatArray, every: int, span: int
+    ) -> None:
+        self.batch, self.controls, self.integrator, self.t = batch, controls, integrator, t
+        self.every, self.span, self.steps = every, span, len(t) - 1
+        # Where the core runs over all rows at once it initialises them too, while they are in the cache.
+        self.blank = every == 1 and not batch.parts and not isinstance(integrator, Adaptive)
+        make = Rows.empty if self.blank else Rows.unknown
+        self.rows = make(batch, batch.size, self.steps // every + 1, self.steps)
+        self.begun = 0  # trajectories of parts that have begun
         self.switches: list[ChartSwitch] = []
+        self.failed: dict[int, Failed] = {}  # by trajectory
         self.previous: tuple[FloatArray, FloatArray] | None = None
-        self.substeps = run.substeps
-        self.rows = run
-        if every > 1:
-            self.rows = Run(run.batch, steps // every)
-            self.rows.q[:, 0], self.rows.v[:, 0] = run.q[:, 0], run.v[:, 0]
-            self.substeps = np.ones((run.size, steps), np.int32)
-            if isinstance(integrator, BDF2):
-                self.previous = np.full_like(self.rows.q, np.nan), np.full_like(self.rows.v, np.nan)
+        self.scratch: Rows | None = None  # of the steps of a run, with `every`
+        if every > 1 and isinstance(integrator, BDF2):
+            self.previous = np.full_like(self.rows.q, np.nan), np.full_like(self.rows.v, np.nan)
 
-    def begin(self, window: int) -> None:
-        """Restarts the run at the beginning of a window, where the last one ended."""
-        if window > 0:
-            q, v, a = (x[:, window] for x in (self.rows.q, self.rows.v, self.rows.a))
-            self.run.begin(window * self.every, q, v, a, self.run.before_last())
+    def parts(self, most: int) -> list[slice]:
+        """The parts of the batch, of which one runs after the other."""
+        nq, nv = self.rows.q.shape[-1], self.rows.v.shape[-1]
+        numbers = nv * self.controls.stages * (self.every > 1 or self.controls.actuation is not None)
+        if self.batch.signal_table is not None:
+            numbers += len(self.batch.signal_table[0])
+        if self.every > 1:
+            numbers += nq + 2 * nv
+        return blocks(self.batch.size, 8 * (self.span + 1) * numbers, most)
 
-    def add_switches(self) -> None:
-        """Adds the switches of the window."""
-        self.switches += [replace(s, row=self.run.start + s.row) for s in self.run.switches]
+    def run(self, part: slice) -> Run:
+        """A run of some trajectories."""
+        self.begun = part.stop
+        if self.every == 1:
+            run = Run(self.batch, part, self.span, self.controls, self.rows.of(part))
+            run.blank = self.blank
+            return run
+        size = part.stop - part.start
+        if self.scratch is None or len(self.scratch.q) < size:
+            self.scratch = Rows.unknown(self.batch, size, self.span + 1, self.span)
+        return Run(self.batch, part, self.span, self.controls, self.scratch.of(slice(0, size)))
 
-    def end(self, window: int) -> None:
-        """Keeps the last row of a window."""
+    def begin(self, run: Run, start: int) -> None:
+        """Starts the run at its first row, or continues it where it has ended."""
+        if self.every == 1:
+            run.begin_at(0, None)
+        elif start == 0:
+            rows, part = self.rows, run.part
+            run.begin(0, rows.q[part, 0], rows.v[part, 0], rows.a[part, 0], None)
+        else:
+            previous = run.before_last()
+            run.begin(start, run.q[:, -1], run.v[:, -1], run.a[:, -1], previous)
+
+    def add_switches(self, run: Run) -> None:
+        """Adds the switches since the run has begun, also if it was interrupted."""
+        first = run.part.start
+        if run.switches:
+            self.switches += [replace(s, track=first + s.track, row=run.start + s.row) for s in run.switches]
+
+    def add_failures(self, run: Run) -> None:
+        """Adds the failures of a run, also if it was interrupted."""
+        first = run.part.start
+        if run.blank:
+            self.rows.clear(run.part)
+        if run.failed:
+            self.failed |= {first + i: failed for i, failed in run.failed.items()}
+
+    def end(self, run: Run) -> None:
+        """Keeps the rows of a run."""
         if self.every == 1:
             return
-        run, rows, every, at = self.run, self.rows, self.every, slice(window, window + 2)
-        rows.q[:, at], rows.v[:, at], rows.a[:, at] = run.q[:, ::every], run.v[:, ::every], run.a[:, ::every]
-        self.substeps[:, run.start : run.start + every] = run.substeps
-        if self.previous is not None:
-            self.previous[0][:, window + 1], self.previous[1][:, window + 1] = run.before_last()
+        part, rows, stop = run.part, self.rows, run.start + run.steps
+        rows.substeps[part, run.start : stop] = run.substeps
+        if run.start % self.every == 0:  # of an explicit integrator it is that of the step
+            rows.a[part, run.start // self.every] = run.a[:, 0]
+        if stop % self.every == 0:
+            k = stop // self.every
+            rows.q[part, k], rows.v[part, k], rows.a[part, k] = run.q[:, -1], run.v[:, -1], run.a[:, -1]
+            if self.previous is not None:
+                self.previous[0][part, k], self.previous[1][part, k] = run.before_last()
 
-    def trajectory(self, last: int) -> Trajectory:
-        """The trajectory up to a row."""
-        shape, steps, table = self.run.batch.shape, last * self.every, self.run.batch.signal_table
+    def trajectory(self, fields: dict[str, Any], last: int | None = None) -> Trajectory:
+        """The trajectory, or the part up to a row."""
+        shape, table = self.batch.shape, self.batch.signal_table
+        whole = last is None
+        count = self.steps // self.every if last is None else last
+        steps = count * self.every
 
         def rows_of(x: NDArray[Any], count: int) -> Any:
             kept = x if x.shape[1] == count else x[:, :count].copy()
             return kept.reshape((*shape, *kept.shape[1:]))
 
         return Trajectory(
-            **self.fields, integrator=self.integrator, every=self.every, t=self.t[: steps + 1 : self.every].copy(),
-            q=rows_of(self.rows.q, last + 1), v=rows_of(self.rows.v, last + 1), a=rows_of(self.rows.a, last + 1),
-            controls=self.run.controls.rows(steps, shape), substeps=rows_of(self.substeps, steps),
+            **fields, integrator=self.integrator, every=self.every, t=self.t[: steps + 1 : self.every].copy(),
+            q=rows_of(self.rows.q, count + 1), v=rows_of(self.rows.v, count + 1), a=rows_of(self.rows.a, count + 1),
+            controls=self.controls.rows(steps, shape), substeps=rows_of(self.rows.substeps, steps),
             switches=tuple(s for s in self.switches if s.row <= steps),
-            previous=None if self.previous is None else tuple(rows_of(x, last + 1) for x in self.previous),
-            signals=() if table is None else self.run.batch.signals_until(steps),
-            compiled=self.run.batch if table is None or table[1].shape[1] == steps else None,
+            previous=None if self.previous is None else tuple(rows_of(x, count + 1) for x in self.previous),
+            signals=() if table is None else self.batch.signals_until(steps),
+            failed=self._failures() if whole and self.failed else (),
+            compiled=self.batch if table is None or table[1].shape[1] == steps else None,
         )  # fmt: skip
 
-    def error(self, failed: StepFailed) -> ConvergenceError:
-        """The error for a failed step, with the trajectory before it."""
-        step, single = self.run.start + failed.step, self.run.batch.shape == ()
-        where = f"at t = {self.t[step]:.6g}" + ("" if single else f" in trajectory {failed.track} of the batch")
-        last = step if self.run.size == 1 else len(self.t) - 1
+    def _failures(self) -> tuple[Failure, ...]:
+        found = []
+        for i, failed in sorted(self.failed.items()):
+            index = tuple(int(k) for k in np.unravel_index(i, self.batch.shape))
+            t = float(self.t[failed.step])
+            found.append(Failure(index, failed.step, t, failed.reason.format(where=f"at t = {t:.6g}")))
+        return tuple(found)
+
+    def error(self, fields: dict[str, Any]) -> ConvergenceError:
+        """The error for the failed step that came first, with everything that is known of all trajectories; of a single
+        one the trajectory before the step."""
+        track, failed = min(self.failed.items(), key=lambda item: (item[1].step // max(self.span, 1), item[0]))
+        step, single = failed.step, self.batch.shape == ()
+        where = f"at t = {self.t[step]:.6g}" + ("" if single else f" in trajectory {track} of the batch")
+        last = step // self.every if self.batch.size == 1 else None
         return ConvergenceError(
-            failed.reason.format(where=where), self.trajectory(last // self.every), step, float(self.t[step]),
-            None if single else failed.track,
+            failed.reason.format(where=where), self.trajectory(fields, last), step, float(self.t[step]),
+            None if single else track,
         )  # fmt: skip
+
+    def interruption(self, fields: dict[str, Any]) -> SimulationInterrupted:
+        """The exception for an interrupt, with all rows until then."""
+        if self.blank:
+            self.rows.clear(slice(self.begun, None))
+            if self.begun == 0:  # not even the initial states are there
+                self.rows.q[:, 0] = self.rows.v[:, 0] = np.nan
+        trajectory = self.trajectory(fields)
+        if self.batch.shape:
+            done = f"{np.count_nonzero(trajectory.finished)} of {self.batch.size} trajectories are finished"
+        else:
+            reached = np.count_nonzero(np.isfinite(trajectory.q).all(axis=-1))
+            done = f"at t = {trajectory.t[max(reached - 1, 0)]:.6g}"
+        return SimulationInterrupted(f"simulate was interrupted: {done}", trajectory)
 
 
 class Reporter:
-    """Reports the progress of a run to a callback and a progress bar."""
+    """Reports the progress of a simulation to a callback and a progress bar."""
 
-    def __init__(self, run: Run, t: FloatArray, callback: Callback | None, progress: bool) -> None:
-        self.run, self.t, self.callback = run, t, callback
-        self.bar = _progress_bar(len(t) - 1) if progress else None
+    def __init__(self, batch: Batch, t: FloatArray, callback: Callback | None, progress: bool) -> None:
+        self.batch, self.t, self.callback = batch, t, callback
+        self.steps, self.finished = len(t) - 1, 0
+        self.bar = _progress_bar(self.steps * max(batch.size, 1)) if progress else None
 
     @property
-    def chunk(self) -> int:
-        """Number of steps between reports."""
-        steps = len(self.t) - 1
-        return 1 if self.callback is not None else max(1, steps // 100 if self.bar is not None else steps)
+    def silent(self) -> bool:
+        """Whether there is nothing to report to."""
+        return self.callback is None and self.bar is None
+
+    @property
+    def most(self) -> int:
+        """Number of trajectories that run together at most, so that the bar advances a hundred times."""
+        return self.batch.size if self.bar is None else max(64, self.batch.size // 100)
+
+    def chunk(self, parts: int) -> int:
+        """Number of steps between reports, of a batch in so many parts."""
+        if self.callback is not None:
+            return 1
+        return max(1, self.steps if self.bar is None else self.steps // max(1, 100 // parts))
+
+    def begin(self, run: Run) -> None:
+        """Reports of a run follow."""
+        self.run, self.at = run, 0
 
     def __call__(self, row: int) -> None:
+        """Reports that the run has reached a row."""
         run, number = self.run, self.run.start + row
         if self.callback is not None and number > 0:
-            # Copies, so that neither side sees changes of the other.
-            q, v = run.states(row)
-            self.callback(number, float(self.t[number]), q.copy(), v.copy())
+            try:
+                self.callback(number, float(self.t[number]), *run.states(row))
+            except Exception as error:
+                add_note(error, f"in the callback of simulate, after step {number - 1}, t = {self.t[number]:.6g}")
+                raise
         if self.bar is not None:
-            self.bar.update(number - self.bar.n)
+            if self.batch.shape and (number == self.steps or run.ended):
+                self.finished += run.size
+                self.bar.set_postfix_str(f"{self.finished} of {self.batch.size} trajectories", refresh=False)
+            self.bar.update((number - self.at) * run.size)
+            self.at = number
 
     def close(self) -> None:
         """Closes the progress bar."""

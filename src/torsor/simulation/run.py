@@ -1,76 +1,144 @@
-"""Steps of a batch of trajectories in the core, between switches of charts."""
+"""Steps of trajectories of a batch in the core, between switches of charts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from torsor import _core
+from torsor._check import all_finite
 from torsor._core import Outcome
 from torsor.integrators import Integrator
+from torsor.integrators.base import Explicit
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
-from torsor.simulation.failures import StepFailed, reason_of
+from torsor.simulation.failures import Failed, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
     from torsor.simulation.batch import Batch, Charts
     from torsor.simulation.trajectory import Trajectory
 
     Indices = NDArray[np.int64]
-    State = tuple[FloatArray, FloatArray]  # q and v of all trajectories: (batch, ...) each
+    State = tuple[FloatArray, FloatArray]  # q and v of all trajectories of a run: (size, ...) each
 
 _NO_CONTROLS = Controls()
+# Numbers of trajectories that run together, multiples of all numbers of lanes: at most so many, fewer if their steps
+# need more memory than this, but enough for all cores.
+_BLOCK = max(4096, 256 * _core.cores)
+_BLOCK_BYTES = 1 << 26
+_FEW = 16 * _core.cores
+_NONE = np.zeros(0, np.int64)
+
+
+def blocks(size: int, bytes_each: int, most: int = _BLOCK) -> list[slice]:
+    """The parts of a batch that run one after the other. Each trajectory needs some bytes of memory meanwhile."""
+    if size <= _FEW:
+        return [slice(0, size)]
+    count = max(min(_BLOCK_BYTES // max(bytes_each, 1), most, _BLOCK), _FEW) // 8 * 8
+    return [slice(first, min(first + count, size)) for first in range(0, size, count)]
+
+
+class Rows(NamedTuple):
+    """Rows of trajectories: q (size, rows, nq), v and a (size, rows, nv), substeps (size, steps)."""
+
+    q: FloatArray
+    v: FloatArray
+    a: FloatArray
+    substeps: NDArray[np.int32]
+
+    @classmethod
+    def empty(cls, batch: Batch, size: int, rows: int, steps: int) -> Rows:
+        """Rows that are not initialised."""
+        nq, nv = batch.models[0].nq, batch.models[0].nv
+        q, v, a = (_core.empty((size, rows, n)) for n in (nq, nv, nv))
+        return cls(q, v, a, np.ones((size, steps), np.int32))
+
+    @classmethod
+    def unknown(cls, batch: Batch, size: int, rows: int, steps: int) -> Rows:
+        """Rows of NaN."""
+        out = cls.empty(batch, size, rows, steps)
+        for x in out[:3]:
+            x.fill(np.nan)
+        return out
+
+    def clear(self, tracks: slice = slice(None)) -> None:
+        """Sets the rows of some trajectories to NaN, but for the first state."""
+        self.q[tracks, 1:] = self.v[tracks, 1:] = self.a[tracks] = np.nan
+
+    def of(self, part: slice) -> Rows:
+        """Those of some trajectories, in the same memory."""
+        if part.stop - part.start == len(self.q):
+            return self
+        return Rows(self.q[part], self.v[part], self.a[part], self.substeps[part])
 
 
 class Run:
-    """Steps of all trajectories from the row `start` on: arrays (batch, steps + 1, ...), filled by the core."""
+    """Steps of the trajectories `part` of a batch from the row `start` on: arrays (size, steps + 1, ...), filled by the
+    core. Trajectories are counted from the first of the part."""
 
-    def __init__(self, batch: Batch, steps: int, controls: Controls = _NO_CONTROLS) -> None:
-        nq, nv = batch.models[0].nq, batch.models[0].nv
-        self.batch, self.size, self.steps, self.start, self.controls = batch, batch.size, steps, 0, controls
-        self.q, self.v, self.a = (_unknown((self.size, steps + 1, n)) for n in (nq, nv, nv))
+    def __init__(
+        self, batch: Batch, part: slice, steps: int, controls: Controls = _NO_CONTROLS, rows: Rows | None = None
+    ) -> None:
+        self.batch, self.part, self.size = batch, part, part.stop - part.start
+        self.steps, self.start, self.controls = steps, 0, controls
+        self.q, self.v, self.a, self.substeps = rows or Rows.unknown(batch, self.size, steps + 1, steps)
         self.u: FloatArray | None = None  # torques of these steps
         self.signals: FloatArray | None = None  # and values of signals
-        self.feedback: State | tuple[None, None] = (None, None)  # du/dq and du/dv of a policy, (batch, steps, nv, nv)
-        self.substeps = np.ones((self.size, steps), np.int32)
+        self.feedback: State | tuple[None, None] = (None, None)  # du/dq and du/dv of a policy, (size, steps, nv, nv)
         self.charts = [batch.charts] * self.size
-        self.first_charts = list(self.charts)
+        self.first_charts = self.charts
         self.switches: list[_charts.ChartSwitch] = []
         self.initial: State | None = None  # the state one step before the first row, in its coordinates
+        self.blank = False  # whether the rows after the first are not initialised yet: the core does that
+        self.keep = False  # whether the others go on when a trajectory fails
+        self.failed: dict[int, Failed] = {}  # by trajectory
+        self.alive, self.gone = np.arange(self.size), _NONE  # trajectories that have not failed, and that have
+
+    # ---- rows
 
     def begin(self, start: int, q: FloatArray, v: FloatArray, a: FloatArray, previous: State | None) -> None:
         """Restarts from row `start` with the given state and, if needed, the state one step before it."""
-        self.start, self.switches, self.first_charts = start, [], list(self.charts)
         self.q[:, 0], self.v[:, 0], self.a[:, 0] = q, v, a
+        self.begin_at(start, previous)
+
+    def begin_at(self, start: int, previous: State | None) -> None:
+        """Restarts from row `start`, whose state is the first of the arrays."""
+        self.start, self.switches, self.first_charts = start, [], list(self.charts)
         self.initial = None
         if previous is not None:
             self.initial = np.ascontiguousarray(previous[0]), np.ascontiguousarray(previous[1])
+        if self.failed:
+            self._forget(self.gone, 0)
         self.load_inputs()
 
     def load_inputs(self) -> None:
         """Loads the controls and signals of these steps."""
-        self.u = self.controls.torques(self.start, self.steps)
+        self.u = self.controls.torques(self.part, self.start, self.steps)
         if self.batch.signal_table is not None:
-            self.signals = np.ascontiguousarray(self.batch.signal_table[1][:, self.start : self.start + self.steps])
+            table = self.batch.signal_table[1]
+            rows = table if len(table) == 1 else table[self.part]
+            self.signals = np.ascontiguousarray(rows[:, self.start : self.start + self.steps])
 
     def states(self, row: int) -> State:
-        """The states of a row, shaped as the batch."""
-        q, v = self.q[:, row], self.v[:, row]
-        return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
+        """Copies of the states of a row. A run of the whole batch has its shape."""
+        q, v = self.q[:, row].copy(), self.v[:, row].copy()
+        if self.size == self.batch.size:
+            return q.reshape((*self.batch.shape, q.shape[-1])), v.reshape((*self.batch.shape, v.shape[-1]))
+        return q, v
 
-    def decide(self, row: int, t: float) -> None:
-        """Evaluates the policy, if there is one, for the step that begins at a row."""
-        policy, values, torques, actuation = self.controls.policy, self.controls.values, self.u, self.controls.actuation
-        if policy is None or values is None or torques is None:
-            return
-        u = policy._values(t, *self.states(row), values.shape[-1]).reshape(self.size, values.shape[-1])
-        values[:, self.start + row, 0] = u
-        torques[:, row, 0] = u if actuation is None else actuation.torques(u)
+    def good_states(self, row: int) -> State:
+        """The same with the last states that trajectories reached before they failed."""
+        q, v = self.states(row)
+        if self.failed:
+            for x, last in zip((q, v), self._last_states, strict=True):
+                x.reshape(self.size, x.shape[-1])[self.gone] = last
+        return q, v
 
     def before_last(self) -> State:
         """The state of the row before the last, in the coordinates of the last."""
@@ -78,7 +146,71 @@ class Run:
         for s in self.switches:
             if s.row == self.steps:
                 q[s.track], v[s.track] = s.previous_q, s.previous_v
+        q[self.gone], v[self.gone] = np.nan, np.nan
         return q, v
+
+    # ---- failures
+
+    @property
+    def ended(self) -> bool:
+        """Whether no trajectory goes on."""
+        return bool(self.failed) and (not self.keep or len(self.failed) == self.size)
+
+    def fail(self, failed: dict[int, Failed]) -> None:
+        """Ends trajectories that cannot take a step."""
+        if not failed:
+            return
+        self.failed |= failed
+        self.gone = np.array(sorted(self.failed), np.int64)
+        self.alive = np.delete(np.arange(self.size), self.gone)
+        self._last_states = tuple(np.array([self.failed[i][k] for i in self.gone.tolist()]) for k in (2, 3))
+
+    def fail_at(self, rows: dict[int, tuple[int, str]], integrator: Integrator) -> None:
+        """Ends trajectories that cannot take the steps from rows, each for a reason."""
+        states = {i: (self.q[i, k].copy(), self.v[i, k].copy()) for i, (k, _) in rows.items()}
+        self.fail({i: Failed(self.start + k, reason, *states[i]) for i, (k, reason) in rows.items()})
+        for i, (row, _) in rows.items():
+            self._forget(i, row + 1)
+            if isinstance(integrator, Explicit):  # these accelerations belong to the step
+                self.a[i, row] = np.nan
+
+    def _forget(self, tracks: int | Indices, row: int) -> None:
+        """Removes the rows of failed trajectories from `row` on, and the steps to them."""
+        for x in (self.q, self.v, self.a):
+            x[tracks, row:] = np.nan
+        self.substeps[tracks, max(row - 1, 0) :] = 1
+
+    # ---- controls and arguments of the core
+
+    def decide(self, row: int, t: float, integrator: Integrator) -> None:
+        """Evaluates the policy, if there is one, for the step that begins at a row."""
+        policy, values, torques, actuation = self.controls.policy, self.controls.values, self.u, self.controls.actuation
+        if policy is None or values is None or torques is None:
+            return
+        now = values[:, self.start + row, 0]
+        states = self.good_states(row) if self.failed else self.states(row)
+        u = policy._values(t, self.start + row, *states, now.shape[-1])
+        now[...] = u.reshape(now.shape)
+        if not all_finite(u):
+            self._refuse_controls(now, row, t, integrator)
+        if self.failed:
+            now[self.gone] = np.nan  # they are not used
+        if actuation is not None:
+            torques[:, row, 0] = actuation.torques(now)
+        elif self.steps != values.shape[1]:
+            torques[:, row, 0] = now
+
+    def _refuse_controls(self, now: FloatArray, row: int, t: float, integrator: Integrator) -> None:
+        """Ends trajectories for which the policy has returned controls that are not finite."""
+        reasons, step = {}, self.start + row
+        for i in self.alive[~np.isfinite(now[self.alive]).all(axis=-1)].tolist():
+            where = f" in trajectory {i} of the batch" if self.batch.shape and not self.keep else ""
+            got = f"at step {step}: got {now[i].tolist()}"
+            reasons[i] = row, f"policy(t, q, v) is not finite at t = {t:.6g}{where}, {got}"
+            if not self.keep:
+                raise ValueError(reasons[i][1])
+        if reasons:
+            self.fail_at(reasons, integrator)
 
     def tracks(self, chosen: Indices, previous: State | None) -> dict[str, Any]:
         """The arguments of the core for some of the trajectories; `previous` is the substitute for the row before their
@@ -87,6 +219,7 @@ class Run:
         signals = self.batch.signal_table
         return {
             "steps": self.steps, "start": self.start, "batch": self.size, "count": len(chosen), "index": chosen,
+            "blank": self.blank,
             "q": self.q, "v": self.v, "a": self.a, "u": self.u, "u_rows": self.controls.stages,
             "u_shared": self.u is not None and len(self.u) != self.size, "divisions": self.substeps,
             "previous_q": q, "previous_v": v, "feedback_q": self.feedback[0], "feedback_v": self.feedback[1],
@@ -94,111 +227,166 @@ class Run:
         }  # fmt: skip
 
 
-def _unknown(shape: tuple[int, ...]) -> FloatArray:
-    out = np.empty(shape)
-    out.fill(np.nan)
-    return out
-
-
 def step_through(
-    integrator: Integrator, run: Run, t0: float, chunk: int, threads: int, report: Callable[[int], None]
+    integrator: Integrator, run: Run, t0: float, chunk: int, threads: Threads, report: Callable[[int], None] | None
 ) -> None:
     """Runs the core over all steps. All trajectories take `chunk` steps, then `report` is called with the row, before
     any continues."""
-    stepper = _Stepper(integrator, run, t0, threads)
-    for end in [*range(chunk, run.steps, chunk), run.steps]:
-        if end > 0:
-            run.decide(end - 1, t0 + (run.start + end - 1) * integrator.h)  # with a policy, a chunk is a step
-        if run.batch.parts:
-            stepper.go_through_switches(end)
-        elif run.size > 0 and end > 0:
-            stepper.go(run.batch.charts, stepper.all, end, run.initial if end <= chunk else None)
-        report(end)
+    Stepper(integrator, run, t0, threads).go(chunk, report)
 
 
-class _Stepper:
-    """Advances trajectories of a run from the rows that they have reached."""
+class Stepper:
+    """Advances the trajectories of a run from the rows that they have reached."""
 
-    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: int) -> None:
+    def __init__(self, integrator: Integrator, run: Run, t0: float, threads: Threads) -> None:
         self.integrator, self.run, self.t0, self.threads = integrator, run, t0, threads
-        self.all = np.arange(run.size)
-        self.row = np.zeros(run.size, np.int64)
-        # Substitutes for the row before the one from which a trajectory continues.
-        self.previous: dict[int, State] = {}
-        if run.batch.parts and run.initial is not None:
-            self.previous = dict(enumerate(zip(*run.initial, strict=True)))
+        self.numbers = integrator._numbers
+        self.ready: Indices | None = None  # the trajectories for which arguments of the core are prepared
+        self.reached = _NONE  # the rows that these have reached
+        if run.batch.parts:
+            self.row = np.zeros(run.size, np.int64)
+            self.previous: State | None = None  # substitutes for the rows before those that trajectories have reached
+            self.charts: list[Charts] = list(dict.fromkeys(run.charts))
+            of = {charts: 2 * k for k, charts in enumerate(self.charts)}
+            self.key = np.array([of[charts] for charts in run.charts], np.int64)  # odd: with a substitute
 
-    def go(self, charts: Charts, chosen: Indices, end: int, previous: State | None) -> None:
+    def go(self, chunk: int, report: Callable[[int], None] | None) -> None:
+        """Advances all trajectories from the first row of the run to the last, `chunk` steps at a time."""
+        run, h = self.run, self.integrator.h
+        advance = self._advance if not run.batch.parts else self._advance_through_switches
+        self.ready = None
+        if run.batch.parts:
+            self.row.fill(0)
+            if run.initial is not None:
+                self.previous = run.initial[0].copy(), run.initial[1].copy()
+                self.key |= 1
+        for end in [*range(chunk, run.steps, chunk), run.steps]:
+            if end > 0:
+                if run.controls.policy is not None:  # a chunk is a step
+                    run.decide(end - 1, self.t0 + (run.start + end - 1) * h, self.integrator)
+                if not run.ended:
+                    advance(end)
+            if report is not None:
+                report(end)
+            if run.ended:
+                return
+
+    def _advance(self, end: int) -> None:
+        """Advances all trajectories to a row; none of them changes charts."""
+        run, chosen = self.run, self.run.alive
+        if self.ready is not chosen:
+            n, first = len(chosen), 0 if self.ready is None else int(self.reached[0])
+            self.scenes = run.batch.arguments(run.batch.charts, chosen, run.part)
+            initial = run.initial if self.ready is None else None
+            if initial is not None and n < run.size:
+                initial = initial[0][chosen], initial[1][chosen]
+            self.tracks = run.tracks(chosen, initial)
+            self.reached, self.next = np.full(n, first, np.int64), np.empty(n, np.int64)
+            self.outcome, self.error = np.empty(n, np.int32), np.empty((n, 2))
+            self.ready = chosen
+        if not len(chosen):
+            return
+        try:
+            _core.simulate(
+                self.scenes, self.numbers, self.t0, self.tracks, self.reached, end, [], self.outcome, self.next,
+                self.error, self.threads,
+            )  # fmt: skip
+        finally:
+            self.tracks["blank"] = run.blank = False
+        self.reached, self.next = self.next, self.reached
+        self.tracks["previous_q"] = self.tracks["previous_v"] = None  # rows have them from now on
+        if np.count_nonzero(self.outcome):
+            self._end_failed(chosen, self.outcome, self.reached, self.error)
+            self.reached[:] = end
+
+    def _advance_through_switches(self, end: int) -> None:
+        """Advances all trajectories to a row, in groups with the same charts."""
+        run = self.run
+        while not run.ended and len(waiting := run.alive[self.row[run.alive] < end]):
+            keys = self.key[waiting]
+            key = int(keys[0])
+            chosen = waiting if np.count_nonzero(keys == key) == len(keys) else waiting[keys == key]
+            # Trajectories with a substitute for the previous row are grouped separately.
+            previous = None
+            if key & 1 and self.previous is not None:
+                previous = self.previous[0][chosen], self.previous[1][chosen]
+                self.key[chosen] = key - 1
+            self._advance_group(key >> 1, chosen, end, previous)
+
+    def _advance_group(self, group: int, chosen: Indices, end: int, previous: State | None) -> None:
         """Advances some trajectories, in the same charts, to row `end` or to the row where they must change charts.
         `previous` as for Run.tracks."""
-        run, n = self.run, len(chosen)
-        outcome, reached, error = np.zeros(n, np.int32), np.zeros(n, np.int64), np.zeros((n, 2))
+        run, n, charts = self.run, len(chosen), self.charts[group]
+        outcome, reached, error = np.empty(n, np.int32), np.empty(n, np.int64), np.empty((n, 2))
         limits = [(p.iq, p.limit(chart)) for p, chart in zip(run.batch.parts, charts, strict=True)]
         _core.simulate(
-            run.batch.arguments(charts, chosen), self.integrator._numbers, self.t0, run.tracks(chosen, previous),
+            run.batch.arguments(charts, chosen, run.part), self.numbers, self.t0, run.tracks(chosen, previous),
             self.row[chosen], end, limits, outcome, reached, error, self.threads,
         )  # fmt: skip
         self.row[chosen] = reached
-        if not outcome.any():
+        if not np.count_nonzero(outcome):
             return
         for k in np.flatnonzero(outcome == Outcome.chart).tolist():
+            self._switch(int(chosen[k]), int(reached[k]), charts)
+        self._end_failed(chosen, outcome, reached, error)
+
+    def _end_failed(self, chosen: Indices, outcome: NDArray[np.int32], reached: Indices, error: FloatArray) -> None:
+        """Notes the trajectories that could not take a step."""
+        run, rows = self.run, {}
+        for k in np.flatnonzero(outcome >= Outcome.failed).tolist():
             i = int(chosen[k])
-            switch = _switch(self.integrator, run, i, int(reached[k]), charts)
-            run.switches.append(switch)
-            run.charts[i] = switch.charts
-            self.previous[i] = (switch.previous_q, switch.previous_v)
-        bad = np.flatnonzero(outcome >= Outcome.failed)
-        if len(bad):
-            k = int(bad[0])
-            run.q[chosen[k], reached[k] + 1 :] = np.nan
-            model = run.batch.models[run.batch.model_of[chosen[k]]]
-            reason = reason_of(model, self.integrator, int(outcome[k]), error[k])
-            raise StepFailed(reason, int(chosen[k]), int(reached[k]))
+            model = run.batch.models[run.batch.model_of[run.part.start + i]]
+            rows[i] = int(reached[k]), reason_of(model, self.integrator, int(outcome[k]), error[k].tolist())
+        if rows:
+            run.fail_at(rows, self.integrator)
 
-    def go_through_switches(self, end: int) -> None:
-        """Advances all trajectories to row `end`, in groups with the same charts."""
-        while len(waiting := np.flatnonzero(self.row < end)):
-            first = int(waiting[0])
-            charts, given = self.run.charts[first], first in self.previous
-            # Trajectories with a substitute for the previous row are grouped separately.
-            chosen = [i for i in waiting.tolist() if self.run.charts[i] == charts and (i in self.previous) == given]
-            state = None
-            if given:
-                before = [self.previous.pop(i) for i in chosen]
-                state = np.stack([q for q, _ in before]), np.stack([v for _, v in before])
-            self.go(charts, np.array(chosen, np.int64), end, state)
-
-
-def _switch(integrator: Integrator, run: Run, track: int, row: int, charts: Charts) -> _charts.ChartSwitch:
-    try:
-        return _charts.switch_charts(track, row, run.batch.parts, charts, run.q[track], run.v[track], run.a[track])
-    except np.linalg.LinAlgError:
-        run.q[track, row:] = np.nan
-        reason = (
-            f"{type(integrator).__name__} stopped {{where}}: a joint turns so far in one step that no coordinates are "
-            "regular at both of its ends; try a smaller h"
-        )
-        raise StepFailed(reason, track, row - 1) from None
+    def _switch(self, i: int, row: int, charts: Charts) -> None:
+        """Changes the charts of a trajectory at a row."""
+        run = self.run
+        try:
+            switch = _charts.switch_charts(i, row, run.batch.parts, charts, run.q[i], run.v[i], run.a[i])
+        except np.linalg.LinAlgError:
+            reason = (
+                f"{type(self.integrator).__name__} stopped {{where}}: a joint turns so far in one step that no "
+                "coordinates are regular at both of its ends; try a smaller h"
+            )
+            run.fail_at({i: (row - 1, reason)}, self.integrator)
+            return
+        run.switches.append(switch)
+        run.charts[i] = switch.charts
+        if switch.charts not in self.charts:
+            self.charts.append(switch.charts)
+        if self.previous is None:
+            self.previous = np.empty_like(run.q[:, 0]), np.empty_like(run.v[:, 0])
+        self.previous[0][i], self.previous[1][i] = switch.previous_q, switch.previous_v
+        self.key[i] = 2 * self.charts.index(switch.charts) + 1
 
 
-def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
-    """Repeats the steps after a row of a trajectory with `every`, to the last bit."""
+# ---- runs of a trajectory that exists, for its gradients
+
+
+def repeat(trajectory: Trajectory, part: slice, window: int, threads: Threads) -> Run:
+    """Repeats the steps after a row of some trajectories with `every`, to the last bit."""
     batch, k = trajectory._batch, trajectory.every
-    run = Run(batch, k, controls_of(trajectory))
+    run = Run(batch, part, k, controls_of(trajectory))
+    run.keep = True
+    run.fail(trajectory._failed_in(part))
 
     def row(x: FloatArray, at: int) -> Any:
-        return x.reshape(batch.size, *x.shape[len(trajectory.batch_shape) :])[:, at]
+        return x.reshape(batch.size, *x.shape[len(trajectory.batch_shape) :])[part, at]
 
     previous = None
     if window > 0 and trajectory.previous is not None:
         previous = row(trajectory.previous[0], window), row(trajectory.previous[1], window)
     for s in trajectory.switches:
-        if s.row <= k * window:
-            run.charts[s.track] = s.charts
+        if s.row <= k * window and part.start <= s.track < part.stop:
+            run.charts[s.track - part.start] = s.charts
     q, v, a = (row(x, window) for x in (trajectory.q, trajectory.v, trajectory.a))
     run.begin(k * window, q, v, a, previous)
-    step_through(trajectory.integrator, run, float(trajectory.t[0]), k, threads, lambda row: None)
-    if not np.array_equal(run.q[:, -1], row(trajectory.q, window + 1)):
+    known = len(run.failed)
+    step_through(trajectory.integrator, run, float(trajectory.t[0]), max(k, 1), threads, None)
+    after = row(trajectory.q, window + 1)
+    if len(run.failed) > known or not np.array_equal(run.q[run.alive, -1], after[run.alive]):
         raise ValueError(
             f"the steps between t = {trajectory.t[window]:.6g} and {trajectory.t[window + 1]:.6g} cannot be repeated: "
             "they end elsewhere; is the model or a force another one, or does a force depend on other things?"
@@ -206,11 +394,20 @@ def repeat(trajectory: Trajectory, window: int, threads: int) -> Run:
     return run
 
 
-def whole(trajectory: Trajectory) -> Run:
-    """The run of a trajectory that has all rows."""
-    run = Run(trajectory._batch, trajectory.steps, controls_of(trajectory))
-    for name in ("q", "v", "a", "substeps"):
-        getattr(run, name)[:] = getattr(trajectory, name).reshape(getattr(run, name).shape)
+def whole(trajectory: Trajectory, part: slice) -> Run:
+    """The run of some trajectories that have all rows. These are shared, unless changes of charts replace some of them
+    during a sweep."""
+    batch = trajectory._batch
+
+    def rows(given: NDArray[Any]) -> Any:
+        x = given.reshape(batch.size, *given.shape[len(trajectory.batch_shape) :])[part]
+        return x if x.flags.carray and not trajectory.switches else x.copy()
+
+    shared = Rows(rows(trajectory.q), rows(trajectory.v), rows(trajectory.a), rows(trajectory.substeps))
+    run = Run(batch, part, trajectory.steps, controls_of(trajectory), shared)
+    run.fail(trajectory._failed_in(part))
     run.load_inputs()
-    run.switches = list(trajectory.switches)
+    run.switches = [
+        replace(s, track=s.track - part.start) for s in trajectory.switches if part.start <= s.track < part.stop
+    ]
     return run

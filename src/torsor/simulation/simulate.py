@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from torsor._check import all_finite, as_array
+from torsor._check import MAX_BATCH_DIMENSIONS, all_finite, as_array
 from torsor.dynamics import mass_matrix_solve
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import Adaptive, Integrator
@@ -22,21 +22,21 @@ from torsor.model import Model
 from torsor.simulation import adaptive
 from torsor.simulation.batch import Batch, read_models
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
-from torsor.simulation.failures import StepFailed
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
 from torsor.simulation.record import Record, Reporter
-from torsor.simulation.run import Run, step_through
+from torsor.simulation.run import Rows, Run, Stepper, blocks
 from torsor.simulation.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, OnFailure, Threads
     from torsor.simulation.controls import OfState, OfTime
 
     Control = ArrayLike | OfTime | OfState | None
 
 _MOST_STEPS = 1_000_000_000
+_ON_FAILURE = ("raise", "keep")
 
 
 def simulate(
@@ -57,7 +57,8 @@ def simulate(
     every: int = 1,
     callback: Callable[[int, float, FloatArray, FloatArray], object] | None = None,
     progress: bool = False,
-    threads: int = 1,
+    on_failure: OnFailure = "raise",
+    threads: Threads = 1,
 ) -> Trajectory:
     """Simulates a model from an initial state.
 
@@ -87,7 +88,8 @@ def simulate(
     controls : (nu,) or (..., steps, nu) array_like, function of time, or policy, optional
         Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
         u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
-        (..., nv) of all trajectories. For a joint whose chart is switched they are in the current coordinates.
+        (..., nv) of all trajectories. For a joint whose chart is switched they are in the current coordinates; of a
+        trajectory that has failed they are the last ones before.
     actuation : sequence of str, or (nv, nu) array_like, optional
         Names of the joints on which the controls act, one control for each of their velocities; or the matrix B of the
         torques B u. By default all velocities, nu = nv.
@@ -104,9 +106,14 @@ def simulate(
     callback : callable, optional
         Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
-        Whether to show a progress bar (needs tqdm).
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+        Whether to show a progress bar (needs tqdm): steps per second, and of a batch the trajectories that are
+        finished.
+    on_failure : str
+        What happens if a step of a trajectory cannot be taken: "raise" raises a `ConvergenceError`; with "keep" the
+        others go on, its later rows are NaN, and `Trajectory.failed` has the reason. A policy that returns NaN for a
+        trajectory also ends it.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -116,7 +123,9 @@ def simulate(
     Raises
     ------
     ConvergenceError
-        If a step cannot be taken; its `trajectory` ends before that step.
+        If a step cannot be taken; its `trajectory` ends before that step. In a batch it has what is known of all.
+    SimulationInterrupted
+        A `KeyboardInterrupt`, after Ctrl-C; its `trajectory` has the rows until then, and NaN after them.
 
     Examples
     --------
@@ -130,6 +139,8 @@ def simulate(
         raise ValueError(f"t0 is {t0!r}, expected a time: a number")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
+    if on_failure not in _ON_FAILURE:
+        raise ValueError(f"on_failure is {on_failure!r}, expected 'raise' or 'keep'")
     count = _count_steps(T, steps, integrator.h)
     every = _count_every(every, count, integrator)
     q = _state(first, "q0", q0, first.nq)
@@ -155,39 +166,63 @@ def simulate(
         },
         batch_shapes(first, forces, values, rows),
     )  # fmt: skip
-    q, v = _start(models, q, v, p, shape)
     batch = Batch(models, forces, values, shape, rows)
     given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
     if policy is not None:
-        given.values = np.full((prod(shape), count, 1, first.nv if acting is None else acting.matrix.shape[1]), np.nan)
+        nu = first.nv if acting is None else acting.matrix.shape[1]
+        given.values = np.full((batch.size, count, 1, nu), np.nan)
     elif callable(controls):
         given.function = cast("OfTime", controls)
-    run = Run(batch, count if every == 1 else every, given)
-    run.begin(0, q, v, run.a[:, 0], None)
+    # With a policy or a callback all trajectories take one step at a time, else one part of the batch after the other.
+    together = policy is not None or callback is not None
+    record = Record(batch, given, integrator, t, every, count if every == 1 else 1 if together else every)
     fields = {
         "model": first, "models": () if isinstance(model, Model) else models, "forces": forces,
         "parameters": () if parameters is None else values, "policy": policy,
         "actuation": None if acting is None else acting.matrix,
     }  # fmt: skip
-    record = Record(run, integrator, t, every, fields)
-    reporter = Reporter(run, t, callback, progress)
-    chunk = reporter.chunk if policy is None else 1
+    reporter = Reporter(batch, t, callback, progress)
+    parts = [slice(0, batch.size)] if together or not shape else record.parts(reporter.most)
+    chunk = 1 if together else reporter.chunk(len(parts))
     try:
-        for window in range(count // every if every > 1 else 1):
-            record.begin(window)
+        _start(models, batch, q, v, p, record.rows)
+        for part in parts:
+            run = record.run(part)
+            run.keep = on_failure == "keep"
             try:
-                if isinstance(integrator, Adaptive):
-                    adaptive.integrate(integrator, run, t, chunk, reporter)
-                else:
-                    step_through(integrator, run, float(t0), chunk, threads, reporter)
+                _go_through(integrator, run, record, reporter, chunk, threads)
             finally:
-                record.add_switches()
-            record.end(window)
-    except StepFailed as failed:
-        raise record.error(failed) from None
+                record.add_failures(run)
+    except KeyboardInterrupt as interrupt:
+        raise record.interruption(fields).with_traceback(interrupt.__traceback__) from None
     finally:
         reporter.close()
-    return record.trajectory(count // every)
+    if record.failed and on_failure == "raise":
+        raise record.error(fields)
+    return record.trajectory(fields)
+
+
+def _go_through(
+    integrator: Integrator, run: Run, record: Record, reporter: Reporter, chunk: int, threads: Threads
+) -> None:
+    """Takes all steps of a run, `chunk` of them at a time."""
+    reporter.begin(run)
+    report = None if reporter.silent else reporter
+    stepper = None if isinstance(integrator, Adaptive) else Stepper(integrator, run, float(record.t[0]), threads)
+    for start in range(0, max(record.steps, 1), max(run.steps, 1)):
+        record.begin(run, start)
+        try:
+            if stepper is not None:
+                stepper.go(chunk, report)
+            else:
+                assert isinstance(integrator, Adaptive)
+                adaptive.integrate(integrator, run, record.t, chunk, report)
+        finally:
+            record.add_switches(run)
+        if not run.ended or run.keep:
+            record.end(run)
+        if run.ended:
+            return
 
 
 # ---- arguments
@@ -242,7 +277,9 @@ def _state(model: Model, name: str, value: Any, size: int) -> FloatArray:
         raise ValueError(f"{name} has shape {array.shape}, expected (..., {size}): model.{letter} is {size}")
     if not all_finite(array):
         where = np.argwhere(~np.isfinite(array))[0].tolist()
-        raise ValueError(f"{name} is not finite: {name}{where} is {array[tuple(where)]}")
+        bad = np.count_nonzero(~np.isfinite(array).all(axis=-1))
+        count = f" ({bad} of {prod(array.shape[:-1])} trajectories are not)" if array.ndim > 1 else ""
+        raise ValueError(f"{name} is not finite: {name}{where} is {array[tuple(where)]}{count}")
     return array
 
 
@@ -253,6 +290,10 @@ def _batch_shape(
     leads = [shape[: len(shape) - own] for shape, own in given.values()]
     if not any(leads) and not any(parameters):
         return ()
+    names = [*given, *("parameters" for _ in parameters)]
+    for name, lead in zip(names, (*leads, *parameters), strict=True):
+        if len(lead) > MAX_BATCH_DIMENSIONS:
+            raise ValueError(f"{name} has {len(lead)} batch dimensions, expected {MAX_BATCH_DIMENSIONS} at most")
     try:
         return np.broadcast_shapes(*leads, *parameters)
     except ValueError:
@@ -270,22 +311,31 @@ def _flat(x: FloatArray, shape: tuple[int, ...], own: int) -> FloatArray:
 
 
 def _start(
-    models: Sequence[Model], q: FloatArray, v: FloatArray, p: FloatArray | None, shape: tuple[int, ...]
-) -> tuple[FloatArray, FloatArray]:
-    """Initial states q (n, nq) with quaternions of unit length, v (n, nv)."""
-    first, n = models[0], prod(shape)
-    if q.shape[:-1] != shape:
-        q = np.broadcast_to(q, (*shape, first.nq))
-    if v.shape[:-1] != shape:
-        v = np.broadcast_to(v, (*shape, first.nv))
+    models: Sequence[Model], batch: Batch, q: FloatArray, v: FloatArray, p: FloatArray | None, rows: Rows
+) -> None:
+    """Writes the initial states to the first rows, with quaternions of unit length."""
+    first, shape = models[0], batch.shape
+    rest = np.zeros(first.nv)
     try:
-        q = first.plus(q, np.zeros(first.nv)).reshape(n, first.nq)
-    except ValueError as error:  # of a quaternion
-        raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
+        if not shape:
+            rows.q[0, 0] = first.plus(q, rest)
+        elif q.shape[:-1] == shape:
+            flat = q.reshape(batch.size, first.nq)
+            for part in blocks(batch.size, 8 * first.nq):
+                rows.q[part, 0] = first.plus(flat[part], rest)
+        else:
+            rows.q.reshape((*shape, *rows.q.shape[1:]))[..., 0, :] = first.plus(q, rest)
+    except ValueError:  # of a quaternion
+        try:
+            first.plus(q, rest)  # names the state in the whole batch
+        except ValueError as error:
+            raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
+        raise
+    rows.v.reshape((*shape, *rows.v.shape[1:]))[..., 0, :] = v if p is None else p
     if p is None:
-        return q, v.reshape(n, first.nv)
-    momenta, v = np.broadcast_to(p, (*shape, first.nv)).reshape(n, first.nv), np.empty((n, first.nv))
-    of = np.zeros(n, np.int64) if len(models) == 1 else np.broadcast_to(np.arange(len(models)), shape).ravel()
-    for k, one in enumerate(models):
-        v[of == k] = mass_matrix_solve(one, q[of == k], momenta[of == k])
-    return q, v
+        return
+    for part in blocks(batch.size, 16 * first.nv):
+        of = batch.model_of[part]
+        for k in np.unique(of).tolist():
+            here = np.flatnonzero(of == k) + part.start
+            rows.v[here, 0] = mass_matrix_solve(models[k], rows.q[here, 0], rows.v[here, 0])

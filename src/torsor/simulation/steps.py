@@ -19,7 +19,7 @@ from torsor.simulation.failures import step_error
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import FloatArray, Threads
 
 
 @record_of("step")
@@ -106,7 +106,7 @@ def step(
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     out: Step | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> Step:
     """Takes one step of an integrator, for user-defined simulation loops.
 
@@ -131,8 +131,8 @@ def step(
         The state one step earlier, for `BDF2`. Without it BDF2 takes its first step, by SDIRK2.
     out : Step, optional
         Arrays to write the result to.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def step_derivatives(
     forces: Sequence[Force] = ...,
     t: ArrayLike = ...,
     previous: None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> StepDerivatives: ...
 @overload
 def step_derivatives(
@@ -189,7 +189,7 @@ def step_derivatives(
     forces: Sequence[Force] = ...,
     t: ArrayLike = ...,
     previous: tuple[ArrayLike, ArrayLike],
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> TwoStepDerivatives: ...
 @overload
 def step_derivatives(
@@ -204,7 +204,7 @@ def step_derivatives(
     forces: Sequence[Force] = ...,
     t: ArrayLike = ...,
     previous: None = ...,
-    threads: int = ...,
+    threads: Threads = ...,
 ) -> MomentumStepDerivatives: ...
 
 
@@ -220,7 +220,7 @@ def step_derivatives(
     forces: Sequence[Force] = _NONE,
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
 ) -> StepDerivatives | TwoStepDerivatives | MomentumStepDerivatives:
     """Takes one step of an integrator and differentiates it, exactly.
 
@@ -246,8 +246,8 @@ def step_derivatives(
         Time at the beginning of the step.
     previous : (q, v), optional
         The state one step earlier, for `BDF2`.
-    threads : int
-        Number of threads for a batch; 0 for one per core.
+    threads : int or "auto"
+        Number of threads for a batch; "auto" for one per core.
 
     Returns
     -------
@@ -298,7 +298,7 @@ def _by_momenta(
     acting: Actuation | None,
     forces: Sequence[Force],
     t: ArrayLike,
-    threads: int,
+    threads: Threads,
 ) -> MomentumStepDerivatives:
     if not isinstance(integrator, Variational):
         raise TypeError(f"p is for Variational, whose steps are of momenta; give v to {type(integrator).__name__}")

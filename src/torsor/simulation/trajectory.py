@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import Batch, Span
 from torsor.simulation.controls import Policy
+from torsor.simulation.failures import Failed, Failure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +79,9 @@ class Trajectory:
         Matrix B of the torques B u of controls u; None for nu = nv torques.
     policy : Policy or None
         The policy that gave the controls.
+    failed : tuple of Failure
+        The trajectories that could not take all steps, from `simulate` with `on_failure="keep"`: index, step, t and
+        reason of each. Their later rows of q, v and a are NaN, as are controls of a policy that were not used.
     """
 
     model: Model
@@ -96,6 +101,7 @@ class Trajectory:
     signals: tuple[dict[str, FloatArray], ...] = ()
     actuation: FloatArray | None = None
     policy: Policy | None = None
+    failed: tuple[Failure, ...] = ()
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
 
     def __post_init__(self, compiled: Batch | None) -> None:
@@ -117,6 +123,30 @@ class Trajectory:
     def batch_shape(self) -> tuple[int, ...]:
         """Shape of the batch, () for one trajectory."""
         return self.q.shape[:-2]
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Which trajectories have all rows, (...): `trajectory.q[trajectory.finished]` are those without failures."""
+        return np.asarray(np.isfinite(self.q[..., -1, :]).all(axis=-1))
+
+    @cached_property
+    def _failed_tracks(self) -> dict[int, Failure]:
+        """The failures by the flat index of their trajectories, in this order."""
+        shape = self.batch_shape
+        tracks = {int(np.ravel_multi_index(f.index, shape)) if shape else 0: f for f in self.failed}
+        return dict(sorted(tracks.items()))
+
+    def _failed_in(self, part: slice) -> dict[int, Failed]:
+        """The failures in a part of the batch, with the last rows of their trajectories."""
+        if not self.failed:
+            return {}
+        q, v = (x.reshape(prod(self.batch_shape), *x.shape[-2:]) for x in (self.q, self.v))
+        tracks, out = [*self._failed_tracks], {}
+        for i in tracks[bisect_left(tracks, part.start) : bisect_left(tracks, part.stop)]:
+            failure = self._failed_tracks[i]
+            row = failure.step // self.every
+            out[i - part.start] = Failed(failure.step, failure.reason, q[i, row], v[i, row])
+        return out
 
     @cached_property
     def _batch(self) -> Batch:

@@ -1,0 +1,129 @@
+"""Batches in which every motion has a model of its own: each is the same, to the last bit, as alone."""
+
+import numpy as np
+import pytest
+from compare import arrays_of, same_bits
+from population import sweep
+
+import torsor as ts
+from torsor import _core, testing
+
+COUNT = _core.lanes + 3  # a pack and a part of one
+INTEGRATORS = testing.example_integrators(1e-3)
+# A batch needs the same class of joint in all its models, so that numbers of joints can differ only within one.
+JOINTS = {type(joint).__name__: joint for joint in testing.example_joints()}
+
+
+def law(l, ldot):
+    return l * l + 0.3 * ldot, 2 * l, 0.3
+
+
+def variants(seed, joints, count=COUNT):
+    """Models of one structure with other inertias, placements, numbers of joints and gravity.
+
+    The first body carries two that are fixed to it, and one is fixed to the world.
+    """
+    models = []
+    for k in range(count):
+        rng = np.random.default_rng([seed, k])
+        builder = ts.ModelBuilder("varied", gravity=rng.standard_normal(3))
+
+        def add(name, parent, joint, builder=builder, rng=rng):
+            builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
+
+        add("post", "world", ts.Fixed())
+        for i, joint in enumerate(joints):
+            add(f"b{i}", "post" if i == 0 else f"b{(i - 1) // 2}", varied(joint, rng))
+            if i == 0:
+                add("plate", "b0", ts.Fixed())
+                add("hook", "plate", ts.Fixed())
+        models.append(builder.build())
+    return models
+
+
+def varied(joint, rng):
+    """A joint of the same kind with other numbers."""
+    if isinstance(joint, ts.Screw):
+        return ts.Screw(rng.standard_normal(3), rng.uniform(0.1, 1.0))
+    if isinstance(joint, (ts.Revolute, ts.Prismatic, ts.Cylindrical)):
+        return type(joint)(rng.standard_normal(3))
+    if isinstance(joint, ts.SplineCurve):
+        return ts.SplineCurve([testing.random_pose(rng) for _ in joint.frames])
+    if isinstance(joint, ts.SplineSurface):
+        return ts.SplineSurface(np.array(joint.values) + 0.1 * rng.standard_normal(np.shape(joint.values)))
+    return joint
+
+
+def forces_on(last):
+    """Forces that depend on where the user's bodies are in those that carry them, of every kind of law."""
+    return [
+        ts.JointDamping(None, 0.5),
+        ts.BodyDamping("hook", 0.2),
+        *(ts.BodyWrench("hook", 0.3 * np.arange(6), frame=f) for f in ("body", "world", "local_world_aligned")),
+        ts.PointForce("plate", (0.1, 0.2, 0.3), (1.0, 0.0, -1.0)),
+        ts.PointSpring("hook", (0.1, 0, 0), "post", (0, 0.1, 0), 2.0, 0.3),
+        ts.SpringDamper("world", (0, 0, 1), "plate", (0.1, 0, 0), 3.0, 0.2, 0.7),
+        ts.CustomSpring("hook", (0.2, 0, 0), last, (0, 0.2, 0), law),
+        ts.GroundContact("hook", (0.1, 0.1, 0.1), 5.0, 0.4, 0.1, 1.0, (0, 0, 0.5)),
+    ]
+
+
+def run(model, q0, v0, u, forces, integrator, weights):
+    """A simulation and its gradients as arrays, with a leading axis for each motion if there are several models."""
+    trajectory = ts.simulate(model, q0, v0, steps=3, integrator=integrator, forces=forces, controls=u)
+    gradient = ts.adjoint(trajectory, dloss_dq=weights[0], dloss_dv=weights[1])
+    out = [trajectory.q, trajectory.v, trajectory.substeps, gradient.q0, gradient.v0, gradient.controls]
+    out += [gradient.inertia, gradient.placement, gradient.gravity, *(x for f in gradient.forces for x in f.values())]
+    return arrays_of(out)
+
+
+def check(models, forces, integrator, seed):
+    rng = np.random.default_rng(seed)
+    nv = models[0].nv
+    q0 = models[0].plus(np.broadcast_to(models[0].random(rng), (len(models), models[0].nq)), 0.1 * rng.normal(size=nv))
+    v0, u = rng.standard_normal((len(models), nv)), rng.standard_normal((len(models), 3, nv))
+    weights = rng.standard_normal((2, len(models), nv))
+    whole = run(models, q0, v0, u, forces, integrator, weights)
+    for k, model in enumerate(models):
+        alone = run(model, q0[k], v0[k], u[k], forces, integrator, weights[:, k])
+        assert same_bits(alone, [x[k] for x in whole]), k
+    # That the models differ matters: with the first of them, another motion has another result.
+    assert not same_bits(run(models[0], q0[1], v0[1], u[1], forces, integrator, weights[:, 1]), [x[1] for x in whole])
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS, ids=repr)
+@pytest.mark.parametrize("forced", [False, True])
+def test_motions_with_models_of_their_own(integrator, forced):
+    models = variants(1, (ts.Free(), ts.Revolute(), ts.Spherical(), ts.Screw(pitch=0.3)))
+    check(models, forces_on("b3") if forced else [], integrator, 2)
+
+
+@pytest.mark.parametrize("name", sweep((pytest.param(n) for n in JOINTS), 3))
+def test_every_joint(name):
+    models = variants(3, (ts.Revolute(), JOINTS[name], ts.Prismatic()))
+    for integrator in (ts.SymplecticEuler(h=1e-3), ts.BDF1(h=1e-3)):
+        check(models, [ts.JointDamping(None, 0.1)], integrator, 4)
+
+
+def test_models_that_differ_in_what_is_zero():
+    """One without an offset, one with a massless body, one whose fixed body stands where its carrier does."""
+    models = variants(5, (ts.Revolute(), ts.Prismatic(), ts.Revolute(), ts.Revolute()))
+    rng = np.random.default_rng(6)
+    for special in range(3):
+        builder = ts.ModelBuilder("special", gravity=(0, 0, -9))
+        for b in models[0].bodies:
+            place = ts.SE3.identity() if (special, b.name) in ((0, "b2"), (2, "plate")) else testing.random_pose(rng)
+            inertia = ts.Inertia.zero() if (special, b.name) == (1, "b1") else testing.random_inertia(rng)
+            builder.add_body(b.name, b.parent, b.joint, place, inertia)
+        models.insert(2 * special + 1, builder.build())
+    for integrator in (ts.SymplecticEuler(h=1e-3), ts.BDF1(h=1e-3)):
+        check(models, forces_on("b3"), integrator, 7)
+
+
+def test_models_of_one_tree_share_the_forces():
+    models = variants(8, (ts.Free(), ts.Revolute(), ts.Spherical()))
+    batch = ts.simulation.batch.Batch(tuple(models), forces_on("b2"), ({},) * len(forces_on("b2")), (len(models),))
+    sets = [batch.ready(batch.charts, m)[1] for m in range(len(models))]
+    assert all(one is sets[0] for one in sets)
+    other = variants(8, (ts.Free(), ts.Prismatic(), ts.Spherical()), 1)[0]
+    assert models[0]._core.same_tree(models[1]._core) and not models[0]._core.same_tree(other._core)
