@@ -342,7 +342,7 @@ class StageMatrix {
     TreeSystem<S>& H = solver_.tree(scene_.places ? 18 : 12, 6);
     stage_system(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) add_forces(scene_, at.arena, e, at.p, V1, H);
-    return solver_.factor_tree(true);
+    return solver_.factor_tree();
   }
   Mask<S> factor_branches(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
     BranchMatrix<S>& H = solver_.branches();
