@@ -43,8 +43,8 @@ class ImplicitStage {
   }
   ImplicitStage(const ImplicitStage&) = delete;
 
-  // Finds the node `stage.to` at time t in some lanes: starting from what `accelerations` predict, from the beginning of
-  // the stage, or by continuation.
+  // Finds the node `stage.to` at time t in some lanes: starting from what `accelerations` predict, from the beginning
+  // of the stage, or by continuation.
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
                 const Mask<S>& lanes, Shortfall& shortfall) {
     S norm = start(stage, t, accelerations);
@@ -114,7 +114,10 @@ class ImplicitStage {
   }
   Mask<S> place(double length, const S* along, const Mask<S>& where) {
     apply(m_, at_.scene.quaternions, terms_.inverse, false, along, work_);
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(where, mul_add(S(length), work_[k], marked_xi_[k]), xi_[k]);
+    for (int k = 0; k < m_.nv; ++k) {
+      const S moved = mul_add(S(length), work_[k], marked_xi_[k]);
+      xi_[k] = Lanes<S>::value > 1 ? select(where, moved, xi_[k]) : moved;
+    }
     merit_ = -1.0;
     return place_here();
   }
