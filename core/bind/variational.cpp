@@ -81,7 +81,8 @@ struct NewtonSystem {
     const Action<S> action = evaluate_action<S>(scene, arena, in[0], xi, lane_of(*in[2], 0), {in[1], 1}, in[3]);
     const StepEnd<S> end = end_of(scene, arena, xi, action);
     using Blocks = ActionBlocks<S>;
-    TreeSystem<S> system(m, Blocks::length(scene.rule), Blocks::length(scene.rule), Blocks::copies(scene.rule, false));
+    TreeSystem<S> system(m, arena, Blocks::length(scene.rule), Blocks::length(scene.rule),
+                         Blocks::copies(scene.rule, false));
     Blocks blocks(scene, false, system);
     blocks.fill(action, end, arena, in[3]);
     blocks.assemble(action, end, arena, in[3], out[0]);
@@ -184,8 +185,8 @@ struct MomentumStepDerivatives {
     std::copy_n(step.q1.begin(), m.nq, out[0]);
     std::copy_n(step.p1.begin(), nv, out[1]);
     for (int block = 0; block < 3; ++block) {
-      put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
-      put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
+      put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
+      put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
     }
     const int parameters = matrices.columns - 3 * nv;
     for (int k = 8; k < outputs && matrices.parameters; ++k)
@@ -258,8 +259,8 @@ Mask<S> variational_step_derivatives(const Scene& scene, const VariationalScheme
   std::copy_n(step.q1.begin(), m.nq, out[0]);
   to_velocities(step, matrices, out[1]);
   for (int block = 0; block < 3; ++block) {
-    put_block(matrices.q1.data(), nv, matrices.stride, block, out[2 + block]);
-    put_block(matrices.p1.data(), nv, matrices.stride, block, out[5 + block]);
+    put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
+    put_block(matrices.p1, nv, matrices.stride, block, out[5 + block]);
   }
   return done;
 }

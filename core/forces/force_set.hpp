@@ -65,6 +65,10 @@ inline bool depends_on_place(const ForceSet& set) {
 inline bool depends_on_time(const ForceSet& set) {
   return set.any([](const auto& law) { return law.depends_on_time(); });
 }
+// Whether all forces are torques that are affine in q and v, so that their derivatives are constant.
+inline bool is_affine(const Model& m, const ForceSet& set) {
+  return !set.any([&](const auto& law) { return !law.is_affine(m); });
+}
 // Whether each force depends on one joint or on one body, and so fits into the systems over trees
 // (linear/tree_system.hpp).
 inline bool on_single_bodies(const ForceSet& set) {

@@ -20,6 +20,15 @@ ForceSums<S> force_sums(const Model& m, const ForceSet& set, Arena& arena, const
   return sums;
 }
 
+// tau += the torques of forces none of which acts on bodies: these need no motions.
+template <class S>
+void add_joint_torques(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
+                       S* tau) {
+  const Motions<S> none{};
+  const ForceState<S> at(m, arena, none, q, v, t, p);
+  set.for_each([&](const auto& law) { law.add_forces(at, ForceSums<S>{tau, nullptr, nullptr}); });
+}
+
 // Subtracts the wrenches from the bodies' f. After add_to_parents(m, bodies, sums.held), pair_columns(..., sums.held,
 // 2, ...) then differentiates their motion; linearise_forces adds the rest.
 template <class S>
@@ -123,6 +132,18 @@ void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena,
   set.for_each([&](const auto& law) { law.add_parameter_gradient(at, motion, gradient); });
 }
 
+// out -= D^T lambda, D = dtau/dv, of forces none of which acts on bodies.
+template <class S>
+void add_transposed_joint_damping(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t,
+                                  const S* p, const S* lambda, S* out) {
+  const Motions<S> none{};
+  const ForceState<S> at(m, arena, none, q, v, t, p);
+  S* by_v = arena.get<S>(m.nv);
+  for (int k = 0; k < m.nv; ++k) by_v[k] = S(0.0);
+  set.for_each(
+      [&](const auto& law) { law.add_velocity_gradient(at, VirtualMotion<S>{lambda, nullptr}, {by_v, nullptr}); });
+  for (int k = 0; k < m.nv; ++k) out[k] -= by_v[k];
+}
 // out -= D^T lambda, D = dtau/dv, without D: the gradient of lambda.tau by the velocities, in O(n) except for
 // user-defined forces.
 template <class S>

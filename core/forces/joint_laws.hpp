@@ -28,6 +28,7 @@ struct JointLaw : Law {
   int lower = 0, upper = 0;  // or of the limits
 
   Work work() const { return kind == damper ? Work::dissipates : Work::stores; }
+  bool is_affine(const Model& m) const;
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     JointForce<S>(at.m, *this, at.q, at.v, at.p).add_torque(sums.tau);
@@ -66,6 +67,7 @@ struct TorqueLaw : Law {
   Table torque;
 
   bool depends_on_time() const { return torque.depends_on_time(); }
+  bool is_affine(const Model&) const { return true; }
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     const auto now = torque.place(at.t);
@@ -113,6 +115,9 @@ struct RotationSpring {
 };
 
 inline int rotation_velocities(Kind kind) { return kind == Kind::spherical || kind == Kind::free ? 3 : 0; }
+inline bool JointLaw::is_affine(const Model& m) const {
+  return kind == damper || (kind == spring && rotation_velocities(m.bodies[body].kind) == 0);
+}
 
 // A law at the state of its joint.
 template <class S>

@@ -148,7 +148,8 @@ struct Law {
   bool depends_on_place() const { return false; }           // whether it depends on where bodies are
   bool on_single_body() const { return true; }              // whether it depends on one joint or on one body
   bool depends_on_time() const { return false; }
-  UserCode* user_code() const { return nullptr; }  // or null
+  bool is_affine(const Model&) const { return false; }  // whether it is a torque that is affine in q and v
+  UserCode* user_code() const { return nullptr; }       // or null
 
   // Adds torques and wrenches.
   template <class S>

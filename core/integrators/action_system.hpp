@@ -18,7 +18,6 @@ class ActionBlocks {
     const std::size_t square = 36 * (scene.rule.s + 1);
     for (auto* maps : {&q_, &v_, &row_q_, &row_v_}) maps->resize(square);
     block_.resize(36 * (scene.rule.s + 1) * (scene.rule.s + 1));
-    system.clear();
     for (int a = 0; a < scene.rule.m; ++a)
       for (int k = 0; k < 6; ++k) {
         system.set_range(12 * a + k, 12 * a + 6, 12 * a + 12);

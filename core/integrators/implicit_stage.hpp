@@ -15,11 +15,16 @@ template <class S>
 Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   const Model& m = at.scene.m;
   const S *q = at.nodes.q(node), *v = at.nodes.v(node);
-  if (at.scene.forces == nullptr) {
+  if (at.scene.on_joints) {
     at.arena.singular_joint = -1;
     at.arena.reset();
+    S* tau = at.u;
+    if (at.scene.forces != nullptr) {
+      std::copy_n(at.u, m.nv, tau = at.arena.template get<S>(m.nv));
+      add_joint_torques(m, *at.scene.forces, at.arena, q, v, t, at.p, tau);
+    }
     with_model<S>(at.scene,
-                  [&](const auto& numbers) { hybrid_dynamics<S>(numbers, at.arena, q, v, nullptr, nullptr, a, at.u); });
+                  [&](const auto& numbers) { hybrid_dynamics<S>(numbers, at.arena, q, v, nullptr, nullptr, a, tau); });
     return at.is_regular();
   }
   evaluate_residual<S>(at, q, v, at.zero, t, a);
@@ -38,8 +43,8 @@ class ImplicitStage {
   }
   ImplicitStage(const ImplicitStage&) = delete;
 
-  // Finds the node `stage.to` at time t in some lanes: starting from what `accelerations` predict, from the beginning of
-  // the stage, or by continuation.
+  // Finds the node `stage.to` at time t in some lanes: starting from what `accelerations` predict, from the beginning
+  // of the stage, or by continuation.
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
                 const Mask<S>& lanes, Shortfall& shortfall) {
     S norm = start(stage, t, accelerations);
@@ -109,14 +114,17 @@ class ImplicitStage {
   }
   Mask<S> place(double length, const S* along, const Mask<S>& where) {
     apply(m_, at_.scene.quaternions, terms_.inverse, false, along, work_);
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(where, mul_add(S(length), work_[k], marked_xi_[k]), xi_[k]);
+    for (int k = 0; k < m_.nv; ++k) {
+      const S moved = mul_add(S(length), work_[k], marked_xi_[k]);
+      xi_[k] = Lanes<S>::value > 1 ? select(where, moved, xi_[k]) : moved;
+    }
     merit_ = -1.0;
     return place_here();
   }
   Mask<S> finish(const S* along, const Mask<S>& where) { return place(1.0, along, where); }
-  // Without forces, the residual alone comes from a faster recursion than that of derivatives.
+  // Without forces but affine ones, the residual alone comes from a faster recursion than that of derivatives.
   Mask<S> evaluate() {
-    linearisable_ = at_.scene.forces != nullptr;
+    linearisable_ = !at_.scene.affine;
     if (linearisable_) {
       evaluation_ = evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
       return every_lane<S>();
@@ -124,6 +132,11 @@ class ImplicitStage {
     at_.arena.reset();
     with_model<S>(at_.scene, [&](const auto& m) { inverse_dynamics<S>(m, at_.arena, q(), v(), a(), nullptr, r_); });
     for (int k = 0; k < m_.nv; ++k) r_[k] -= at_.u[k];
+    if (at_.scene.forces == nullptr) return every_lane<S>();
+    S* tau = at_.arena.template get<S>(m_.nv);
+    std::fill_n(tau, m_.nv, S(0.0));
+    add_joint_torques(m_, *at_.scene.forces, at_.arena, q(), v(), t_, at_.p, tau);
+    for (int k = 0; k < m_.nv; ++k) r_[k] -= tau[k];
     return every_lane<S>();
   }
   Mask<S> factor(const Mask<S>& keep) {
@@ -158,7 +171,7 @@ class ImplicitStage {
     merit_ = merit(q(), r_);
     return merit_ < factor * factor * marked_merit_;
   }
-  bool extrapolates() const { return at_.scene.forces == nullptr; }
+  bool extrapolates() const { return at_.scene.affine; }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {

@@ -45,7 +45,10 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
   const Motions<S> all = with_model<S>(
       scene, [&](const auto& numbers) { return inertial_motions(numbers, arena, q, v, a, kinetic, gravity); });
   ForceSums<S> sums{nullptr, nullptr, nullptr};
-  if (scene.forces != nullptr) {
+  if (scene.forces != nullptr && scene.on_joints) {
+    std::fill_n(sums.tau = arena.get<S>(m.nv), m.nv, S(0.0));
+    add_joint_torques(m, *scene.forces, arena, q, v, t, p, sums.tau);
+  } else if (scene.forces != nullptr) {
     sums = force_sums(m, *scene.forces, arena, all, q, v, t, p);
     subtract_wrenches(m, all.bodies, sums);
     if (!scene.held) sums.held = nullptr;

@@ -17,8 +17,12 @@ struct Scene {
   bool held = forces != nullptr && holds(*forces);                  // whether some forces are held in the world's axes
   bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether derivatives are zero between branches
   bool places = forces != nullptr && depends_on_place(*forces);
-  bool local = forces == nullptr || on_single_bodies(*forces);    // whether derivatives are a system over the tree
-  bool balanced = forces != nullptr && forces->given != nullptr;  // whether gains of energy can be detected
+  bool local = forces == nullptr || on_single_bodies(*forces);     // whether derivatives are a system over the tree
+  bool on_joints = forces == nullptr || !acts_on_bodies(*forces);  // whether forces are torques at joints alone
+  // Whether these are affine in q and v. Newton's method then meets no curvature but that of inverse dynamics, and no
+  // spurious solutions.
+  bool affine = forces == nullptr || is_affine(m, *forces);
+  bool balanced = forces != nullptr && forces->given != nullptr && !affine;  // whether gains of energy are detected
   const LaneModels* varied = nullptr;  // if lanes have models of their own: m is then the first of them
 
   // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each

@@ -155,9 +155,14 @@ class StageAdjoint {
     jobs_.read(nv_, at_.v(end), [&](const Job& job) { return job.out.v + (row + 1) * nv_; });
     const auto u_row = [&](const Job& job) { return job.out.u + row * controls_size; };
     const bool by_controls = jobs_[0].out.u != nullptr;
+    S* u = nullptr;
     if (by_controls) {
-      u_.resize(controls_size);
-      jobs_.read(controls_size, u_.data(), u_row);
+      if constexpr (alone) {
+        u = u_row(jobs_[0]);
+      } else {
+        u_.resize(controls_size);
+        jobs_.read(controls_size, u = u_.data(), u_row);
+      }
     }
     sums.save();
     const StageControls<S> controls = rollout_.controls_of(jobs_, row);
@@ -168,12 +173,12 @@ class StageAdjoint {
       if (!any(good)) break;
       if (!by_controls) continue;
       const auto place = controls.place(stage->fraction);
-      add_scaled(nv_, S(1.0 - place.s), at_.lambda(), &u_[place.row * nv_]);
-      if (place.next != place.row) add_scaled(nv_, S(place.s), at_.lambda(), &u_[place.next * nv_]);
+      add_scaled(nv_, S(1.0 - place.s), at_.lambda(), u + place.row * nv_);
+      if (place.next != place.row) add_scaled(nv_, S(place.s), at_.lambda(), u + place.next * nv_);
     }
     sums.restore(!good);
     if (!any(good)) return good;
-    if (by_controls) jobs_.write(controls_size, u_.data(), good, u_row);
+    if (by_controls && !alone) jobs_.write(controls_size, u, good, u_row);
     add(at_.q(1), good, [&](const Job& job) { return job.out.q + row * nv_; });
     add(at_.v(1), good, [&](const Job& job) { return job.out.v + row * nv_; });
     if (row > 0 || replaced) {
@@ -187,6 +192,7 @@ class StageAdjoint {
   void take_back(int, StageAdjoint<double>&) {}
 
  private:
+  static constexpr bool alone = Lanes<S>::value == 1;
   // Restores the nodes of the step from a row: a step of several stages is repeated. Divided steps are for a single
   // state.
   Mask<S> repeat(int64_t row, double t, bool later) {
@@ -213,6 +219,7 @@ class StageAdjoint {
   // Adds to a row of the lanes.
   template <class F>
   void add(const S* x, const Mask<S>& lanes, F&& row) {
+    if constexpr (alone) return add_scaled(nv_, 1.0, x, row(jobs_[0]));
     jobs_.read(nv_, row_.data(), row);
     add_scaled(nv_, S(1.0), x, row_.data());
     jobs_.write(nv_, row_.data(), lanes, row);

@@ -112,6 +112,38 @@ void add_forces(const Scene& scene, const BlockDiagonal<S>& V1, S* K, const S* D
   });
 }
 
+// Calls f(body, K + D V1) for each torque at a joint, with K = -dtau/dq and D = -dtau/dv of that joint alone.
+template <class S, class F>
+void for_each_joint_block(const Scene& scene, const Evaluation<S>& e, const S* p, const BlockDiagonal<S>& V1, F&& f) {
+  for_each_joint_force(scene.m, *scene.forces, e.q, e.v, p, [&](int i, const S* Aq, const S* Av) {
+    const int n = scene.m.bodies[i].nv;
+    Block<S> K;
+    std::copy_n(Aq, n * n, K.x);
+    const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), i);
+    if (found == scene.quaternions.end()) {
+      add_scaled(n * n, V1.scalar, Av, K.x);
+    } else {
+      Block<S> D;
+      std::copy_n(Av, n * n, D.x);
+      multiply(n, S(1.0), D, V1.blocks[found - scene.quaternions.begin()], K, true);
+    }
+    f(i, K.x);
+  });
+}
+// Adds the derivatives of torques at joints to H.
+template <class S>
+void add_joint_forces(const Scene& scene, const Evaluation<S>& e, const S* p, const BlockDiagonal<S>& V1,
+                      BranchMatrix<S>& H) {
+  for_each_joint_block(scene, e, p, V1, [&](int i, const S* K) {
+    const Model::Link& link = scene.m.links[i];
+    for (int r = 0; r < link.nv; ++r)
+      for (int k = 0; k <= r; ++k) {
+        H.row(link.iv + r)[link.above + k] += K[link.nv * r + k];
+        H.column(link.iv + r)[link.above + k] += K[link.nv * k + r];
+      }
+  });
+}
+
 // H as a system over the tree (docs/derivations/implicit_steps.md): the state of a body is its displacement eta and the
 // changes of its velocity and acceleration in excess of those of a rigid displacement; the sum is the change of its
 // subtree's force, likewise. Of the bodies, I and 2 B are their own, f is summed over the subtree. States have no eta
@@ -171,16 +203,8 @@ void add_forces(const Scene& scene, Arena& arena, const Evaluation<S>& e, const 
                 TreeSystem<S>& H) {
   const ForceSet& set = *scene.forces;
   const int at = scene.places ? 6 : 0;
-  for_each_joint_force(scene.m, set, e.q, e.v, p, [&](int i, const S* Aq, const S* Av) {
-    const int n = scene.m.bodies[i].nv;
-    Block<S> K, D, own{};
-    std::copy_n(Aq, n * n, K.x);
-    std::copy_n(Av, n * n, D.x);
-    for (int k = 0; k < n; ++k) own.x[k * (n + 1)] = V1.scalar;
-    const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), i);
-    multiply(n, S(1.0), D, found == scene.quaternions.end() ? own : V1.blocks[found - scene.quaternions.begin()], K,
-             true);
-    add_scaled(n * n, S(1.0), K.x, H.N(i));
+  for_each_joint_block(scene, e, p, V1, [&](int i, const S* K) {
+    add_scaled(scene.m.bodies[i].nv * scene.m.bodies[i].nv, S(1.0), K, H.N(i));
   });
   for_each_body_force<S>(set, arena, e.all, e.t, p, [&](int i, const WrenchChange<S>& change) {
     for (int row = 0; row < 6; ++row) {
@@ -279,7 +303,9 @@ class StageMatrix {
     }
     inertial_products(m, at.arena, e_.all, bodies_, c_, x, Gx, Mx);
     if (scene_.forces == nullptr) return;
-    if (solver_.form() == Form::tree)
+    if (single_joints())
+      add_transposed_joint_damping(m, *scene_.forces, at.arena, e_.q, e_.v, e_.t, at.p, x, Gx);
+    else if (solver_.form() == Form::tree)
       add_transposed_damping(m, *scene_.forces, at.arena, e_.all, e_.q, e_.v, e_.t, at.p, x, Gx);
     else
       for (int i = 0; i < n; ++i) add_scaled(n, x[i], &D_[std::size_t(i) * n], Gx);
@@ -296,7 +322,13 @@ class StageMatrix {
     std::fill_n(G, size, S(0.0));
     std::fill_n(M, size, S(0.0));
     pair_columns<S>(scene_.m, at.arena, e_.all, e_.held, 2, nullptr, G, M, scene_.m.nv);
-    if (scene_.forces != nullptr && solver_.form() == Form::branches)
+    if (scene_.forces != nullptr && single_joints())
+      for_each_joint_force(scene_.m, *scene_.forces, e_.q, e_.v, at.p, [&](int i, const S*, const S* D) {
+        const Model::Link& link = scene_.m.links[i];
+        for (int r = 0; r < link.nv; ++r)
+          for (int k = 0; k < link.nv; ++k) G[(link.iv + r) * scene_.m.nv + link.iv + k] += D[link.nv * r + k];
+      });
+    else if (scene_.forces != nullptr && solver_.form() == Form::branches)
       add_scaled(static_cast<int>(size), S(1.0), D_, G);
     else if (scene_.forces != nullptr) {
       std::vector<S> K(size, S(0.0));
@@ -310,12 +342,14 @@ class StageMatrix {
     TreeSystem<S>& H = solver_.tree(scene_.places ? 18 : 12, 6);
     stage_system(scene_, at.arena, e, V1, c, H);
     if (scene_.forces != nullptr) add_forces(scene_, at.arena, e, at.p, V1, H);
-    return solver_.factor_tree(true);
+    return solver_.factor_tree();
   }
   Mask<S> factor_branches(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
     BranchMatrix<S>& H = solver_.branches();
     stage_matrix(scene_, at.arena, e, V1, c, H);
-    if (scene_.forces != nullptr) {
+    if (scene_.forces != nullptr && single_joints()) {
+      add_joint_forces(scene_, e, at.p, V1, H);
+    } else if (scene_.forces != nullptr) {
       linearise_forces(scene_.m, *scene_.forces, at.arena, e.all, e.q, e.v, e.t, at.p, at.zeros(K_), at.zeros(D_),
                        scene_.m.nv);
       add_forces(scene_, V1, K_, D_, H);
@@ -332,12 +366,14 @@ class StageMatrix {
   }
 
  private:
+  // Whether each force is a torque at one joint, so that its derivatives are blocks of joints.
+  bool single_joints() const { return scene_.on_joints && scene_.local; }
   const Scene& scene_;
   TreeSolver<S> solver_;
   Evaluation<S> e_{};
   double c_ = 0.0;
   const BodyInertia<S>* bodies_ = nullptr;
-  // Along branches: -dtau/dq and -dtau/dv of the forces. Dense: H and G, and M.
+  // Along branches, but for torques at single joints: -dtau/dq and -dtau/dv of the forces. Dense: H and G, and M.
   S *K_ = nullptr, *D_ = nullptr, *M_ = nullptr;
 };
 

@@ -94,9 +94,9 @@ class Stepper {
       at.u[k] = controls.count == 1 ? row[k] : mul_add(S(place.s), next[k], S(1.0 - place.s) * row[k]);
   }
 
-  // Checks whether the mass matrix at node 1 is singular, in one of the lanes. This matters for undetermined motions, which are checked at
-  // the first step of a call only, and for how systems of deep trees are solved, which must be the same whenever a step
-  // is repeated.
+  // Checks whether the mass matrix at node 1 is singular, in one of the lanes. This matters for undetermined motions,
+  // which are checked at the first step of a call only, and for how systems of deep trees are solved, which must be the
+  // same whenever a step is repeated.
   void look_for_singularity(bool first) {
     if constexpr (Lanes<S>::value > 1) at.singular = false;
     if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;

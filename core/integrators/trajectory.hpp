@@ -92,8 +92,8 @@ struct Job {
   Shortfall shortfall{};
 };
 
-// The trajectories in the lanes of S. Spare lanes, and those whose trajectory has ended, read the rows of another one and
-// write nowhere.
+// The trajectories in the lanes of S. Spare lanes, and those whose trajectory has ended, read the rows of another one
+// and write nowhere.
 template <class S>
 class LaneJobs {
  public:

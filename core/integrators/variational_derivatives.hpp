@@ -302,8 +302,9 @@ struct StepMatrices {
   const S *mass = nullptr,
           *turned = nullptr;  // M and d(M v)/dq at the start: columns are those of v0 in place of p0
   int columns, stride;
-  std::vector<S> xi;      // s nv rows: of the control coordinates
-  std::vector<S> q1, p1;  // nv rows
+  // Allocated in the memory of the step.
+  S* xi;       // s nv rows: of the control coordinates
+  S *q1, *p1;  // nv rows
 };
 template <class S>
 class StepLinearisation {
@@ -313,7 +314,7 @@ class StepLinearisation {
         scene_(step.scene),
         nv_(scene_.m.nv),
         s_(scene_.rule.s),
-        system_(scene_.m, ActionBlocks<S>::length(scene_.rule), ActionBlocks<S>::length(scene_.rule),
+        system_(scene_.m, step.memory, ActionBlocks<S>::length(scene_.rule), ActionBlocks<S>::length(scene_.rule),
                 ActionBlocks<S>::copies(scene_.rule, true)),
         blocks_(scene_, true, system_) {}
 
@@ -325,18 +326,23 @@ class StepLinearisation {
     const Mask<S> good = step_.factor_for_columns();
     if (!any(good)) return good;
     blocks_.fill(step_.action(), step_.end(), step_.arena, step_.p);
+    Arena& memory = step_.memory;
     if (step_.solved_densely()) {
-      H_.resize(std::size_t(whole) * whole);
-      blocks_.assemble(step_.action(), step_.end(), step_.arena, step_.p, H_.data());
+      H_ = memory.get<S>(std::size_t(whole) * whole);
+      blocks_.assemble(step_.action(), step_.end(), step_.arena, step_.p, H_);
     }
     // Rows of D at fixed xi, then those of p1 and of the equations r; J dxi = -r.
-    std::vector<S> D(std::size_t(whole) * stride, S(0.0)), first;
-    by_start(D.data(), stride);
-    by_torques(D.data(), stride, rows, parameters);
-    first.assign(D.end() - std::size_t(nv_) * stride, D.end());
-    out.xi.assign(std::size_t(size) * stride, S(0.0));
+    const std::size_t all = std::size_t(size) * stride, last = std::size_t(nv_) * stride;
+    S* D = memory.get<S>(all + last);
+    for (S** matrix : {&out.q1, &out.p1}) *matrix = memory.get<S>(last);
+    std::fill_n(D, all + last, S(0.0));
+    by_start(D, stride);
+    by_torques(D, stride, rows, parameters);
+    std::copy_n(D + all, last, out.p1);
+    out.xi = memory.get<S>(all);
+    std::fill_n(out.xi, all, S(0.0));
     combine(D, out.xi, stride);
-    for (std::size_t k = 0; k < out.xi.size(); ++k) out.xi[k] = -D[k];
+    for (std::size_t k = 0; k < all; ++k) out.xi[k] = -D[k];
     for (int k = 0; k < nv_; ++k) {
       S* row = &out.xi[std::size_t(k) * stride];
       if (out.mass == nullptr) {
@@ -346,12 +352,11 @@ class StepLinearisation {
       add_scaled(nv_, S(-1.0), out.turned + std::size_t(k) * nv_, row);
       add_scaled(nv_, S(-1.0), out.mass + std::size_t(k) * nv_, row + nv_);
     }
-    step_.solver().solve_columns(out.xi.data(), stride);
+    step_.solver().solve_columns(out.xi, stride);
     // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
-    by_coordinates(out.xi, first.data(), stride);
-    out.p1 = std::move(first);
-    momentum_rows(out.p1.data(), out.xi, stride);
-    out.q1.assign(out.xi.end() - std::size_t(nv_) * stride, out.xi.end());
+    by_coordinates(out.xi, out.p1, stride);
+    momentum_rows(out.p1, out.xi, stride);
+    std::copy_n(out.xi + all - last, last, out.q1);
     for (int k = 0; k < nv_; ++k) out.q1[std::size_t(k) * stride + k] += S(1.0);
     each_chart([&](const ChartColumns<S>& chart, int iv) {
       for (int k = 0; k < columns; ++k) {
@@ -383,9 +388,11 @@ class StepLinearisation {
       return;
     }
     const int width = padded<S>(nv_);
-    std::vector<S> unit(std::size_t(whole) * width, S(0.0)), result(unit.size());
+    const std::size_t size = std::size_t(whole) * width;
+    S *unit = step_.memory.template get<S>(size), *result = step_.memory.template get<S>(size);
+    std::fill_n(unit, size, S(0.0));
     for (int k = 0; k < nv_; ++k) unit[std::size_t(k) * width + k] = S(1.0);
-    system_.multiply_columns(unit.data(), result.data(), width);
+    system_.multiply_columns(unit, result, width);
     for (int r = 0; r < whole; ++r) std::copy_n(&result[std::size_t(r) * width], nv_, D + std::size_t(r) * stride);
   }
   // Adds all rows of D by controls and parameters: h w Phi_q^T times the torques that they change.
@@ -432,7 +439,7 @@ class StepLinearisation {
     }
   }
   // Adds the change of the control coordinates to `last`, the rows of D_s.
-  void by_coordinates(const std::vector<S>& xi, S* last, int stride) {
+  void by_coordinates(const S* xi, S* last, int stride) {
     const int whole = (s_ + 1) * nv_, size = s_ * nv_;
     if (step_.solved_densely()) {
       for (int r = 0; r < nv_; ++r)
@@ -441,12 +448,12 @@ class StepLinearisation {
                      last + std::size_t(r) * stride);
       return;
     }
-    std::vector<S> result(std::size_t(nv_) * stride);
-    system_.multiply_columns(xi.data(), result.data(), stride, 1, s_);
-    add_scaled(nv_ * stride, S(1.0), result.data(), last);
+    S* result = step_.memory.template get<S>(std::size_t(nv_) * stride);
+    system_.multiply_columns(xi, result, stride, 1, s_);
+    add_scaled(nv_ * stride, S(1.0), result, last);
   }
   // Rows of D_s become rows of p1 = J^-T D_s.
-  void momentum_rows(S* last, const std::vector<S>& xi, int stride) const {
+  void momentum_rows(S* last, const S* xi, int stride) const {
     each_chart([&](const ChartColumns<S>& chart, int iv) {
       const Force<S> P = chart.covector(step_.end().p1 + iv);
       for (int k = 0; k < stride; ++k) {
@@ -462,10 +469,10 @@ class StepLinearisation {
     });
   }
   // Rows of D_0 become those of r_0 = p0 + D_0 - Ad^T p1 at fixed xi and p0.
-  void combine(std::vector<S>& D, const std::vector<S>& xi, int stride) const {
-    S* last = D.data() + std::size_t(s_) * nv_ * stride;
+  void combine(S* D, const S* xi, int stride) const {
+    S* last = D + std::size_t(s_) * nv_ * stride;
     momentum_rows(last, xi, stride);
-    add_scaled(nv_ * stride, S(-1.0), last, D.data());
+    add_scaled(nv_ * stride, S(-1.0), last, D);
     each_chart([&](const ChartColumns<S>& chart, int iv) {
       for (int k = 0; k < stride; ++k) {
         S y[6] = {}, pulled[6];
@@ -481,7 +488,7 @@ class StepLinearisation {
   int nv_, s_;
   TreeSystem<S> system_;
   ActionBlocks<S> blocks_;
-  std::vector<S> H_;
+  S* H_ = nullptr;
 };
 
 // The same without `each`.

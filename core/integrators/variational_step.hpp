@@ -17,16 +17,11 @@ class VariationalStep {
   VariationalStep(const Scene& what, const VariationalScheme& scheme)
       : scheme(scheme),
         scene(what, scheme.rule, scheme.h),
-        solver_(scene.m, ActionBlocks<S>::copies(scheme.rule, false)),
+        solver_(scene.m, memory, ActionBlocks<S>::copies(scheme.rule, false)),
         blocks(scene, false, solver_.tree(ActionBlocks<S>::length(scheme.rule), ActionBlocks<S>::length(scheme.rule))) {
     const int nv = scene.m.nv, size = blocks.size();
     for (auto* vector : {&xi, &r, &marked_}) vector->resize(size);
-    memory_.resize(5 * size);
-    S* at = memory_.data();
-    for (S** vector : {&delta, &correction, &guess, &last, &older}) {
-      *vector = at;
-      at += size;
-    }
+    for (S** vector : {&delta, &correction, &guess, &last, &older}) *vector = memory.get<S>(size);
     for (auto* vector : {&p0, &v0, &a0, &p1, &v1, &a1}) vector->resize(nv);
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
   }
@@ -34,8 +29,9 @@ class VariationalStep {
   using Scalar = S;
   const VariationalScheme& scheme;
   VariationalScene scene;
-  Arena arena;
-  const S* p = nullptr;  // parameters of the forces
+  Lease lease, scratch;
+  Arena &memory = fresh(*lease), &arena = fresh(*scratch);  // arena: until the next evaluation
+  const S* p = nullptr;                                     // parameters of the forces
   std::vector<S> q0, p0, v0, a0, q1, p1, v1, a1;
   std::vector<S> xi;    // control coordinates
   Shortfall shortfall;  // of the last attempt that failed
@@ -117,7 +113,10 @@ class VariationalStep {
     for (int k = 0; k < size(); ++k) xi[k] = select(where, mul_add(S(length), along[k], marked_[k]), xi[k]);
     return every_lane<S>();
   }
-  Mask<S> finish(const S* along, const Mask<S>& where) { return place(1.0, along, where) & evaluate(); }
+  Mask<S> finish(const S* along, const Mask<S>& where) {
+    place(1.0, along, where);
+    return evaluate();
+  }
   void solve(S* out) {
     for (int k = 0; k < size(); ++k) out[k] = -r[k];
     solver_.solve(out);
@@ -138,11 +137,12 @@ class VariationalStep {
   Mask<S> accept() {
     const int nv = scene.m.nv;
     std::copy_n(end_.p1, nv, p1.begin());
-    return retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data()) &
-           !turns_too_far(scene.m, q0.data(), q1.data());
+    const Mask<S> good = retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
+    return good & !turns_too_far(scene.m, q0.data(), q1.data());
   }
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
+    std::fill_n(older, size(), S(0.0));
   }
   // Starts from the control coordinates that accelerations (s x nv) predict.
   S begin(double part, const S* accelerations) {
@@ -163,11 +163,15 @@ class VariationalStep {
     for (int c = 1; c <= scene.rule.s; ++c)
       for (int k = 0; k < scene.m.nv; ++k) f(k, (c - 1) * scene.m.nv + k, scene.rule.nodes[c] * scene.h);
   }
+  static Arena& fresh(Arena& memory) {
+    memory.reset();
+    return memory;
+  }
   // A single state for which there are no factors over the tree has dense ones.
   Mask<S> factor_system(bool dense) {
     blocks.fill(action_, end_, arena, p);
     if (!dense) {
-      const Mask<S> good = solver_.factor_tree(false);
+      const Mask<S> good = solver_.factor_tree();
       if (any(good) || Lanes<S>::value > 1) return good;
     }
     blocks.assemble(action_, end_, arena, p, solver_.dense());
@@ -179,7 +183,7 @@ class VariationalStep {
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
   TreeSolver<S> solver_;
   ActionBlocks<S> blocks;
-  std::vector<S> r, marked_, memory_;
+  std::vector<S> r, marked_;
   double t_ = 0.0;
   StepControls<S> controls_{nullptr, 1};
   Action<S> action_;

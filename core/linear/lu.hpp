@@ -34,8 +34,8 @@ TORSOR_INLINE void swap_rows(const Pivot<S>& pivot, int k, T* X, int columns = 1
 
 // Restores some lanes of factors.
 template <class S>
-void restore(const Mask<S>& lanes, const AlignedVector<S>& saved, AlignedVector<S>& present) {
-  for (std::size_t k = 0; k < present.size(); ++k) present[k] = select(lanes, saved[k], present[k]);
+void restore(const Mask<S>& lanes, std::size_t n, const S* saved, S* present) {
+  for (std::size_t k = 0; k < n; ++k) present[k] = select(lanes, saved[k], present[k]);
 }
 template <class S>
 void restore(const Mask<S>& lanes, const std::vector<Pivot<S>>& saved, std::vector<Pivot<S>>& present) {

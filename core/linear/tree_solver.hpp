@@ -17,33 +17,30 @@ class TreeSolver {
  public:
   enum class Form { tree, branches, dense };
 
-  // With one unknown per velocity; `memory` must live as long as this.
-  TreeSolver(const Model& m, Arena& memory) : m_(m), copies_(1), memory_(&memory) {}
-  // With several, for which there are no branches.
-  TreeSolver(const Model& m, int copies) : m_(m), copies_(copies) {}
+  // With `copies` unknowns per velocity; there are branches if it is one. `memory` must live as long as this.
+  TreeSolver(const Model& m, Arena& memory, int copies = 1) : m_(m), memory_(memory), copies_(copies) {}
   int size() const { return copies_ * m_.nv; }
   Form form() const { return form_; }
 
   // The forms, allocated at first use, to be filled.
   TreeSystem<S>& tree(int states, int sums) {
-    if (!tree_) tree_ = std::make_unique<TreeSystem<S>>(m_, states, sums, copies_);
+    if (!tree_) tree_ = std::make_unique<TreeSystem<S>>(m_, memory_, states, sums, copies_);
     return *tree_;
   }
   BranchMatrix<S>& branches() {
-    if (!branches_) branches_.emplace(m_, *memory_);
+    if (!branches_) branches_.emplace(m_, memory_);
     return *branches_;
   }
   S* dense() {
-    LU_.resize(std::size_t(size()) * size());
+    if (LU_ == nullptr) LU_ = memory_.get<S>(square());
     pivots_.resize(size());
-    return LU_.data();
+    return LU_;
   }
 
-  // False in lanes where it is singular, or cannot be factored in this form. `once`: P is destroyed, see
-  // TreeSystem::factor_once.
-  Mask<S> factor_tree(bool once) {
+  // False in lanes where it is singular, or cannot be factored in this form.
+  Mask<S> factor_tree() {
     form_ = Form::tree;
-    return once ? tree_->factor_once() : tree_->factor();
+    return tree_->factor();
   }
   Mask<S> factor_branches() {
     form_ = Form::branches;
@@ -51,7 +48,7 @@ class TreeSolver {
   }
   Mask<S> factor_dense() {
     form_ = Form::dense;
-    return torsor::factor(size(), LU_.data(), pivots_.data());
+    return torsor::factor(size(), LU_, pivots_.data());
   }
 
   // Factors A (nv x nv): along branches if `branched` (entries between branches are zero) and, for a single state, if
@@ -62,7 +59,7 @@ class TreeSolver {
       const Mask<S> good = factor_branches();
       if (any(good) || Lanes<S>::value > 1) return good;
     }
-    std::copy_n(A, std::size_t(size()) * size(), dense());
+    std::copy_n(A, square(), dense());
     return factor_dense();
   }
 
@@ -70,41 +67,44 @@ class TreeSolver {
   void save() {
     if (form_ == Form::tree) return tree_->save();
     if (form_ == Form::branches) return branches_->save();
-    saved_LU_ = LU_;
+    if (saved_LU_ == nullptr) saved_LU_ = memory_.get<S>(square());
+    std::copy_n(LU_, square(), saved_LU_);
     saved_pivots_ = pivots_;
   }
   void restore(const Mask<S>& lanes) {
     if (form_ == Form::tree) return tree_->restore(lanes);
     if (form_ == Form::branches) return branches_->restore(lanes);
-    torsor::restore(lanes, saved_LU_, LU_);
+    torsor::restore(lanes, square(), saved_LU_, LU_);
     torsor::restore(lanes, saved_pivots_, pivots_);
   }
 
   void solve(S* x) const {  // x <- A^-1 x
     if (form_ == Form::tree) return tree_->solve(x);
-    if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), x);
+    if (form_ == Form::dense) return torsor::solve(size(), LU_, pivots_.data(), x);
     branches_->solve(x);
   }
   void solve_transposed(S* x) const {  // x <- A^-T x
     if (form_ == Form::tree) return tree_->solve_transposed(x);
-    if (form_ == Form::dense) return torsor::solve_transposed(size(), LU_.data(), pivots_.data(), x);
+    if (form_ == Form::dense) return torsor::solve_transposed(size(), LU_, pivots_.data(), x);
     branches_->solve_transposed(x);
   }
   // X <- A^-1 X, rows `columns` apart, a multiple of the vector width, as BranchMatrix<S>::rounded gives.
   void solve_columns(S* X, int columns) const {
     if (form_ == Form::tree) return tree_->solve_columns(X, columns);
-    if (form_ == Form::dense) return torsor::solve(size(), LU_.data(), pivots_.data(), X, columns);
+    if (form_ == Form::dense) return torsor::solve(size(), LU_, pivots_.data(), X, columns);
     branches_->solve_columns(X, columns);
   }
 
  private:
+  std::size_t square() const { return std::size_t(size()) * size(); }
+
   const Model& m_;
+  Arena& memory_;
   int copies_;
-  Arena* memory_ = nullptr;
   Form form_ = Form::dense;
   std::unique_ptr<TreeSystem<S>> tree_;
   std::optional<BranchMatrix<S>> branches_;
-  AlignedVector<S> LU_, saved_LU_;
+  S *LU_ = nullptr, *saved_LU_ = nullptr;
   std::vector<Pivot<S>> pivots_, saved_pivots_;
 };
 

@@ -27,33 +27,38 @@ class TreeSystem {
 
  public:
   // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy
-  // c beginning at c nv in all vectors of unknowns.
-  TreeSystem(const Model& m, int states, int sums, int copies)
-      : m_(m), nx_(states), ny_(sums), copies_(copies), xs_(rounded(states)), ys_(rounded(sums)) {
-    int k = 0, square = 0;
+  // c beginning at c nv in all vectors of unknowns. Allocated in `memory`, which must live as long; all blocks are
+  // zero.
+  TreeSystem(const Model& m, Arena& memory, int states, int sums, int copies)
+      : m_(m), memory_(memory), nx_(states), ny_(sums), copies_(copies), xs_(rounded(states)), ys_(rounded(sums)) {
+    int most = 0;
     for (const Model::Link& link : m.links) {
       const int count = copies * link.nv;
-      first_.push_back(k);
-      square_.push_back(square);
-      k += count;
-      square += count * count;
-      most_ = std::max(most_, count);
+      first_.push_back(unknowns_);
+      square_.push_back(squares_);
+      unknowns_ += count;
+      squares_ += count * count;
+      most = std::max(most, count);
     }
-    for (auto* rows : {&A_, &E_, &X_}) rows->resize(std::size_t(k) * xs_);
-    for (auto* rows : {&C_, &L_, &V_}) rows->resize(std::size_t(k) * ys_);
-    for (auto* blocks : {&N_, &Lambda_}) blocks->resize(square);
-    P_.resize(std::size_t(m.n()) * ny_ * xs_);
-    Q_.resize(P_.size());
-    last_child_.assign(m.n(), -1);
-    for (int i = 0; i < m.n(); ++i)
-      if (m.links[i].parent >= 0) last_child_[m.links[i].parent] = i;
-    pivots_.resize(k);
-    for (auto* vector : {&state_, &state_bar_}) vector->resize(std::size_t(m.n()) * xs_);
-    for (auto* vector : {&sum_, &sum_bar_}) vector->resize(std::size_t(m.n()) * ys_);
-    unknown_.resize(most_);
+    if (most > kMost) throw std::invalid_argument("torsor: a joint has too many unknowns");
+    const auto allocate = [&](std::size_t size) {
+      S* data = memory.get<S>(size);
+      std::fill_n(data, size, S(0.0));
+      return data;
+    };
+    const std::size_t n = m.n(), matrix = std::size_t(ny_) * xs_;
+    for (S** rows : {&A_, &E_, &X_}) *rows = allocate(std::size_t(unknowns_) * xs_);
+    for (S** rows : {&C_, &L_, &V_}) *rows = allocate(std::size_t(unknowns_) * ys_);
+    for (S** blocks : {&N_, &Lambda_}) *blocks = allocate(squares_);
+    P_ = allocate(n * matrix);
+    for (S** vector : {&state_, &state_bar_}) *vector = memory.get<S>(n * xs_);
+    for (S** vector : {&sum_, &sum_bar_}) *vector = memory.get<S>(n * ys_);
+    unknown_ = memory.get<S>(most);
+    inverse_ = allocate(n);
+    pivots_.resize(unknowns_);
     ranges_.assign(ny_, {0, nx_});
-    if (most_ > kMost) throw std::invalid_argument("torsor: a joint has too many unknowns");
-    inverse_.resize(m.n());
+    share_places();
+    for (int k = 0; k < places_; ++k) Q_.push_back(memory.get<S>(matrix));
   }
 
   // The blocks of body i, to be filled. Unknown k of it has column k of A_i and C_i and row k of L_i and E_i.
@@ -62,31 +67,31 @@ class TreeSystem {
   S* E(int i, int k) { return &E_[std::size_t(first_[i] + k) * xs_]; }
   S* C(int i, int k) { return &C_[std::size_t(first_[i] + k) * ys_]; }
   S* L(int i, int k) { return &L_[std::size_t(first_[i] + k) * ys_]; }
-  S* N(int i) { return N_.data() + square_[i]; }
+  S* N(int i) { return N_ + square_[i]; }
   S* P(int i, int row) { return &P_[(std::size_t(i) * ny_ + row) * xs_]; }
   // Declares that row y of all P is zero except from `begin` to `end`.
   void set_range(int y, int begin, int end) { ranges_[y] = {begin, end}; }
-  void clear() {
-    for (auto* all : {&A_, &E_, &C_, &L_, &N_, &P_}) std::fill(all->begin(), all->end(), S(0.0));
-  }
 
   // Eliminates all unknowns. False in lanes where an unknown cannot be found from its own rows: the system may still
   // have a solution.
-  Mask<S> factor() { return eliminate(P_.data()); }
-  // The same, but P is destroyed and must be filled again.
-  Mask<S> factor_once() {
-    std::swap(Q_, P_);
-    return eliminate(Q_.data());
+  Mask<S> factor() {
+    if (nx_ == 12 && ny_ == 6) return eliminate<12, 6>();
+    if (nx_ == 18 && ny_ == 6) return eliminate<18, 6>();
+    if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>();
+    return eliminate<0, 0>();
   }
 
   // Keeps the factors, so that those of some lanes can be restored after new ones were made.
   void save() {
-    saved_.resize(factors().size());
-    for (std::size_t k = 0; k < saved_.size(); ++k) saved_[k] = *factors()[k];
+    const auto all = factors();
+    if (saved_.empty())
+      for (const auto& [data, size] : all) saved_.push_back(memory_.get<S>(size));
+    for (std::size_t k = 0; k < all.size(); ++k) std::copy_n(all[k].first, all[k].second, saved_[k]);
     saved_pivots_ = pivots_;
   }
   void restore(const Mask<S>& lanes) {
-    for (std::size_t k = 0; k < saved_.size(); ++k) torsor::restore(lanes, saved_[k], *factors()[k]);
+    const auto all = factors();
+    for (std::size_t k = 0; k < all.size(); ++k) torsor::restore(lanes, all[k].second, saved_[k], all[k].first);
     torsor::restore(lanes, saved_pivots_, pivots_);
   }
 
@@ -99,11 +104,11 @@ class TreeSystem {
   }
   template <int NX, int NY>
   void solve(S* u) {
-    std::fill(sum_.begin(), sum_.end(), S(0.0));
+    std::fill_n(sum_, std::size_t(m_.n()) * ys_, S(0.0));
     // y_i = P_i x_i + c_i; u_i = X_i x_p + d_i
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      S *c = &sum_[i * ys_], *d = unknown_.data();
+      S *c = &sum_[i * ys_], *d = unknown_;
       if constexpr (NX > 0)
         if (n == 1) {
           fold_one<NY>(i, p, c, u[place(i, 0)]);
@@ -153,7 +158,7 @@ class TreeSystem {
 
   // u from b of the transposed system, in place.
   void solve_transposed(S* u) {
-    std::fill(state_bar_.begin(), state_bar_.end(), S(0.0));
+    std::fill_n(state_bar_, std::size_t(m_.n()) * xs_, S(0.0));
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
       S* x = &state_bar_[i * xs_];
@@ -164,7 +169,7 @@ class TreeSystem {
     }
     for (int i = 0; i < m_.n(); ++i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      S *y = &sum_bar_[i * ys_], *d = unknown_.data();
+      S *y = &sum_bar_[i * ys_], *d = unknown_;
       if (p < 0)
         std::fill_n(y, ys_, S(0.0));
       else
@@ -181,11 +186,10 @@ class TreeSystem {
   // The matrix of the system, dense, `rows` apart. With P summed over subtrees: L_i (P_j A_j - C_j) for a body j beyond
   // i, (L_i P_i + E_i) A_j for one before it, L_i P_i A_i + N_i for itself.
   void assemble(S* H, int rows) {
-    Q_ = P_;
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      S* Q = &Q_[std::size_t(i) * ny_ * xs_];
-      if (p >= 0) add_scaled(ny_ * xs_, S(1.0), Q, &Q_[std::size_t(p) * ny_ * xs_]);
+      const auto [Q, before, parent] = subtree(i);
+      for (int k = 0; p >= 0 && k < ny_ * xs_; ++k) parent[k] = mul_add(S(1.0), Q[k], before[k]);
       for (int k = 0; k < n; ++k) {
         S *column = &V_[std::size_t(first_[i] + k) * ys_], *row = &X_[std::size_t(first_[i] + k) * xs_];
         std::copy_n(E(i, k), xs_, row);
@@ -216,8 +220,49 @@ class TreeSystem {
     const Model::Link& link = m_.links[i];
     return copies_ == 1 ? link.iv + k : k / link.nv * m_.nv + link.iv + k % link.nv;
   }
-  // What `solve` reads.
-  std::array<AlignedVector<S>*, 6> factors() { return {&A_, &L_, &V_, &X_, &Lambda_, &inverse_}; }
+  // What `solve` reads, and how many numbers.
+  std::array<std::pair<S*, std::size_t>, 6> factors() const {
+    const std::size_t rows = unknowns_;
+    return {{{A_, rows * xs_},
+             {L_, rows * ys_},
+             {V_, rows * ys_},
+             {X_, rows * xs_},
+             {Lambda_, squares_},
+             {inverse_, m_.n()}}};
+  }
+
+  // P with the children eliminated is needed from the first of them on until the body itself is eliminated. Bodies
+  // share the places for it.
+  void share_places() {
+    last_child_.assign(m_.n(), -1);
+    place_.assign(m_.n(), -1);
+    for (int i = 0; i < m_.n(); ++i)
+      if (m_.links[i].parent >= 0) last_child_[m_.links[i].parent] = i;
+    std::vector<int> unused;
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const int p = m_.links[i].parent;
+      if (p >= 0 && place_[p] < 0) {
+        if (unused.empty()) unused.push_back(places_++);
+        place_[p] = unused.back();
+        unused.pop_back();
+      }
+      if (place_[i] >= 0) unused.push_back(place_[i]);
+    }
+  }
+  // P of body i with its children eliminated: P itself at a tip. The same of its parent before and after it, if it has
+  // one.
+  struct Subtree {
+    const S *own, *before;
+    S* parent;
+  };
+  Subtree subtree(int i) {
+    const int p = m_.links[i].parent;
+    Subtree s{last_child_[i] < 0 ? P(i, 0) : Q_[place_[i]], nullptr, nullptr};
+    if (p < 0) return s;
+    s.parent = Q_[place_[p]];
+    s.before = last_child_[p] == i ? P(p, 0) : s.parent;
+    return s;
+  }
 
   // A sum over the entries of rows, in one order for every S: entry k goes to partial sum k mod kLanes, and pairs of
   // these are added.
@@ -364,12 +409,6 @@ class TreeSystem {
     }
   }
 
-  Mask<S> eliminate(const S* P) {
-    if (nx_ == 12 && ny_ == 6) return eliminate<12, 6>(P);
-    if (nx_ == 18 && ny_ == 6) return eliminate<18, 6>(P);
-    if (nx_ == 12 && ny_ == 12) return eliminate<12, 12>(P);
-    return eliminate<0, 0>(P);
-  }
   // Columns of U = P A and rows of X = L P + E of unknown k of body i, P being Q here.
   template <int NX, int NY>
   TORSOR_INLINE void project(int i, int k, const S* Q, S* u, S* x) {
@@ -423,22 +462,15 @@ class TreeSystem {
     for (int k = 0; k < n; ++k) good = good & less(S(kSmall) * scale, absolute(Lambda[n * k + k]));
     return good;
   }
-  // Q is P with the children eliminated: P itself at a tip, and where the first of them is added to it.
   template <int NX, int NY>
-  Mask<S> eliminate(const S* P) {
+  Mask<S> eliminate() {
     const int xs = NX > 0 ? rounded(NX) : xs_, ny = NY > 0 ? NY : ny_;
     Mask<S> good = every_lane<S>();
     for (int i = m_.n() - 1; i >= 0; --i) {
       const int n = unknowns(i), p = m_.links[i].parent;
-      const S* Q = (last_child_[i] < 0 ? P : Q_.data()) + std::size_t(i) * ny * xs;
+      const auto [Q, before, parent] = subtree(i);
       S *U = &V_[std::size_t(first_[i]) * ys_], *X = &X_[std::size_t(first_[i]) * xs];
       for (int k = 0; k < n; ++k) project<NX, NY>(i, k, Q, U + k * ys_, X + k * xs);
-      const S* before = nullptr;  // what the parent has
-      S* parent = nullptr;
-      if (p >= 0) {
-        parent = &Q_[std::size_t(p) * ny * xs];
-        before = last_child_[p] == i ? P + std::size_t(p) * ny * xs : parent;
-      }
       if constexpr (NX > 0)
         if (n == 1) {
           good = good & eliminate_one<NX, NY>(i, Q, before, parent, U, X);
@@ -535,16 +567,17 @@ class TreeSystem {
   static constexpr double kSmall = 1e-10;  // of Lambda relative to its terms: 6 digits must remain
   static constexpr int kMost = 6 * 17;     // unknowns of a joint
   const Model& m_;
-  int nx_, ny_, copies_, xs_, ys_;  // xs_, ys_: rounded up to whole vectors
-  int most_ = 0;
-  std::vector<std::pair<int, int>> ranges_;  // of P
-  AlignedVector<V> sums_, states_;           // of several columns
-  std::vector<int> first_, square_, last_child_;
+  Arena& memory_;
+  int nx_, ny_, copies_, xs_, ys_;               // xs_, ys_: rounded up to whole vectors
+  int unknowns_ = 0, squares_ = 0, places_ = 0;  // of all bodies
+  std::vector<std::pair<int, int>> ranges_;      // of P
+  AlignedVector<V> sums_, states_;               // of several columns
+  std::vector<int> first_, square_, last_child_, place_;
   std::vector<Pivot<S>> pivots_, saved_pivots_;
-  AlignedVector<S> A_, E_, X_, C_, L_, V_, N_, Lambda_, P_, Q_;
-  AlignedVector<S> state_, state_bar_, sum_, sum_bar_, unknown_;
-  AlignedVector<S> inverse_;  // of Lambda, for bodies with one unknown
-  std::vector<AlignedVector<S>> saved_;
+  S *A_, *E_, *X_, *C_, *L_, *V_, *N_, *Lambda_, *P_;
+  S *state_, *state_bar_, *sum_, *sum_bar_, *unknown_;
+  S* inverse_;  // of Lambda, for bodies with one unknown
+  std::vector<S*> Q_, saved_;
 };
 
 }  // namespace torsor
