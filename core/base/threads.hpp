@@ -15,8 +15,8 @@ namespace torsor {
 // The number of cores. The system is asked for it once, because the query takes microseconds.
 int core_count();
 
-// How many threads, at most `most`, the work of so many seconds pays for. Measured with two cores: two lose up to a fifth
-// at 37 us, because waking one takes as long as a small batch, and gain a fifth at 75 us.
+// How many threads, at most `most`, the work of so many seconds pays for. Measured with two cores: two lose up to a
+// fifth at 37 us, because waking one takes as long as a small batch, and gain a fifth at 75 us.
 inline int paying_threads(int most, double work) {
   constexpr double work_of_thread = 25e-6;
   return static_cast<int>(std::max(1.0, std::min<double>(most, work / work_of_thread)));
