@@ -93,6 +93,7 @@ struct Tracks {
             previous_q == nullptr ? nullptr : previous_q + i * m.nq,
             previous_v == nullptr ? nullptr : previous_v + i * m.nv,
             start,
+            steps,
             {signals == nullptr ? nullptr : signals + (signals_shared ? 0 : b) * steps * signal_count, columns,
              signal_count},
             feedback_q == nullptr ? nullptr : feedback_q + b * steps * m.nv * m.nv,

@@ -8,7 +8,7 @@
 //   void load(lanes, row, first, kept);              starts from a row; `first`: of this call; `kept`: the step before
 //                                                    it was the last one taken, in all lanes
 //   Mask advance(lanes, row, t, last);               takes the step from it, writes the next row where that succeeds;
-//                                                    `last`: of this call
+//                                                    `last`: of the trajectory
 // and for a single state
 //   bool& singular();                                whether the mass matrix is, at the first row of the call
 //   Outcome outcome; Shortfall shortfall;            of a failed step; if it is singular, `error` is the user's joint
@@ -65,6 +65,7 @@ struct Track {
   int* divisions;
   const double *previous_q, *previous_v;  // in place of the row before the first step, if not null
   int64_t start = 0;                      // number of the first row within the whole trajectory
+  int64_t steps = 0;                      // number of the last row, from the first
   Signals signals{};
   // Of controls from a policy, du/dq and du/dv at the beginning of each step (nv x nv); otherwise null.
   const double *feedback_q = nullptr, *feedback_v = nullptr;
@@ -190,7 +191,7 @@ void run(Step& step, int nq, double t0, int64_t first, int64_t last, Job& job, c
     step.set_parameters(parameters.at(row));
     step.load(jobs, row, row == first, row > first);
     job.row = row;
-    if (!step.advance(jobs, row, t0 + (job.track.start + row) * step.h(), row + 1 == last)) {
+    if (!step.advance(jobs, row, t0 + (job.track.start + row) * step.h(), row + 1 == job.track.steps)) {
       job.outcome = step.outcome;
       job.shortfall = step.shortfall;
       return;
@@ -225,7 +226,7 @@ LaneCounts run_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nq, double
     const double t = t0 + (jobs.first().start + row) * step.h();
     step.set_parameters(parameters.at(row));
     step.load(jobs, row, row == first, kept);
-    const Mask<S> taken = step.advance(jobs, row, t, row + 1 == last);
+    const Mask<S> taken = step.advance(jobs, row, t, row + 1 == jobs.first().steps);
     kept = true;
     for (int l = 0; l < jobs.count(); ++l) {
       if (!jobs.goes_on(l)) continue;
@@ -240,7 +241,7 @@ LaneCounts run_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nq, double
         single.set_parameters(its.at(row));
         single.singular() = singular[l];
         single.load(alone, row, row == first, false);
-        if (!single.advance(alone, row, t, row + 1 == last)) {
+        if (!single.advance(alone, row, t, row + 1 == job.track.steps)) {
           job.outcome = single.outcome;
           job.shortfall = single.shortfall;
           job.row = row;
