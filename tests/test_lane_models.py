@@ -19,7 +19,7 @@ def law(l, ldot):
     return l * l + 0.3 * ldot, 2 * l, 0.3
 
 
-def variants(seed, joints, count=COUNT):
+def variants(seed, joints, count=COUNT, children=2):
     """Models of one structure with other inertias, placements, numbers of joints and gravity.
 
     The first body carries two that are fixed to it, and one is fixed to the world.
@@ -34,7 +34,7 @@ def variants(seed, joints, count=COUNT):
 
         add("post", "world", ts.Fixed())
         for i, joint in enumerate(joints):
-            add(f"b{i}", "post" if i == 0 else f"b{(i - 1) // 2}", varied(joint, rng))
+            add(f"b{i}", "post" if i == 0 else f"b{(i - 1) // children}", varied(joint, rng))
             if i == 0:
                 add("plate", "b0", ts.Fixed())
                 add("hook", "plate", ts.Fixed())
@@ -55,13 +55,20 @@ def varied(joint, rng):
     return joint
 
 
-def forces_on(last):
-    """Forces that depend on where the user's bodies are in those that carry them, of every kind of law."""
+def forces_on_bodies():
+    """Forces on single bodies, which depend on where the user's bodies are in those that carry them."""
     return [
         ts.JointDamping(None, 0.5),
         ts.BodyDamping("hook", 0.2),
         *(ts.BodyWrench("hook", 0.3 * np.arange(6), frame=f) for f in ("body", "world", "local_world_aligned")),
         ts.PointForce("plate", (0.1, 0.2, 0.3), (1.0, 0.0, -1.0)),
+    ]
+
+
+def forces_on(last):
+    """The same, and forces between bodies: every kind of law."""
+    return [
+        *forces_on_bodies(),
         ts.PointSpring("hook", (0.1, 0, 0), "post", (0, 0.1, 0), 2.0, 0.3),
         ts.SpringDamper("world", (0, 0, 1), "plate", (0.1, 0, 0), 3.0, 0.2, 0.7),
         ts.CustomSpring("hook", (0.2, 0, 0), last, (0, 0.2, 0), law),
@@ -103,10 +110,10 @@ def check(models, forces, integrator, seed, expected, speed=1.0):
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=repr)
-@pytest.mark.parametrize("forced", [False, True])
-def test_motions_with_models_of_their_own(integrator, forced):
+@pytest.mark.parametrize("forces", [[], forces_on_bodies(), forces_on("b3")], ids=["none", "on bodies", "all"])
+def test_motions_with_models_of_their_own(integrator, forces):
     models = variants(1, (ts.Free(), ts.Revolute(), ts.Spherical(), ts.Screw(pitch=0.3)))
-    alone = check(models, forces_on("b3") if forced else [], integrator, 2, in_lanes(COUNT))
+    alone = check(models, forces, integrator, 2, in_lanes(COUNT))
     assert alone == 0
 
 
@@ -126,10 +133,37 @@ def test_steps_that_are_taken_alone(integrator):
     stiffness = 3e4  # with which all motions finish
     if isinstance(integrator, ts.Variational):
         stiffness = 3e3 if integrator.order == 2 else 1e4
-    models = variants(9, (ts.Spherical(), ts.Revolute(), ts.Revolute()))
+    models = variants(9, (ts.Spherical(), ts.Revolute(), ts.Revolute()), 11)
     forces = [ts.PointSpring("b1", (0.3, 0.2, 0), "world", (0, 0, 1), stiffness, 1.0), ts.JointDamping(None, 0.1)]
-    alone = check(models, forces, integrator, 10, in_lanes(COUNT), speed=6.0)
-    assert 0 < alone < 2 * STEPS * in_lanes(COUNT)
+    alone = check(models, forces, integrator, 10, in_lanes(11), speed=6.0)
+    assert 0 < alone < 2 * STEPS * in_lanes(11)
+
+
+@pytest.mark.parametrize("integrator", [ts.BDF1(h=1e-3), ts.Variational(h=1e-3)], ids=repr)
+def test_deep_trees(integrator):
+    """Systems that are solved over the tree."""
+    models = variants(18, (ts.Revolute(),) * 26, children=1)
+    check(models, forces_on_bodies(), integrator, 19, in_lanes(COUNT))
+
+
+@pytest.mark.parametrize("integrator", [ts.BDF1(h=1e-3), ts.Variational(h=1e-3)], ids=repr)
+def test_parameters_and_signals_of_each_motion(integrator):
+    models = variants(20, (ts.Revolute(), ts.Spherical()), 2 * COUNT)
+    rng = np.random.default_rng(21)
+    q0, v0 = models[0].random(rng), rng.standard_normal(4)
+    k, torque = rng.uniform(1, 2, 2 * COUNT), rng.standard_normal((2 * COUNT, STEPS, 1))
+    forces = [ts.JointSpring("b0", 1.0), ts.JointTorque("b0", 0.0)]
+
+    def final(model, k, torque):
+        options = {"steps": STEPS, "integrator": integrator, "forces": forces, "threads": 2}
+        values = {"parameters": [{"stiffness": k}, None], "signals": [None, {"torque": torque}]}
+        return ts.simulate(model, q0, v0, **options, **values).q[..., -1, :]
+
+    before = _core.lane_counts()[0]
+    whole = final(models, k, torque)
+    assert _core.lane_counts()[0] - before == STEPS * in_lanes(2 * COUNT)
+    for i, model in enumerate(models):
+        assert same_bits([final(model, k[i], torque[i])], [whole[i]])
 
 
 def zeros(models, rng, of):
