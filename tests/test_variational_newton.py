@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from compare import same_bits
 from population import models, quaternions
 from variational_cases import (
     RULES,
@@ -78,6 +79,27 @@ def test_recursion_is_the_dense_solve(model, rule, order):
             # Both lose the digits of the condition number, of which 1e4 and more are common here.
             assert np.abs(value - expected).max() <= 1e-10 * np.abs(expected).max()
             assert np.abs(matrix @ value - right).max() <= 1e-10 * (np.abs(matrix) @ np.abs(value)).max()
+
+
+@pytest.mark.parametrize(("rule", "order"), RULES)
+@pytest.mark.parametrize("model", models(12))
+def test_systems_in_lanes_are_those_of_single_states(model, rule, order):
+    """To the last bit, with pivots of their own in each lane, and beside a state that is NaN."""
+    integrator = ts.Variational(0.3, order, rule)
+    rng = np.random.default_rng(4)
+    count = 2 * _core.lanes + 1
+    points = []
+    for k in range(count):
+        q, _, v = state(model, k)
+        points.append(control_points(model, integrator, q, 10.0 ** rng.uniform(-1, 1) * v, k))
+    points = np.stack(points)
+    points[3] = np.nan
+    right, u = rng.standard_normal((count, order // 2 * model.nv)), rng.standard_normal((count, model.nv))
+    for forces in ((), [ts.JointSpring(None, 2.0, model.random(rng), 0.3)]):
+        together = newton_system(model, integrator, points, right, u, forces)
+        for k in range(count):
+            alone = newton_system(model, integrator, points[k], right[k], u[k], forces)
+            assert all(same_bits(x[k], y) for x, y in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize(("rule", "order"), RULES)

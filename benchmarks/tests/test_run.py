@@ -40,6 +40,7 @@ MODELS = {  # in order, without repetitions
     "directions": ["panda", "HyQ", "Talos"],
     "growth": ["chains", "balanced trees"],
     "simulation": ["UR5", "HyQ", "Talos", "chains", "chain 2", "chain 5", "chain 3"],
+    "motions": ["UR5", "HyQ", "Talos", "chain 20"],
     "variational": ["chain 20", "chain 128", "chains", *(f"chain {n}" for n in (4, 8, 12, 16, 32, 64))],
     "import": [""],
     "memory": ["panda", "HyQ", "Talos", ""],
@@ -54,7 +55,9 @@ TARGETS = {
     "derivatives": {2.4, 2.5, 10.0, 3.3, None},
     "directions": {3.0, 5.0},
     "growth": {None},
-    "simulation": {4.0, 3.0, 60.0, 2.0, 2.5, None} | ({1.7} if measure.cores() > 1 else set()),
+    "simulation": {4.0, 3.0, 60.0, 2.0, 2.5, None},
+    "motions": {14.0, 4.5, 12.0, 10.0, 1.8, 15.0, 9.0, 1.2, 20.0, 1.25, 2.7, 2.5, None}
+    | ({1.7} if measure.cores() > 1 else set()),
     "variational": {0.08, 0.4, 12.0, 0.15, None} | ({1.7} if measure.cores() > 1 else set()),
     "import": {30.0},
     "memory": {None},

@@ -9,17 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Measured with two cores: two threads lose up to a fifth at 37 us of work, because waking one takes as long as a small
-// batch, and gain a fifth at 75 us.
-constexpr double kWorkOfThread = 25e-6, kWorkOfBlock = 20e-6;
+constexpr double kWorkOfBlock = 20e-6;
 constexpr double kSample = 4e-6;  // how long the first states are measured
-
-// Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
-bool runs_user_code(const Model& m, const ForceSet* forces) {
-  for (const auto& joint : m.general)
-    if (joint.custom) return true;
-  return forces != nullptr && forces->any([](const auto& law) { return law.user_code() != nullptr; });
-}
 
 // The states of a call, and how they are computed.
 struct Batch {
@@ -106,7 +97,7 @@ void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes,
   // As many threads, and blocks, as the work that is left pays for.
   const int64_t first = done, rest = states - done;
   const double work = each * static_cast<double>(rest);
-  threads = static_cast<int>(std::min<double>(most, work / kWorkOfThread));
+  threads = paying_threads(most, work);
   if (threads <= 1) return alone();
   const double blocks = std::max<double>(threads, work / kWorkOfBlock);
   const auto vectors =

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <optional>
 
@@ -215,25 +216,35 @@ class GroupRollout {
   bool varied_ = false;
 };
 
-// Calls work(rollout, indices of the trajectories, their number) for all groups, in parallel.
+// Calls work(rollout, indices of the trajectories, their number) for all groups, on as many threads as they pay for.
 template <class F>
 void for_each_group(const Scenes& scenes, const Groups& groups, nb::handle integrator, nb::handle threads_, F&& work) {
   if (groups.order.empty()) return;
   Options options;
   read_integrator(integrator, options);
-  const int threads = thread_count(threads_);
+  const int given = thread_count(threads_), most = given == 0 ? core_count() : std::min(given, core_count());
   nb::gil_scoped_release release;
-  share_out(threads, groups.size(), 1, check_signals, [&](const auto& next) {
-    GroupRollout rollout(scenes, options);
-    int64_t group, end;
-    while (next(group, end)) {
-      const int64_t* indices = &groups.order[groups.begin[group]];
-      const int count = static_cast<int>(groups.begin[group + 1] - groups.begin[group]);
-      const LaneCounts counts = work(rollout.of(indices, count), indices, count);
-      lane_steps += counts.steps;
-      steps_alone += counts.alone;
-    }
-  });
+  const auto run = [&](int threads, int64_t from, int64_t to) {
+    share_out(threads, to - from, 1, check_signals, [&](const auto& next) {
+      GroupRollout rollout(scenes, options);
+      int64_t group, end;
+      while (next(group, end)) {
+        const int64_t begin = groups.begin[from + group];
+        const int64_t* indices = &groups.order[begin];
+        const int count = static_cast<int>(groups.begin[from + group + 1] - begin);
+        const LaneCounts counts = work(rollout.of(indices, count), indices, count);
+        lane_steps += counts.steps;
+        steps_alone += counts.alone;
+      }
+    });
+  };
+  if (most == 1 || groups.size() < 3 || runs_user_code(scenes.first(), scenes.list[0].forces))
+    return run(1, 0, groups.size());
+  // How long does the first one take?
+  const auto start = std::chrono::steady_clock::now();
+  run(1, 0, 1);
+  const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  run(paying_threads(most, each * static_cast<double>(groups.size() - 1)), 1, groups.size());
 }
 
 // Runs the selected trajectories from rows first[i] to `last`. Writes how and where each ended to outcome[i] and

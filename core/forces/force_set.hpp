@@ -45,6 +45,12 @@ struct ForceSet {
   }
 };
 
+// Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
+inline bool runs_user_code(const Model& m, const ForceSet* forces) {
+  for (const auto& joint : m.general)
+    if (joint.custom) return true;
+  return forces != nullptr && forces->any([](const auto& law) { return law.user_code() != nullptr; });
+}
 // Whether some forces are wrenches on bodies.
 inline bool acts_on_bodies(const ForceSet& set) {
   return set.any([](const auto& law) { return law.acts_on_bodies(); });

@@ -20,10 +20,11 @@ ForceSums<S> force_sums(const Model& m, const ForceSet& set, Arena& arena, const
   return sums;
 }
 
-// tau += the torques of forces none of which acts on bodies: these need no motions.
+// tau += the torques of forces none of which acts on bodies: these need no motions. Not inlined, so that steps without
+// forces are as short as they can be.
 template <class S>
-void add_joint_torques(const Model& m, const ForceSet& set, Arena& arena, const S* q, const S* v, double t, const S* p,
-                       S* tau) {
+__attribute__((noinline)) void add_joint_torques(const Model& m, const ForceSet& set, Arena& arena, const S* q,
+                                                 const S* v, double t, const S* p, S* tau) {
   const Motions<S> none{};
   const ForceState<S> at(m, arena, none, q, v, t, p);
   set.for_each([&](const auto& law) { law.add_forces(at, ForceSums<S>{tau, nullptr, nullptr}); });

@@ -221,7 +221,8 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
         }
       }
       const Mask<S> stuck = moving & !good;
-      if (any(stuck)) {  // no better point: the marked one is accepted if its correction is rounding
+      if (__builtin_expect(any(stuck), 0)) {
+        // No better point: the marked one is accepted if its correction is rounding.
         Mask<S> back = stuck & s.place(0.0, s.delta, stuck);
         if (any(back)) back = back & s.evaluate();
         if constexpr (alone)

@@ -27,8 +27,8 @@ class TreeSystem {
 
  public:
   // `states` and `sums`: length of x_i and y_i. Body i has `copies` unknowns for each of its velocities, those of copy
-  // c beginning at c nv in all vectors of unknowns. Allocated in `memory`, which must live as long; all blocks are
-  // zero.
+  // c beginning at c nv in all vectors of unknowns. Allocated in `memory`, which must live as long. All blocks are zero
+  // at first.
   TreeSystem(const Model& m, Arena& memory, int states, int sums, int copies)
       : m_(m), memory_(memory), nx_(states), ny_(sums), copies_(copies), xs_(rounded(states)), ys_(rounded(sums)) {
     int most = 0;
