@@ -173,44 +173,47 @@ struct Groups {
   int64_t size() const { return static_cast<int64_t>(begin.size()) - 1; }
 };
 
-// The rollout of one group after another: that of a scene, or of the models of the lanes, made anew where these change.
+// The rollout of one group after another: with one model, or with those of the lanes. It is made anew where scenes
+// change.
 class GroupRollout {
  public:
   GroupRollout(const Scenes& scenes, const Options& options) : scenes_(scenes), options_(options) {}
   Rollout& of(const int64_t* indices, int count) {
-    const Scene& scene = scenes_.at(indices[0]);
     const Model* models[kLanes];
     bool differ = false;
     for (int l = 0; l < kLanes; ++l) {
       models[l] = &scenes_.at(indices[std::min(l, count - 1)]).m;
       differ = differ || models[l] != models[0];
     }
-    const Scene* kind = differ ? &scenes_.list[scenes_.kinds[scenes_.of[indices[0]]]] : &scene;
-    if (made_ == kind && varied_ == differ) {
-      if (differ) models_->set(models);
-      return *rollout_;
-    }
-    rollout_.reset();  // first: its memory is that of the thread, as on a stack
-    made_ = kind;
-    varied_ = differ;
-    if (differ) {
-      models_.emplace(models);
-      mixed_.emplace(Scene{kind->m, kind->forces});
-      mixed_->varied = &*models_;
-    }
-    const Scene& its = differ ? *mixed_ : scene;
-    rollout_ =
-        options_.table != nullptr ? make_rollout(its, *options_.table) : make_rollout(its, *options_.variational);
+    const int64_t first = scenes_.of[indices[0]];
+    const Scene& scene = scenes_.list[differ ? scenes_.kinds[first] : first];
+    const bool made = made_ != nullptr && &made_->m == &scene.m && made_->forces == scene.forces && varied_ == differ;
+    if (made && differ) models_->set(models);
+    if (!made) make(scene, differ ? models : nullptr);
     return *rollout_;
   }
 
  private:
+  // models: those of the lanes, or null.
+  void make(const Scene& scene, const Model* const* models) {
+    rollout_.reset();  // first: its memory is that of the thread, as on a stack
+    made_ = &scene;
+    varied_ = models != nullptr;
+    if (varied_) {
+      models_.emplace(models);
+      own_.emplace(Scene{scene.m, scene.forces}).varied = &*models_;
+    }
+    const Scene& its = varied_ ? *own_ : scene;
+    rollout_ =
+        options_.table != nullptr ? make_rollout(its, *options_.table) : make_rollout(its, *options_.variational);
+  }
+
   const Scenes& scenes_;
   const Options& options_;
   std::optional<LaneModels> models_;
-  std::optional<Scene> mixed_;  // with these models
+  std::optional<Scene> own_;  // with these models
   std::unique_ptr<Rollout> rollout_;
-  const Scene* made_ = nullptr;  // for which it was made
+  const Scene* made_ = nullptr;  // for which it was made, with models of the lanes or not
   bool varied_ = false;
 };
 

@@ -50,7 +50,10 @@ class LaneModels {
   using P = Pack<kLanes>;
 
  public:
-  explicit LaneModels(const Model* const* models) { set(models); }
+  explicit LaneModels(const Model* const* models) {
+    copy_structure(*models[0]);
+    set(models);
+  }
   // Takes other models, of the same structure as those before.
   void set(const Model* const* models) {
     std::copy_n(models, kLanes, of);
@@ -60,84 +63,73 @@ class LaneModels {
   ModelT<P> all;
 
  private:
-  // A number, or a struct of numbers, of all lanes.
-  template <class F>
-  auto pack(F&& get) const {
-    return gather(get, get(*of[0]));
-  }
-  template <class F>
-  P gather(F& get, double) const {
-    P x;
-    for (int l = 0; l < kLanes; ++l) x.lane(l) = get(*of[l]);
-    return x;
-  }
-  template <class F, template <class> class T>
-  T<P> gather(F& get, const T<double>&) const {
-    T<P> x;
-    const double* rows[kLanes];
-    for (int l = 0; l < kLanes; ++l) rows[l] = reinterpret_cast<const double*>(&get(*of[l]));
-    load_rows(rows, sizeof(T<double>) / sizeof(double), reinterpret_cast<P*>(&x));
-    return x;
-  }
-  ModelT<P>::Body body(int i) const {
-    const Model::Body& x = of[0]->bodies[i];
-    return {x.parent,
-            x.kind,
-            x.iq,
-            x.iv,
-            x.nv,
-            x.massless,
-            x.offset,
-            x.leaf,
-            x.last_child,
-            x.joint,
-            x.general,
-            pack([i](const Model& m) -> auto& { return m.bodies[i].pitch; }),
-            pack([i](const Model& m) -> auto& { return m.bodies[i].M; }),
-            pack([i](const Model& m) -> auto& { return m.bodies[i].I; }),
-            pack([i](const Model& m) -> auto& { return m.bodies[i].subtree_mass; }),
-            pack([i](const Model& m) -> auto& { return m.bodies[i].Sigma; })};
-  }
-  ModelT<P>::Frame frame(int i) const {
-    const Model::Frame& x = of[0]->frames[i];
-    return {x.body,
-            x.parent,
-            pack([i](const Model& m) -> auto& { return m.frames[i].pose; }),
-            x.same,
-            pack([i](const Model& m) -> auto& { return m.frames[i].placement; }),
-            pack([i](const Model& m) -> auto& { return m.frames[i].I; }),
-            x.massless};
-  }
-  GeneralJointT<P> general(std::size_t i) const {
-    const GeneralJointT<double>& x = of[0]->general[i];
-    GeneralJointT<P> joint{x.kind, x.nv, x.nu, x.nw, {}, {}, {}, x.custom};
-    for (std::size_t k = 0; k < x.frames.size(); ++k)
-      joint.frames.push_back(pack([=](const Model& m) -> auto& { return m.general[i].frames[k]; }));
-    for (std::size_t k = 0; k < x.steps.size(); ++k)
-      joint.steps.push_back(pack([=](const Model& m) -> auto& { return m.general[i].steps[k]; }));
-    for (std::size_t k = 0; k < x.values.size(); ++k)
-      joint.values.push_back(pack([=](const Model& m) -> auto& { return m.general[i].values[k]; }));
-    return joint;
-  }
-  void pack_numbers() {
-    const Model& m = *of[0];
+  void copy_structure(const Model& m) {
     all.nq = m.nq;
     all.nv = m.nv;
-    all.gravity = pack([](const Model& m) -> auto& { return m.gravity; });
-    all.bodies.resize(m.n());
-    for (int i = 0; i < m.n(); ++i) all.bodies[i] = body(i);
-    all.frames.resize(m.nframes());
-    for (int i = 0; i < m.nframes(); ++i) all.frames[i] = frame(i);
-    all.general.resize(m.general.size());
-    for (std::size_t i = 0; i < m.general.size(); ++i) all.general[i] = general(i);
-    all.links.clear();
+    for (const Model::Body& x : m.bodies)
+      all.bodies.push_back({x.parent,
+                            x.kind,
+                            x.iq,
+                            x.iv,
+                            x.nv,
+                            x.massless,
+                            x.offset,
+                            x.leaf,
+                            x.last_child,
+                            x.joint,
+                            x.general,
+                            {},
+                            {},
+                            {},
+                            {},
+                            {}});
     for (const Model::Link& x : m.links) all.links.push_back({x.parent, x.iv, x.nv, x.above, x.below});
+    for (const Model::Frame& x : m.frames) all.frames.push_back({x.body, x.parent, {}, x.same, {}, {}, x.massless});
+    for (const GeneralJointT<double>& x : m.general) {
+      all.general.push_back({x.kind, x.nv, x.nu, x.nw, {}, {}, {}, x.custom});
+      all.general.back().frames.resize(x.frames.size());
+      all.general.back().steps.resize(x.steps.size());
+      all.general.back().values.resize(x.values.size());
+    }
     all.depth = m.depth;
     all.has_weak = m.has_weak;
     all.order = m.order;
     all.angles = m.angles;
-    all.quaternions.clear();
     for (const Model::Rotation& x : m.quaternions) all.quaternions.push_back({x.iq, x.joint});
+  }
+  void pack_numbers() {
+    pack(all.gravity, [](const Model& m) -> auto& { return m.gravity; });
+    for (std::size_t i = 0; i < all.bodies.size(); ++i) {
+      auto& body = all.bodies[i];
+      pack(body.pitch, [i](const Model& m) -> auto& { return m.bodies[i].pitch; });
+      pack(body.M, [i](const Model& m) -> auto& { return m.bodies[i].M; });
+      pack(body.I, [i](const Model& m) -> auto& { return m.bodies[i].I; });
+      pack(body.subtree_mass, [i](const Model& m) -> auto& { return m.bodies[i].subtree_mass; });
+      pack(body.Sigma, [i](const Model& m) -> auto& { return m.bodies[i].Sigma; });
+    }
+    for (std::size_t i = 0; i < all.frames.size(); ++i) {
+      auto& frame = all.frames[i];
+      pack(frame.pose, [i](const Model& m) -> auto& { return m.frames[i].pose; });
+      pack(frame.placement, [i](const Model& m) -> auto& { return m.frames[i].placement; });
+      pack(frame.I, [i](const Model& m) -> auto& { return m.frames[i].I; });
+    }
+    for (std::size_t i = 0; i < all.general.size(); ++i) {
+      auto& joint = all.general[i];
+      for (std::size_t k = 0; k < joint.frames.size(); ++k)
+        pack(joint.frames[k], [i, k](const Model& m) -> auto& { return m.general[i].frames[k]; });
+      for (std::size_t k = 0; k < joint.steps.size(); ++k)
+        pack(joint.steps[k], [i, k](const Model& m) -> auto& { return m.general[i].steps[k]; });
+      for (std::size_t k = 0; k < joint.values.size(); ++k)
+        pack(joint.values[k], [i, k](const Model& m) -> auto& { return m.general[i].values[k]; });
+    }
+  }
+  // A number, or a struct of numbers, of all lanes.
+  template <class T, class F>
+  void pack(T& to, F&& get) const {
+    static_assert(sizeof(T) == kLanes * sizeof(get(*of[0])));
+    const double* rows[kLanes];
+    for (int l = 0; l < kLanes; ++l) rows[l] = reinterpret_cast<const double*>(&get(*of[l]));
+    load_rows(rows, sizeof(T) / sizeof(P), reinterpret_cast<P*>(&to));
   }
 };
 

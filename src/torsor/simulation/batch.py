@@ -37,6 +37,8 @@ def read_models(model: Any) -> tuple[Model, ...]:
             raise TypeError(f"model[{k}] must be a torsor.Model, got {type(one).__name__}")
         if one.nbodies != model[0].nbodies:
             raise ValueError(f"model[{k}] has {one.nbodies} bodies, model[0] has {model[0].nbodies}; {_STRUCTURE}")
+        if _same_structure(model[0], one):
+            continue
         for a, b in zip(model[0].bodies, one.bodies, strict=True):
             if (a.name, a.parent) != (b.name, b.parent):
                 raise ValueError(
@@ -48,6 +50,20 @@ def read_models(model: Any) -> tuple[Model, ...]:
                     f"the joint of {a.name!r} is {b.joint!r} in model[{k}] and {a.joint!r} in model[0]; {_STRUCTURE}"
                 )
     return tuple(model)
+
+
+def _same_structure(model: Model, other: Model) -> bool:
+    """Whether the bodies have the same names, parents and kinds of joints. Models that were compared share the list of
+    these, so that comparing them again takes no time."""
+    lists = []
+    for one in (model, other):
+        if "structure" not in one._cache:
+            one._cache["structure"] = [(b.name, b.parent, _kinds(b.joint)) for b in one.bodies]
+        lists.append(one._cache["structure"])
+    same = lists[0] is lists[1] or lists[0] == lists[1]
+    if same:
+        other._cache["structure"] = lists[0]
+    return same
 
 
 def _kinds(joint: Any) -> Any:
