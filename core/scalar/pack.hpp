@@ -245,7 +245,7 @@ inline void load_rows(const double* const* rows, int n, Pack<N>* dst) {
 }
 template <class S>
 inline void load_rows(const S* const* rows, int n, S* dst) {
-  std::memcpy(static_cast<void*>(dst), rows[0], n * sizeof(S));
+  if (n > 0) std::memcpy(static_cast<void*>(dst), rows[0], n * sizeof(S));
 }
 
 // rows[l][j] = lane l of src[j], j < n, l < lanes
@@ -266,7 +266,7 @@ inline void store_rows(const Pack<N>* src, int n, double* const* rows, int lanes
 }
 template <class S>
 inline void store_rows(const S* src, int n, S* const* rows, int) {
-  std::memcpy(static_cast<void*>(rows[0]), src, n * sizeof(S));
+  if (n > 0) std::memcpy(static_cast<void*>(rows[0]), src, n * sizeof(S));
 }
 
 // The type in which several numbers of one state are computed: a pack for doubles, S itself for all other types.
