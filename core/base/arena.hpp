@@ -57,7 +57,8 @@ class Arena {
   }
   int singular_joint = -1;  // user's joint at which a recursion found the mass matrix singular, or -1, and the lane
   int singular_lane = 0;
-  int singular_velocity = -1;  // of that joint, if known
+  unsigned singular_lanes = 0;  // all lanes in which it is, by bit, if singular_joint is not -1
+  int singular_velocity = -1;   // of that joint, if known
 
  private:
   void grow(std::size_t bytes) {

@@ -49,11 +49,15 @@ TORSOR_INLINE Motion<S> longer(const Motion<S>& a, const Motion<S>& b) {
 }
 template <class Mask>
 TORSOR_INLINE void note_singular(Arena& arena, const Mask& mask, int joint, int velocity = -1) {
-  if (__builtin_expect(any(mask), 0) && arena.singular_joint < 0) {
+  if (__builtin_expect(!any(mask), 1)) return;
+  if (arena.singular_joint < 0) {
     arena.singular_joint = joint;
     arena.singular_velocity = velocity;
     arena.singular_lane = first_lane(mask);
+    arena.singular_lanes = 0;
   }
+  for (int l = 0; l < lane_count(mask); ++l)
+    if (in_lane(mask, l)) arena.singular_lanes |= 1u << l;
 }
 
 template <class S>

@@ -47,6 +47,7 @@ class ImplicitStage {
   // of the stage, or by continuation.
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
                 const Mask<S>& lanes, Shortfall& shortfall) {
+    unfactored_ = no_lane<S>();
     S norm = start(stage, t, accelerations);
     const Mask<S> doubtful = lanes & is_doubtful(accelerations, norm);
     if (any(doubtful)) {  // dropped where the beginning is much nearer to a solution
@@ -54,7 +55,9 @@ class ImplicitStage {
       const Mask<S> nearer = doubtful & less(other, S(0.25) * larger(norm, moved));
       norm = any(doubtful & !nearer) ? begin(1.0, accelerations, nearer) : other;
     }
-    return find(*this, table.tolerance, norm, lanes, table.iterations, shortfall);
+    // A lane that has no factors in the form of the others would have them alone, and start elsewhere.
+    const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
+    return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
   }
   // Sets the stage, and starts from what accelerations predict. Returns the size of the correction there.
   S start(const Stage& stage, double t, const S* accelerations) {
@@ -221,7 +224,10 @@ class ImplicitStage {
     linearisable_ = false;  // the sums below overwrite it
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), derivatives);
     add_rates(m_, evaluation_);
-    return H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular, derivatives);
+    const Mask<S> good =
+        H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular, derivatives);
+    unfactored_ = unfactored_ | !good;
+    return good;
   }
   // Entry k of the xi that accelerations predict.
   S led_to(const S* accelerations, int k) const {
@@ -258,6 +264,7 @@ class ImplicitStage {
   std::vector<S*> x_;  // coordinates of the other nodes
   std::vector<const S*> others_v_;
   BlockDiagonal<S> saved_;
+  Mask<S> unfactored_ = no_lane<S>();  // lanes whose matrix could not be factored since the stage began
   Evaluation<S> evaluation_{};
   bool linearisable_ = false;                   // whether evaluation_ is at the current point and not overwritten
   S merit_ = S(-1.0), marked_merit_ = S(-1.0);  // where known

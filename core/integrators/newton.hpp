@@ -204,11 +204,11 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
       s.mark();
       S after(0.0);
       double length = 1.0;
-      Mask<S> good = no_lane<S>();
+      Mask<S> good = no_lane<S>(), reached = good;
       if (!alone && left == 0) return found;
       for (; length >= shortest && left > 0; length *= 0.5) {
         --left;
-        good = go(s, length, moving, after);
+        reached = good = go(s, length, moving, after);
         if (!any(good)) continue;
         const double factor = 1.0 - 0.25 * length;
         good = good & shrinks(norm, after, factor);
@@ -220,7 +220,11 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
           break;
         }
       }
-      const Mask<S> stuck = moving & !good;
+      Mask<S> stuck = moving & !good;
+      if constexpr (!alone) {
+        stuck = stuck & reached;
+        going = going & !(moving & !reached);
+      }
       if (__builtin_expect(any(stuck), 0)) {
         // No better point: the marked one is accepted if its correction is rounding.
         Mask<S> back = stuck & s.place(0.0, s.delta, stuck);

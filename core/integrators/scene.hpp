@@ -93,8 +93,13 @@ struct StepContext {
   S* u;                  // controls of the stage
   S* zero;
   bool singular = false;  // whether the mass matrix is, at the beginning of the step
-  // Whether a recursion has met a singular mass matrix: false in all lanes if it did in one.
-  Mask<S> is_regular() const { return arena.singular_joint < 0 ? every_lane<S>() : !every_lane<S>(); }
+  // Where a recursion has met no singular mass matrix.
+  Mask<S> is_regular() const {
+    Mask<S> regular = every_lane<S>();
+    for (int l = 0; arena.singular_joint >= 0 && l < Lanes<S>::value; ++l)
+      set_lane(regular, l, (arena.singular_lanes >> l & 1u) == 0);
+    return regular;
+  }
 
  private:
   static Arena& fresh(Arena& memory) {

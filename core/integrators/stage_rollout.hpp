@@ -52,13 +52,16 @@ class StageRollout {
       if (Lanes<S>::value > 1 && !any(known)) return known;
       jobs.write(m_.nv, nodes.a(1), known, [](const Job& job) { return job.track.a; });
     }
-    const Mask<S> taken = take(later, known, t, controls);
+    Mask<S> taken = take(later, known, t, controls);
     if (!any(taken)) return taken;
     const int end = stepper.last_node();
     if (stepper.at.scene.balanced) reached_ = nodes.energies[end];
-    if (explicitly && last && !any(accelerate_node(stepper.at, end, t + table_.h, nodes.a(end)))) {
-      if constexpr (Lanes<S>::value > 1) return no_lane<S>();
-      last = false;
+    if (explicitly && last) {
+      const Mask<S> known = accelerate_node(stepper.at, end, t + table_.h, nodes.a(end));
+      if constexpr (Lanes<S>::value > 1)
+        taken = taken & known;
+      else
+        last = known;
     }
     for (int l = 0; l < Lanes<S>::value; ++l)
       if (jobs.goes_on(l) && in_lane(taken, l)) jobs.own(l).track.divisions[row] = stepper.parts();

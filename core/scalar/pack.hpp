@@ -86,6 +86,14 @@ template <int N>
 inline bool in_lane(PackMask<N> mask, int l) {
   return mask.m[l] != 0;
 }
+template <int N>
+inline void set_lane(PackMask<N>& mask, int l, bool value) {
+  mask.m[l] = value ? -1 : 0;
+}
+template <int N>
+inline int lane_count(PackMask<N>) {
+  return N;
+}
 
 template <int N>
 struct Pack {

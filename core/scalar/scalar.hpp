@@ -5,7 +5,7 @@
 //   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers
 //                      less_equal(a, b), equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
 //   Mask<S>            the type of a mask: bool, or one for each lane. & | ! of masks, select(mask, a, b), any(mask),
-//                      first_lane(mask), in_lane(mask, l), every_lane<S>(), no_lane<S>(); set_lane(x, l, value)
+//                      first_lane(mask), in_lane(mask, l), lane_count(mask), every_lane<S>(), no_lane<S>(); set_lane(x, l, value)
 //   sincos, sqrt, atan2
 //   Lanes<S>           how many states an S holds
 #pragma once
@@ -60,6 +60,8 @@ TORSOR_INLINE bool is_nan(const Complex& x) { return x != x; }
 TORSOR_INLINE bool any(bool mask) { return mask; }
 TORSOR_INLINE int first_lane(bool) { return 0; }
 TORSOR_INLINE bool in_lane(bool mask, int) { return mask; }
+TORSOR_INLINE void set_lane(bool& mask, int, bool value) { mask = value; }
+TORSOR_INLINE int lane_count(bool) { return 1; }
 TORSOR_INLINE void set_lane(double& x, int, double value) { x = value; }
 TORSOR_INLINE double select(bool mask, double a, double b) { return mask ? a : b; }
 TORSOR_INLINE Complex select(bool mask, const Complex& a, const Complex& b) { return mask ? a : b; }
