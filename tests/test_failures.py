@@ -57,6 +57,49 @@ def test_raise_is_the_default_and_knows_the_same():
         kept(on_failure="ignore")
 
 
+def test_the_error_is_the_same_with_all_options():
+    u = torques()
+    u[0, 3] = 1e12  # a later failure of an earlier trajectory
+    expected = kept(controls=u)
+    assert [(f.index, f.step) for f in expected.failed] == [((0,), 3), ((1,), 2)]
+    for options in ({}, {"every": 2}, {"every": 4}, {"progress": True}, {"threads": 2}):
+        if "progress" in options:
+            pytest.importorskip("tqdm")
+        with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 1 of the batch") as caught:
+            kept(controls=u, on_failure="raise", **options)
+        error = caught.value
+        assert (error.index, error.step, error.t) == (1, 2, 0.02)
+        assert error.trajectory.failed == expected.failed and error.trajectory.finished.tolist() == [False, False, True]
+        np.testing.assert_array_equal(error.trajectory.q, expected.q[:, :: options.get("every", 1)])
+    # A callback or a policy ends the call after the step, which the others have taken.
+    for every in (1, 3):
+        with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 1 of the batch") as caught:
+            ts.simulate(
+                MODEL, Q, V, steps=6, integrator=HASTY, controls=torques(steps=6), every=every, callback=lambda *_: None
+            )
+        run = caught.value.trajectory
+        assert [f.index for f in run.failed] == [(1,)] and not run.finished.any()
+        known = np.isfinite(run.q).all(axis=-1).sum(axis=-1).tolist()
+        assert known == ([4, 3, 4] if every == 1 else [2, 1, 2])
+
+
+def test_a_batch_of_one_is_a_batch():
+    given = {"steps": 4, "integrator": HASTY, "controls": torques()[1]}
+    with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 0 of the batch") as caught:
+        ts.simulate(MODEL, Q[1:2], V[1:2], **given)
+    run = caught.value.trajectory
+    assert caught.value.index == 0 and run.q.shape == (1, 5, 2) and run.finished.tolist() == [False]
+    assert [(f.index, f.step) for f in run.failed] == [((0,), 2)]
+    assert np.isnan(run.q[0, 3:]).all() and np.isfinite(run.q[0, :3]).all()
+    with pytest.raises(ts.ConvergenceError) as caught:
+        ts.simulate(MODEL, Q[1], V[1], **given)
+    single = caught.value.trajectory
+    assert caught.value.index is None and single.q.shape == (3, 2) and not single.finished
+    assert [(f.index, f.step) for f in single.failed] == [((), 2)]
+    np.testing.assert_array_equal(single.q, run.q[0, :3])
+    assert np.isnan(ts.adjoint(single, ts.VelocityTarget()).q0).all()
+
+
 def test_a_single_trajectory_keeps_all_rows():
     run = ts.simulate(MODEL, Q[1], V[1], steps=4, integrator=HASTY, controls=torques()[1], on_failure="keep")
     (failure,) = run.failed

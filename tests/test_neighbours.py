@@ -157,10 +157,11 @@ def test_large_batches_are_run_in_parts():
             )
             assert_is_alone(batch, i, alone)
             assert_same_gradient(gradient, i, ts.adjoint(alone, cost))
-        with pytest.raises(ts.ConvergenceError, match="in trajectory 3 of the batch") as caught:
+        first = min(batch.failed, key=lambda f: (f.step, f.index))
+        with pytest.raises(ts.ConvergenceError, match=f"in trajectory {first.index[0]} of the batch") as caught:
             ts.simulate(model, q, v, steps=4, integrator=integrator, controls=u, **options)
-        assert len(caught.value.trajectory.failed) == 4
-        assert np.isfinite(caught.value.trajectory.q[[4094, 4998], 0]).all()
+        assert caught.value.step == first.step and caught.value.trajectory.failed == batch.failed
+        np.testing.assert_array_equal(caught.value.trajectory.q, batch.q)
     planets = [model.with_gravity((0, 0, -g)) for g in (1.6, 3.7, 9.8)]
     spring = [ts.JointSpring("elbow", stiffness=5.0, rest=0.2)]
     rest = rng.standard_normal((2000, 1, 4, 1))

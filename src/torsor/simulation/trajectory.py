@@ -80,8 +80,9 @@ class Trajectory:
     policy : Policy or None
         The policy that gave the controls.
     failed : tuple of Failure
-        The trajectories that could not take all steps, from `simulate` with `on_failure="keep"`: index, step, t and
-        reason of each. Their later rows of q, v and a are NaN, as are controls of a policy that were not used.
+        The trajectories that could not take all steps: index, step, t and reason of each, in the order of the batch.
+        Their later rows of q, v and a are NaN, as are controls of a policy that were not used; the trajectory of a
+        `ConvergenceError` of a single motion ends before the step instead. They have no gradients.
     """
 
     model: Model
@@ -126,8 +127,12 @@ class Trajectory:
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Which trajectories have all rows, (...): `trajectory.q[trajectory.finished]` are those without failures."""
-        return np.asarray(np.isfinite(self.q[..., -1, :]).all(axis=-1))
+        """Which trajectories have taken all steps, (...): `trajectory.q[trajectory.finished]` are those without
+        failures."""
+        out = np.array(np.isfinite(self.q[..., -1, :]).all(axis=-1))
+        for failure in self.failed:
+            out[failure.index] = False
+        return out
 
     @cached_property
     def _failed_tracks(self) -> dict[int, Failure]:
