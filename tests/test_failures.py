@@ -416,3 +416,64 @@ def test_states_that_are_not_finite_are_refused_with_their_place():
         other.add_body(body.name, body.parent, joint, body.placement, body.inertia)
     with pytest.raises(ValueError, match=r"the joint of 'lower' is .* in model\[1\] and .* in model\[0\]"):
         ts.simulate([MODEL, other.build()], Q[0], steps=1, integrator=HASTY, on_failure="keep")
+
+
+@pytest.mark.parametrize("value", [None, "no", 1j])
+def test_values_of_a_policy_that_are_no_numbers_name_the_step(value):
+    def policy(t, q, v):
+        return -v if t < 0.015 else value
+
+    with pytest.raises(TypeError, match=r"^policy\(t, q, v\)") as caught:
+        ts.simulate(MODEL, Q, V, steps=4, integrator=HASTY, controls=policy)
+    assert caught.value.__notes__ == ["in the policy of simulate, at step 2, t = 0.02"]
+
+    def slopes(t, q, v):
+        return (value, np.zeros((2, 2))) if t > 0.015 else (np.zeros((2, 2)), -np.eye(2))
+
+    run = ts.simulate(MODEL, Q, V, steps=3, integrator=HASTY, controls=ts.Policy(lambda t, q, v: -v, slopes))
+    with pytest.raises(TypeError, match=r"^du_dq of the policy") as caught:
+        ts.adjoint(run, ts.VelocityTarget())
+    assert caught.value.__notes__ == ["in the derivatives of the policy, at step 2, t = 0.02"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros(2), r"gave ndarray at t = 0\.02, expected a pair \(du_dq, du_dv\); at step 2"),
+        ((np.zeros((2, 2)), np.zeros(3)), r"du_dv of the policy has shape \(3,\) at t = 0\.02, expected .*; at step 2"),
+    ],
+)
+def test_derivatives_of_a_policy_of_a_wrong_form_name_the_step(value, message):
+    def slopes(t, q, v):
+        return value if t > 0.015 else (np.zeros((2, 2)), -np.eye(2))
+
+    run = ts.simulate(MODEL, Q, V, steps=3, integrator=HASTY, controls=ts.Policy(lambda t, q, v: -v, slopes))
+    with pytest.raises(ValueError, match=message):
+        ts.adjoint(run, ts.VelocityTarget())
+
+
+def test_functions_that_may_be_policies_or_of_time():
+    given = {"steps": 2, "integrator": HASTY}
+    for function in (lambda *args: np.zeros(2), lambda t, *args, **options: np.zeros(2)):
+        with pytest.raises(
+            TypeError, match=r"may be one of time or a policy: give Policy\(function\) for a policy, or"
+        ):
+            ts.simulate(MODEL, Q, V, controls=function, **given)
+        assert ts.simulate(MODEL, Q, V, controls=ts.Policy(function), **given).policy is not None
+    assert ts.simulate(MODEL, Q, V, controls=lambda t, a=1.0, b=2.0: np.array([a, b]), **given).policy is None
+    assert ts.simulate(MODEL, Q, V, controls=lambda t, q, v, *more: -v, **given).policy is not None
+
+
+def test_plots_take_the_index_of_a_failure():
+    pytest.importorskip("matplotlib")
+    u = np.stack([torques(), torques(track=2)])
+    run = kept(controls=u)
+    (_, failure) = run.failed
+    assert failure.index == (1, 2)
+    for line, flat in zip(run.plot(index=failure.index).axes[0].lines, run.plot(index=5).axes[0].lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), flat.get_ydata())
+    for index in ((1,), (), (0, 0, 0)):
+        with pytest.raises(ValueError, match=r"expected one trajectory of a batch of shape \(2, 3\)"):
+            run.plot(index=index)
+    single = ts.simulate(MODEL, Q[1], V[1], steps=4, integrator=HASTY, controls=torques()[1], on_failure="keep")
+    assert len(single.plot(index=single.failed[0].index).axes) == 3

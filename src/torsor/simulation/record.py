@@ -178,7 +178,7 @@ class Reporter:
 
     def __init__(self, batch: Batch, t: FloatArray, callback: Callback | None, progress: bool) -> None:
         self.batch, self.t, self.callback = batch, t, callback
-        self.steps, self.finished = len(t) - 1, 0
+        self.steps, self.finished, self.failed = len(t) - 1, 0, 0
         self.bar = _progress_bar(self.steps * max(batch.size, 1)) if progress else None
 
     @property
@@ -212,8 +212,12 @@ class Reporter:
                 raise
         if self.bar is not None:
             if self.batch.shape and (number == self.steps or run.ended):
-                self.finished += run.size
-                self.bar.set_postfix_str(f"{self.finished} of {self.batch.size} trajectories", refresh=False)
+                self.failed += len(run.failed)
+                if number == self.steps or run.keep:  # else the call ends here
+                    number = self.steps  # there is nothing left to do
+                    self.finished += run.size - len(run.failed)
+                text = f"{self.finished} of {self.batch.size} trajectories"
+                self.bar.set_postfix_str(text + (f", {self.failed} failed" if self.failed else ""), refresh=False)
             self.bar.update((number - self.at) * run.size)
             self.at = number
 

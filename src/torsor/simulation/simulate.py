@@ -89,7 +89,8 @@ def simulate(
         Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
         u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
         (..., nv) of all trajectories. For a joint whose chart is switched they are in the current coordinates; of a
-        trajectory that has failed they are the last ones before.
+        trajectory that has failed they are the last ones before. A function of *args could be either and is refused:
+        wrap it in a `Policy` or in a function of one argument.
     actuation : sequence of str, or (nv, nu) array_like, optional
         Names of the joints on which the controls act, one control for each of their velocities; or the matrix B of the
         torques B u. By default all velocities, nu = nv.
@@ -106,8 +107,8 @@ def simulate(
     callback : callable, optional
         Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
-        Whether to show a progress bar (needs tqdm): steps per second, and of a batch the trajectories that are
-        finished.
+        Whether to show a progress bar (needs tqdm): steps per second, and of a batch how many trajectories are finished
+        and how many have failed.
     on_failure : str
         What happens if a step of a trajectory cannot be taken. With "keep" the others go on, its later rows are NaN,
         and `Trajectory.failed` has the reason; a policy that returns NaN for a trajectory also ends it. With "raise"
@@ -140,7 +141,7 @@ def simulate(
     if (type(t0) is not float and not isinstance(t0, Real)) or not isfinite(t0):
         raise ValueError(f"t0 is {t0!r}, expected a time: a number")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
+        raise TypeError(f"callback is {callback!r}, expected a function of (step, t, q, v)")
     if on_failure not in _ON_FAILURE:
         raise ValueError(f"on_failure is {on_failure!r}, expected 'raise' or 'keep'")
     count = _count_steps(T, steps, integrator.h)

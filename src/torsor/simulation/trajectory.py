@@ -256,15 +256,15 @@ class Trajectory:
         """
         return Trajectory(**_archive.read(path, model, forces, policy))
 
-    def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
+    def plot(self, joints: Sequence[str] | None = None, index: int | tuple[int, ...] = 0) -> Any:
         """Plots coordinates, velocities and energies over time with Matplotlib.
 
         Parameters
         ----------
         joints : sequence of str, optional
             Names of the joints to plot, all by default.
-        index : int
-            Flat index of the trajectory in a batch.
+        index : int or tuple of int
+            The trajectory in a batch: its flat index, or its index in the shape of the batch, as that of a `Failure`.
 
         Returns
         -------
@@ -276,7 +276,11 @@ class Trajectory:
             raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
         chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
         n, rows = prod(self.batch_shape), len(self.t)
-        q, v = self.q.reshape(n, rows, -1)[index], self.v.reshape(n, rows, -1)[index]
+        if isinstance(index, tuple):
+            if len(index) != len(self.batch_shape):
+                raise ValueError(f"index is {index}, expected one trajectory of a batch of shape {self.batch_shape}")
+            index = int(np.arange(n).reshape(self.batch_shape)[index])
+        q, v = self.q.reshape(n, rows, self.model.nq)[index], self.v.reshape(n, rows, self.model.nv)[index]
         figure = Figure(figsize=(8, 8), layout="constrained")
         axes = figure.subplots(3, 1, sharex=True)
         for joint in chosen:
