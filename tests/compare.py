@@ -1,11 +1,13 @@
 """How tests compare: numbers to some roundings, and bits."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 import torsor as ts
+from torsor import _core
 from torsor.testing import complex_step
 
 
@@ -78,3 +80,18 @@ def same_bits(x: Any, y: Any) -> bool:
         a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
         for a, b in zip(x, y, strict=True)
     )
+
+
+def helped(call: Callable[[], Any], attempts: int = 20) -> bool:
+    """Whether another thread computes during a call, where there are two cores. It may come too late on a machine that
+    does other things: then the call is repeated."""
+
+    def others() -> float:
+        return time.process_time() - time.thread_time()
+
+    for _ in range(attempts):
+        before = others()
+        call()
+        if others() - before > 2e-5:
+            return True
+    return _core.cores == 1

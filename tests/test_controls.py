@@ -347,7 +347,8 @@ def test_what_is_a_policy():
     assert states.policy == ts.Policy(states.policy.function)
     # What can be called with the time alone is a function of time.
     assert ts.simulate(model, q, v, controls=lambda t, q=1.0, v=2.0: [q + v], **given).policy is None
-    assert ts.simulate(model, q, v, controls=lambda *given: [1.0], **given).policy is None
+    with pytest.raises(TypeError, match="which may be one of time or a policy"):
+        ts.simulate(model, q, v, controls=lambda *given: [1.0], **given)
     nothing = ts.simulate(model, q, v, steps=0, integrator=ts.BDF1(H), controls=Gains())
     assert nothing.controls.shape == (0, 1)
 

@@ -57,6 +57,49 @@ def test_raise_is_the_default_and_knows_the_same():
         kept(on_failure="ignore")
 
 
+def test_the_error_is_the_same_with_all_options():
+    u = torques()
+    u[0, 3] = 1e12  # a later failure of an earlier trajectory
+    expected = kept(controls=u)
+    assert [(f.index, f.step) for f in expected.failed] == [((0,), 3), ((1,), 2)]
+    for options in ({}, {"every": 2}, {"every": 4}, {"progress": True}, {"threads": 2}):
+        if "progress" in options:
+            pytest.importorskip("tqdm")
+        with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 1 of the batch") as caught:
+            kept(controls=u, on_failure="raise", **options)
+        error = caught.value
+        assert (error.index, error.step, error.t) == (1, 2, 0.02)
+        assert error.trajectory.failed == expected.failed and error.trajectory.finished.tolist() == [False, False, True]
+        np.testing.assert_array_equal(error.trajectory.q, expected.q[:, :: options.get("every", 1)])
+    # A callback or a policy ends the call after the step, which the others have taken.
+    for every in (1, 3):
+        with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 1 of the batch") as caught:
+            ts.simulate(
+                MODEL, Q, V, steps=6, integrator=HASTY, controls=torques(steps=6), every=every, callback=lambda *_: None
+            )
+        run = caught.value.trajectory
+        assert [f.index for f in run.failed] == [(1,)] and not run.finished.any()
+        known = np.isfinite(run.q).all(axis=-1).sum(axis=-1).tolist()
+        assert known == ([4, 3, 4] if every == 1 else [2, 1, 2])
+
+
+def test_a_batch_of_one_is_a_batch():
+    given = {"steps": 4, "integrator": HASTY, "controls": torques()[1]}
+    with pytest.raises(ts.ConvergenceError, match=r"at t = 0\.02 in trajectory 0 of the batch") as caught:
+        ts.simulate(MODEL, Q[1:2], V[1:2], **given)
+    run = caught.value.trajectory
+    assert caught.value.index == 0 and run.q.shape == (1, 5, 2) and run.finished.tolist() == [False]
+    assert [(f.index, f.step) for f in run.failed] == [((0,), 2)]
+    assert np.isnan(run.q[0, 3:]).all() and np.isfinite(run.q[0, :3]).all()
+    with pytest.raises(ts.ConvergenceError) as caught:
+        ts.simulate(MODEL, Q[1], V[1], **given)
+    single = caught.value.trajectory
+    assert caught.value.index is None and single.q.shape == (3, 2) and not single.finished
+    assert [(f.index, f.step) for f in single.failed] == [((), 2)]
+    np.testing.assert_array_equal(single.q, run.q[0, :3])
+    assert np.isnan(ts.adjoint(single, ts.VelocityTarget()).q0).all()
+
+
 def test_a_single_trajectory_keeps_all_rows():
     run = ts.simulate(MODEL, Q[1], V[1], steps=4, integrator=HASTY, controls=torques()[1], on_failure="keep")
     (failure,) = run.failed
@@ -373,3 +416,64 @@ def test_states_that_are_not_finite_are_refused_with_their_place():
         other.add_body(body.name, body.parent, joint, body.placement, body.inertia)
     with pytest.raises(ValueError, match=r"the joint of 'lower' is .* in model\[1\] and .* in model\[0\]"):
         ts.simulate([MODEL, other.build()], Q[0], steps=1, integrator=HASTY, on_failure="keep")
+
+
+@pytest.mark.parametrize("value", [None, "no", 1j])
+def test_values_of_a_policy_that_are_no_numbers_name_the_step(value):
+    def policy(t, q, v):
+        return -v if t < 0.015 else value
+
+    with pytest.raises(TypeError, match=r"^policy\(t, q, v\)") as caught:
+        ts.simulate(MODEL, Q, V, steps=4, integrator=HASTY, controls=policy)
+    assert caught.value.__notes__ == ["in the policy of simulate, at step 2, t = 0.02"]
+
+    def slopes(t, q, v):
+        return (value, np.zeros((2, 2))) if t > 0.015 else (np.zeros((2, 2)), -np.eye(2))
+
+    run = ts.simulate(MODEL, Q, V, steps=3, integrator=HASTY, controls=ts.Policy(lambda t, q, v: -v, slopes))
+    with pytest.raises(TypeError, match=r"^du_dq of the policy") as caught:
+        ts.adjoint(run, ts.VelocityTarget())
+    assert caught.value.__notes__ == ["in the derivatives of the policy, at step 2, t = 0.02"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros(2), r"gave ndarray at t = 0\.02, expected a pair \(du_dq, du_dv\); at step 2"),
+        ((np.zeros((2, 2)), np.zeros(3)), r"du_dv of the policy has shape \(3,\) at t = 0\.02, expected .*; at step 2"),
+    ],
+)
+def test_derivatives_of_a_policy_of_a_wrong_form_name_the_step(value, message):
+    def slopes(t, q, v):
+        return value if t > 0.015 else (np.zeros((2, 2)), -np.eye(2))
+
+    run = ts.simulate(MODEL, Q, V, steps=3, integrator=HASTY, controls=ts.Policy(lambda t, q, v: -v, slopes))
+    with pytest.raises(ValueError, match=message):
+        ts.adjoint(run, ts.VelocityTarget())
+
+
+def test_functions_that_may_be_policies_or_of_time():
+    given = {"steps": 2, "integrator": HASTY}
+    for function in (lambda *args: np.zeros(2), lambda t, *args, **options: np.zeros(2)):
+        with pytest.raises(
+            TypeError, match=r"may be one of time or a policy: give Policy\(function\) for a policy, or"
+        ):
+            ts.simulate(MODEL, Q, V, controls=function, **given)
+        assert ts.simulate(MODEL, Q, V, controls=ts.Policy(function), **given).policy is not None
+    assert ts.simulate(MODEL, Q, V, controls=lambda t, a=1.0, b=2.0: np.array([a, b]), **given).policy is None
+    assert ts.simulate(MODEL, Q, V, controls=lambda t, q, v, *more: -v, **given).policy is not None
+
+
+def test_plots_take_the_index_of_a_failure():
+    pytest.importorskip("matplotlib")
+    u = np.stack([torques(), torques(track=2)])
+    run = kept(controls=u)
+    (_, failure) = run.failed
+    assert failure.index == (1, 2)
+    for line, flat in zip(run.plot(index=failure.index).axes[0].lines, run.plot(index=5).axes[0].lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), flat.get_ydata())
+    for index in ((1,), (), (0, 0, 0)):
+        with pytest.raises(ValueError, match=r"expected one trajectory of a batch of shape \(2, 3\)"):
+            run.plot(index=index)
+    single = ts.simulate(MODEL, Q[1], V[1], steps=4, integrator=HASTY, controls=torques()[1], on_failure="keep")
+    assert len(single.plot(index=single.failed[0].index).axes) == 3

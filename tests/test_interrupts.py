@@ -1,5 +1,6 @@
 """Ctrl-C ends every long call within a second."""
 
+import pickle
 import signal
 import threading
 import time
@@ -91,6 +92,32 @@ def test_an_interrupted_simulation_has_its_rows():
         if options.get("every", 1) == 1:
             rows = run.q.reshape(-1, *run.q.shape[-2:])[0]
             np.testing.assert_array_equal(rows[:2], short.q)
+
+
+def test_large_batches_end_at_once_and_make_their_rows_on_demand():
+    model = ts.models.arm7()
+    q = np.broadcast_to(model.random(0), (60_000, 7))
+    call = lambda: ts.simulate(model, q, steps=100, integrator=ts.SymplecticEuler(1e-3))  # noqa: E731
+    taken, interrupt = interrupted(call)
+    assert taken is not None and taken < 1.0, taken
+    assert "trajectory" not in interrupt.__dict__ and interrupt._make is not None
+    run = interrupt.trajectory
+    assert run is interrupt.trajectory and run.q.shape == (60_000, 101, 7)
+    assert np.isnan(run.q[-1, 1:]).all() and np.isnan(run.a[-1]).all()
+    assert int(str(interrupt).split()[5]) <= np.count_nonzero(run.finished) < 60_000
+
+
+def test_interrupts_are_pickled_with_their_rows():
+    def stop(step, t, q, v):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(ts.SimulationInterrupted, match="at least 0 of 4 trajectories are finished") as caught:
+        ts.simulate(ts.models.acrobot(), np.zeros((4, 2)), steps=10, integrator=ts.BDF1(0.01), callback=stop)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is ts.SimulationInterrupted and str(again) == str(caught.value)
+    np.testing.assert_array_equal(again.trajectory.q, caught.value.trajectory.q)
+    assert np.isfinite(again.trajectory.q).all(axis=-1).sum(axis=-1).tolist() == [4] * 4
 
 
 def test_interrupts_in_functions_of_the_user():

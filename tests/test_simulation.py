@@ -936,7 +936,7 @@ def test_methods_of_scipy_are_named():
         ({"t0": np.nan}, ValueError, "t0 is nan"),
         ({"t0": None}, ValueError, "t0 is None, expected a time: a number"),
         ({"t0": [0.0, 1.0]}, ValueError, r"t0 is \[0.0, 1.0\], expected a time: a number"),
-        ({"callback": 3}, TypeError, r"callback is 3, expected a function of \(row, t, q, v\)"),
+        ({"callback": 3}, TypeError, r"callback is 3, expected a function of \(step, t, q, v\)"),
         ({"steps": 10**12}, ValueError, "steps is 1000000000000, expected at least 0, 1000000000 at most"),
         ({"steps": None, "T": 1e300}, ValueError, r"T = 1e\+300 is 1e\+302 steps of h = 0.01, expected 1000000000 at"),
         ({"q0": np.zeros((2, 4)), "v0": np.zeros((3, 4))}, ValueError, r"shapes do not fit together: q0 \(2, 4\)"),
@@ -1051,7 +1051,17 @@ def test_progress_shows_steps_and_trajectories(capsys):
         np.testing.assert_array_equal(single.q, ts.simulate(model, q, v, steps=20, integrator=integrator).q)
     failing = np.zeros((2, 4, model.nv))
     failing[1, 2] = 1e308
-    ts.simulate(
-        model, q, v, steps=4, integrator=ts.SymplecticEuler(0.01), controls=failing, progress=True, on_failure="keep"
-    )
-    assert "2 of 2 trajectories" in capsys.readouterr().err
+    given = {"steps": 4, "integrator": ts.SymplecticEuler(0.01), "progress": True}
+    ts.simulate(model, q, v, controls=failing, on_failure="keep", **given)
+    assert re.search(r"8/8 \[.*1 of 2 trajectories, 1 failed", capsys.readouterr().err)
+    many = np.zeros((300, 4, model.nv))
+    many[:130, 1] = 1e308  # two whole parts, and some of the third
+    for options in ({}, {"every": 2}, {"callback": lambda *_: None}):
+        ts.simulate(model, q, v, controls=many, on_failure="keep", **given, **options)
+        assert re.search(r"1200/1200 \[.*170 of 300 trajectories, 130 failed", capsys.readouterr().err)
+    with pytest.raises(ts.ConvergenceError):
+        ts.simulate(model, q, v, controls=many, **given)
+    assert re.search(r"1200/1200 \[.*170 of 300 trajectories, 130 failed", capsys.readouterr().err)
+    with pytest.raises(ts.ConvergenceError):
+        ts.simulate(model, q, v, controls=many, callback=lambda *_: None, **given)
+    assert re.search(r" 900/1200 \[.* 0 of 300 trajectories, 130 failed", capsys.readouterr().err)

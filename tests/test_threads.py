@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from compare import same_bits
+from compare import helped, same_bits
 from test_results import Hinge
 
 import torsor as ts
@@ -86,13 +86,45 @@ def test_users_code_runs_on_the_thread_of_the_caller():
 
 
 def test_simulations_and_gradients_take_auto():
-    q = ARM.random(0, (6,))
+    q = ARM.random(0, (200,))
     given = {"steps": 5, "integrator": ts.BDF1(0.01)}
     one, many = ts.simulate(ARM, q, **given), ts.simulate(ARM, q, **given, threads="auto")
     assert same_bits(one.q, many.q)
     w = np.ones_like(one.q)
+    assert helped(lambda: ts.simulate(ARM, q, **given, threads="auto"))
+    assert helped(lambda: ts.adjoint(one, dloss_dq=w, parameters=False, threads="auto"))
     expected = ts.adjoint(one, dloss_dq=w, parameters=False)
     assert same_bits(ts.adjoint(one, dloss_dq=w, parameters=False, threads="auto"), expected)
     for threads in ("Auto", "", -1, 1.5, None):
         with pytest.raises(ValueError, match=r"^threads is .*, expected an integer, 1 or more, or 'auto' for at most"):
             ts.simulate(ARM, q, **given, threads=threads)
+
+
+@pytest.mark.parametrize("kind", ["failures", "signals", "models", "policy", "every"])
+def test_simulations_of_every_kind_are_the_same_on_two_threads(kind):
+    rng, n, steps = np.random.default_rng(0), 400, 10
+    q, v = ARM.random(rng, (n,)), rng.standard_normal((n, 7))
+    u = rng.standard_normal((n, steps, 7))
+    given = {"steps": steps, "integrator": ts.BDF1(0.01, substeps=1), "on_failure": "keep"}
+    model = ARM
+    if kind == "failures":
+        u[::7, 4] = 1e12
+        given["controls"] = u
+    elif kind == "signals":
+        name = ARM.joints[2].name
+        given |= {"forces": [ts.JointSpring(name, stiffness=5.0)], "signals": [{"rest": u[..., :1]}]}
+    elif kind == "models":
+        model, q = [ARM.with_gravity((0, 0, -g)) for g in (1.6, 3.7, 9.8)], q[:, None]
+        v = v[:, None]
+    elif kind == "policy":
+        given["controls"] = ts.Policy(lambda t, q, v: -1e-3 * v, lambda t, q, v: (np.zeros((7, 7)), -1e-3 * np.eye(7)))
+    else:
+        given |= {"every": 5, "controls": u}
+    one, two = (ts.simulate(model, q, v, **given, threads=threads) for threads in (1, 2))
+    for name in ("q", "v", "a", "substeps"):
+        assert same_bits(getattr(one, name), getattr(two, name))
+    assert one.failed == two.failed and bool(one.failed) == (kind == "failures")
+    cost = ts.VelocityTarget()
+    assert same_bits(tuple(ts.adjoint(two, cost, threads=2))[:3], tuple(ts.adjoint(one, cost))[:3])
+    assert helped(lambda: ts.simulate(model, q, v, **given, threads=2))
+    assert helped(lambda: ts.adjoint(one, cost, threads=2))

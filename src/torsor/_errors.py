@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -27,13 +28,14 @@ class ConvergenceError(TorsorError, ArithmeticError):
     Attributes
     ----------
     trajectory : Trajectory or None
-        The trajectory up to the failed step, from `simulate`.
+        From `simulate`: that of a single motion ends before the failed step; that of a batch, of any size, has all
+        rows, which are NaN from a failure on. Its `failed` has all failures, and its `finished` which have none.
     step : int
-        Number of the failed step, from 0.
+        Number of the failed step, from 0: in a batch the first one that failed.
     t : float
         Time at the beginning of the step.
     index : int or None
-        Flat index of the failed trajectory or state in a batch.
+        Flat index of the failed trajectory or state in a batch: of several that failed in this step the first.
     """
 
     def __init__(self, message: str, trajectory: Any = None, step: int = 0, t: float = 0.0, index: int | None = None):
@@ -47,9 +49,20 @@ class SimulationInterrupted(KeyboardInterrupt):
     Attributes
     ----------
     trajectory : Trajectory or None
-        All rows; those that were not reached are NaN.
+        All rows; those that were not reached are NaN. Made when it is first asked for.
     """
 
-    def __init__(self, message: str, trajectory: Any = None):
+    def __init__(self, message: str, trajectory: Any = None, *, make: Callable[[], Any] | None = None):
         super().__init__(message)
-        self.trajectory = trajectory
+        self._trajectory, self._make = trajectory, make
+
+    @property
+    def trajectory(self) -> Any:
+        """All rows; those that were not reached are NaN."""
+        if self._make is not None:
+            self._trajectory = self._make()
+            self._make = None  # after an interrupt here it can be made again
+        return self._trajectory
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.trajectory)

@@ -69,8 +69,6 @@ def integrate(integrator: Adaptive, run: Run, t: FloatArray, chunk: int, report:
                     tracks[i].step(integrator, k, t, solve_ivp)
             except _NoEnd as error:
                 run.fail_at({i: (k, f"SciPy's {integrator.method} stopped {{where}}: {error}")}, integrator)
-                if run.ended:
-                    break
         if report is not None:
             report(end)
         if run.ended:

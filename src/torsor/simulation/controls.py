@@ -172,11 +172,10 @@ class Policy:
         caller's no more."""
         shape = (*q.shape[:-1], size)
         try:
-            given = self.function(t, q, v)
+            u = as_array("policy(t, q, v)", self.function(t, q, v))
         except Exception as error:
             add_note(error, f"in the policy of simulate, at step {step}, t = {t:.6g}")
             raise
-        u = as_array("policy(t, q, v)", given)
         if u.shape == shape:
             return u
         if u.ndim == 0 or u.shape[-1] != size or not _broadcasts(u.shape, shape):
@@ -200,14 +199,21 @@ class Policy:
             add_note(error, f"in the derivatives of the policy, at step {step}, t = {t:.6g}")
             raise
         if not isinstance(given, (tuple, list)) or len(given) != 2:
+            got = type(given).__name__
             raise ValueError(
-                f"derivatives of the policy gave {type(given).__name__} at t = {t:.6g}, expected a pair (du_dq, du_dv)"
+                f"derivatives of the policy gave {got} at t = {t:.6g}, expected a pair (du_dq, du_dv); at step {step}"
             )
         shape, out = (*q.shape[:-1], size, v.shape[-1]), []
         for name, value in zip(("du_dq", "du_dv"), given, strict=True):
-            array = as_array(f"{name} of the policy", value)
+            try:
+                array = as_array(f"{name} of the policy", value)
+            except Exception as error:
+                add_note(error, f"in the derivatives of the policy, at step {step}, t = {t:.6g}")
+                raise
             if array.shape[-2:] != shape[-2:] or not _broadcasts(array.shape, shape):
-                raise ValueError(f"{name} of the policy has shape {array.shape} at t = {t:.6g}, expected {shape}")
+                raise ValueError(
+                    f"{name} of the policy has shape {array.shape} at t = {t:.6g}, expected {shape}; at step {step}"
+                )
             if not all_finite(array):
                 good = np.isfinite(np.broadcast_to(array, shape)).all(axis=(-2, -1))
                 bad = int(np.argmin(good))
@@ -223,13 +229,23 @@ def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def as_policy(controls: Any) -> Policy | None:
-    """The policy, if the controls are one: a `Policy`, or a function of three arguments and not of one."""
+    """The policy, if the controls are one: a `Policy`, or a function of three arguments and not of one. A function of
+    one argument may have others with defaults, but not *args: it could be either."""
     if isinstance(controls, Policy):
         return controls
     if not callable(controls):
         return None
     counts = _positional(controls)
-    if counts is None or 1 in counts:
+    if counts is None:
+        return None
+    if 1 in counts:
+        if not isinstance(counts, range) and 3 in counts:
+            signature = inspect.signature(controls)
+            if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+                raise TypeError(
+                    f"controls is a function of {signature}, which may be one of time or a policy: give "
+                    "Policy(function) for a policy, or a function of one argument, lambda t: function(t)"
+                )
         return None
     if 3 not in counts:
         signature = inspect.signature(controls)

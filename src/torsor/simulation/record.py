@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,9 @@ class Record:
         self.blank = every == 1 and not batch.parts and not isinstance(integrator, Adaptive)
         make = Rows.empty if self.blank else Rows.unknown
         self.rows = make(batch, batch.size, self.steps // every + 1, self.steps)
-        self.begun = 0  # trajectories of parts that have begun
+        self.started = False  # whether the initial states are there
+        self.begun = 0  # trajectories, counted from the first, whose rows are initialised
+        self.finished = 0  # trajectories of parts that have ended, without those that failed
         self.switches: list[ChartSwitch] = []
         self.failed: dict[int, Failed] = {}  # by trajectory
         self.previous: tuple[FloatArray, FloatArray] | None = None
@@ -54,6 +57,8 @@ class Record:
             numbers += len(self.batch.signal_table[0])
         if self.every > 1:
             numbers += nq + 2 * nv
+        if self.blank:  # after an interrupt the core clears the rows of a part: that must not take long
+            numbers = max(numbers, (nq + 2 * nv) // 4)
         return blocks(self.batch.size, 8 * (self.span + 1) * numbers, most)
 
     def run(self, part: slice) -> Run:
@@ -86,10 +91,10 @@ class Record:
             self.switches += [replace(s, track=first + s.track, row=run.start + s.row) for s in run.switches]
 
     def add_failures(self, run: Run) -> None:
-        """Adds the failures of a run, also if it was interrupted."""
+        """Adds the failures of a run, also if it was interrupted; then its rows may not be initialised yet."""
         first = run.part.start
         if run.blank:
-            self.rows.clear(run.part)
+            self.begun = first
         if run.failed:
             self.failed |= {first + i: failed for i, failed in run.failed.items()}
 
@@ -110,7 +115,6 @@ class Record:
     def trajectory(self, fields: dict[str, Any], last: int | None = None) -> Trajectory:
         """The trajectory, or the part up to a row."""
         shape, table = self.batch.shape, self.batch.signal_table
-        whole = last is None
         count = self.steps // self.every if last is None else last
         steps = count * self.every
 
@@ -125,7 +129,7 @@ class Record:
             switches=tuple(s for s in self.switches if s.row <= steps),
             previous=None if self.previous is None else tuple(rows_of(x, count + 1) for x in self.previous),
             signals=() if table is None else self.batch.signals_until(steps),
-            failed=self._failures() if whole and self.failed else (),
+            failed=self._failures(),
             compiled=self.batch if table is None or table[1].shape[1] == steps else None,
         )  # fmt: skip
 
@@ -138,30 +142,35 @@ class Record:
         return tuple(found)
 
     def error(self, fields: dict[str, Any]) -> ConvergenceError:
-        """The error for the failed step that came first, with everything that is known of all trajectories; of a single
-        one the trajectory before the step."""
-        track, failed = min(self.failed.items(), key=lambda item: (item[1].step // max(self.span, 1), item[0]))
+        """The error for the failed step that came first, with everything that is known of all trajectories of a batch;
+        of a single one the trajectory before the step."""
+        track, failed = min(self.failed.items(), key=lambda item: (item[1].step, item[0]))
         step, single = failed.step, self.batch.shape == ()
         where = f"at t = {self.t[step]:.6g}" + ("" if single else f" in trajectory {track} of the batch")
-        last = step // self.every if self.batch.size == 1 else None
+        last = step // self.every if single else None
         return ConvergenceError(
             failed.reason.format(where=where), self.trajectory(fields, last), step, float(self.t[step]),
             None if single else track,
         )  # fmt: skip
 
     def interruption(self, fields: dict[str, Any]) -> SimulationInterrupted:
-        """The exception for an interrupt, with all rows until then."""
-        if self.blank:
-            self.rows.clear(slice(self.begun, None))
-            if self.begun == 0:  # not even the initial states are there
-                self.rows.q[:, 0] = self.rows.v[:, 0] = np.nan
-        trajectory = self.trajectory(fields)
+        """The exception for an interrupt, with all rows until then. Its trajectory is made on first use: that may take
+        seconds, and who has pressed Ctrl-C should not wait for it."""
+
+        def make() -> Trajectory:
+            if self.blank:
+                self.rows.clear(slice(self.begun, None))
+                if not self.started:
+                    self.rows.q[:, 0] = self.rows.v[:, 0] = np.nan
+            return self.trajectory(fields)
+
         if self.batch.shape:
-            done = f"{np.count_nonzero(trajectory.finished)} of {self.batch.size} trajectories are finished"
+            done = f"at least {self.finished} of {self.batch.size} trajectories are finished"
         else:
-            reached = np.count_nonzero(np.isfinite(trajectory.q).all(axis=-1))
-            done = f"at t = {trajectory.t[max(reached - 1, 0)]:.6g}"
-        return SimulationInterrupted(f"simulate was interrupted: {done}", trajectory)
+            known = range(1, len(self.rows.q[0]) if self.begun else 1)  # rows that are not NaN precede those that are
+            last = bisect_left(known, True, key=lambda k: not np.isfinite(self.rows.q[0, k]).all())
+            done = f"at t = {self.t[last * self.every]:.6g}"
+        return SimulationInterrupted(f"simulate was interrupted: {done}", make=make)
 
 
 class Reporter:
@@ -169,7 +178,7 @@ class Reporter:
 
     def __init__(self, batch: Batch, t: FloatArray, callback: Callback | None, progress: bool) -> None:
         self.batch, self.t, self.callback = batch, t, callback
-        self.steps, self.finished = len(t) - 1, 0
+        self.steps, self.finished, self.failed = len(t) - 1, 0, 0
         self.bar = _progress_bar(self.steps * max(batch.size, 1)) if progress else None
 
     @property
@@ -203,8 +212,12 @@ class Reporter:
                 raise
         if self.bar is not None:
             if self.batch.shape and (number == self.steps or run.ended):
-                self.finished += run.size
-                self.bar.set_postfix_str(f"{self.finished} of {self.batch.size} trajectories", refresh=False)
+                self.failed += len(run.failed)
+                if number == self.steps or run.keep:  # else the call ends here
+                    number = self.steps  # there is nothing left to do
+                    self.finished += run.size - len(run.failed)
+                text = f"{self.finished} of {self.batch.size} trajectories"
+                self.bar.set_postfix_str(text + (f", {self.failed} failed" if self.failed else ""), refresh=False)
             self.bar.update((number - self.at) * run.size)
             self.at = number
 

@@ -137,7 +137,7 @@ class Run:
         q, v = self.states(row)
         if self.failed:
             for x, last in zip((q, v), self._last_states, strict=True):
-                x.reshape(self.size, x.shape[-1])[self.gone] = last
+                x.reshape(self.size, x.shape[-1])[self.gone] = last[self.gone]
         return q, v
 
     def before_last(self) -> State:
@@ -153,17 +153,21 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether no trajectory goes on."""
+        """Whether no trajectory goes on after this chunk of steps."""
         return bool(self.failed) and (not self.keep or len(self.failed) == self.size)
 
     def fail(self, failed: dict[int, Failed]) -> None:
         """Ends trajectories that cannot take a step."""
         if not failed:
             return
+        if not self.failed:
+            self._good = np.ones(self.size, np.bool_)
+            self._last_states = np.empty_like(self.q[:, 0]), np.empty_like(self.v[:, 0])  # of those that have failed
         self.failed |= failed
-        self.gone = np.array(sorted(self.failed), np.int64)
-        self.alive = np.delete(np.arange(self.size), self.gone)
-        self._last_states = tuple(np.array([self.failed[i][k] for i in self.gone.tolist()]) for k in (2, 3))
+        for i, (_, _, q, v) in failed.items():
+            self._last_states[0][i], self._last_states[1][i] = q, v
+            self._good[i] = False
+        self.gone, self.alive = np.flatnonzero(~self._good), np.flatnonzero(self._good)
 
     def fail_at(self, rows: dict[int, tuple[int, str]], integrator: Integrator) -> None:
         """Ends trajectories that cannot take the steps from rows, each for a reason."""
@@ -227,14 +231,6 @@ class Run:
         }  # fmt: skip
 
 
-def step_through(
-    integrator: Integrator, run: Run, t0: float, chunk: int, threads: Threads, report: Callable[[int], None] | None
-) -> None:
-    """Runs the core over all steps. All trajectories take `chunk` steps, then `report` is called with the row, before
-    any continues."""
-    Stepper(integrator, run, t0, threads).go(chunk, report)
-
-
 class Stepper:
     """Advances the trajectories of a run from the rows that they have reached."""
 
@@ -251,7 +247,8 @@ class Stepper:
             self.key = np.array([of[charts] for charts in run.charts], np.int64)  # odd: with a substitute
 
     def go(self, chunk: int, report: Callable[[int], None] | None) -> None:
-        """Advances all trajectories from the first row of the run to the last, `chunk` steps at a time."""
+        """Advances all trajectories from the first row of the run to the last. All take `chunk` steps, then `report` is
+        called with the row, before any continues."""
         run, h = self.run, self.integrator.h
         advance = self._advance if not run.batch.parts else self._advance_through_switches
         self.ready = None
@@ -302,7 +299,7 @@ class Stepper:
     def _advance_through_switches(self, end: int) -> None:
         """Advances all trajectories to a row, in groups with the same charts."""
         run = self.run
-        while not run.ended and len(waiting := run.alive[self.row[run.alive] < end]):
+        while len(waiting := run.alive[self.row[run.alive] < end]):
             keys = self.key[waiting]
             key = int(keys[0])
             chosen = waiting if np.count_nonzero(keys == key) == len(keys) else waiting[keys == key]
@@ -384,7 +381,7 @@ def repeat(trajectory: Trajectory, part: slice, window: int, threads: Threads) -
     q, v, a = (row(x, window) for x in (trajectory.q, trajectory.v, trajectory.a))
     run.begin(k * window, q, v, a, previous)
     known = len(run.failed)
-    step_through(trajectory.integrator, run, float(trajectory.t[0]), max(k, 1), threads, None)
+    Stepper(trajectory.integrator, run, float(trajectory.t[0]), threads).go(max(k, 1), None)
     after = row(trajectory.q, window + 1)
     if len(run.failed) > known or not np.array_equal(run.q[run.alive, -1], after[run.alive]):
         raise ValueError(

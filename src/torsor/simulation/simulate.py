@@ -89,7 +89,8 @@ def simulate(
         Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
         u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
         (..., nv) of all trajectories. For a joint whose chart is switched they are in the current coordinates; of a
-        trajectory that has failed they are the last ones before.
+        trajectory that has failed they are the last ones before. A function of *args could be either and is refused:
+        wrap it in a `Policy` or in a function of one argument.
     actuation : sequence of str, or (nv, nu) array_like, optional
         Names of the joints on which the controls act, one control for each of their velocities; or the matrix B of the
         torques B u. By default all velocities, nu = nv.
@@ -106,12 +107,13 @@ def simulate(
     callback : callable, optional
         Called as callback(step, t, q, v) after every step, with q (..., nq) and v (..., nv).
     progress : bool
-        Whether to show a progress bar (needs tqdm): steps per second, and of a batch the trajectories that are
-        finished.
+        Whether to show a progress bar (needs tqdm): steps per second, and of a batch how many trajectories are finished
+        and how many have failed.
     on_failure : str
-        What happens if a step of a trajectory cannot be taken: "raise" raises a `ConvergenceError`; with "keep" the
-        others go on, its later rows are NaN, and `Trajectory.failed` has the reason. A policy that returns NaN for a
-        trajectory also ends it.
+        What happens if a step of a trajectory cannot be taken. With "keep" the others go on, its later rows are NaN,
+        and `Trajectory.failed` has the reason; a policy that returns NaN for a trajectory also ends it. With "raise"
+        the others go on too, then a `ConvergenceError` is raised; with a policy or a callback it is raised after the
+        step.
     threads : int or "auto"
         Number of threads for a batch; "auto" for one per core.
 
@@ -123,7 +125,8 @@ def simulate(
     Raises
     ------
     ConvergenceError
-        If a step cannot be taken; its `trajectory` ends before that step. In a batch it has what is known of all.
+        If a step cannot be taken. It names the first such step, and of several the first trajectory. Its `trajectory`
+        ends before that step; that of a batch is what "keep" returns, with a policy or a callback until that step.
     SimulationInterrupted
         A `KeyboardInterrupt`, after Ctrl-C; its `trajectory` has the rows until then, and NaN after them.
 
@@ -138,7 +141,7 @@ def simulate(
     if (type(t0) is not float and not isinstance(t0, Real)) or not isfinite(t0):
         raise ValueError(f"t0 is {t0!r}, expected a time: a number")
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback is {callback!r}, expected a function of (row, t, q, v)")
+        raise TypeError(f"callback is {callback!r}, expected a function of (step, t, q, v)")
     if on_failure not in _ON_FAILURE:
         raise ValueError(f"on_failure is {on_failure!r}, expected 'raise' or 'keep'")
     count = _count_steps(T, steps, integrator.h)
@@ -186,13 +189,15 @@ def simulate(
     chunk = 1 if together else reporter.chunk(len(parts))
     try:
         _start(models, batch, q, v, p, record.rows)
+        record.started = True
         for part in parts:
             run = record.run(part)
-            run.keep = on_failure == "keep"
+            run.keep = on_failure == "keep" or not together
             try:
                 _go_through(integrator, run, record, reporter, chunk, threads)
             finally:
                 record.add_failures(run)
+            record.finished += run.size - len(run.failed)
     except KeyboardInterrupt as interrupt:
         raise record.interruption(fields).with_traceback(interrupt.__traceback__) from None
     finally:
@@ -219,8 +224,7 @@ def _go_through(
                 adaptive.integrate(integrator, run, record.t, chunk, report)
         finally:
             record.add_switches(run)
-        if not run.ended or run.keep:
-            record.end(run)
+        record.end(run)
         if run.ended:
             return
 
@@ -321,7 +325,7 @@ def _start(
             rows.q[0, 0] = first.plus(q, rest)
         elif q.shape[:-1] == shape:
             flat = q.reshape(batch.size, first.nq)
-            for part in blocks(batch.size, 8 * first.nq):
+            for part in blocks(batch.size, rows.q[:1].nbytes):  # new memory is slow: interrupts come between parts
                 rows.q[part, 0] = first.plus(flat[part], rest)
         else:
             rows.q.reshape((*shape, *rows.q.shape[1:]))[..., 0, :] = first.plus(q, rest)
@@ -331,7 +335,13 @@ def _start(
         except ValueError as error:
             raise ValueError(str(error).replace("q has", "q0 has", 1)) from None
         raise
-    rows.v.reshape((*shape, *rows.v.shape[1:]))[..., 0, :] = v if p is None else p
+    given, out = v if p is None else p, rows.v.reshape((*shape, *rows.v.shape[1:]))
+    if batch.size <= 4096:
+        out[..., 0, :] = given
+    else:
+        given = np.broadcast_to(given, (*shape, first.nv))
+        for part in blocks(shape[0], out[:1].nbytes):
+            out[part, ..., 0, :] = given[part]
     if p is None:
         return
     for part in blocks(batch.size, 16 * first.nv):

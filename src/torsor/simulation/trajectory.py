@@ -80,8 +80,9 @@ class Trajectory:
     policy : Policy or None
         The policy that gave the controls.
     failed : tuple of Failure
-        The trajectories that could not take all steps, from `simulate` with `on_failure="keep"`: index, step, t and
-        reason of each. Their later rows of q, v and a are NaN, as are controls of a policy that were not used.
+        The trajectories that could not take all steps: index, step, t and reason of each, in the order of the batch.
+        Their later rows of q, v and a are NaN, as are controls of a policy that were not used; the trajectory of a
+        `ConvergenceError` of a single motion ends before the step instead. They have no gradients.
     """
 
     model: Model
@@ -126,8 +127,12 @@ class Trajectory:
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Which trajectories have all rows, (...): `trajectory.q[trajectory.finished]` are those without failures."""
-        return np.asarray(np.isfinite(self.q[..., -1, :]).all(axis=-1))
+        """Which trajectories have taken all steps, (...): `trajectory.q[trajectory.finished]` are those without
+        failures."""
+        out = np.array(np.isfinite(self.q[..., -1, :]).all(axis=-1))
+        for failure in self.failed:
+            out[failure.index] = False
+        return out
 
     @cached_property
     def _failed_tracks(self) -> dict[int, Failure]:
@@ -251,15 +256,15 @@ class Trajectory:
         """
         return Trajectory(**_archive.read(path, model, forces, policy))
 
-    def plot(self, joints: Sequence[str] | None = None, index: int = 0) -> Any:
+    def plot(self, joints: Sequence[str] | None = None, index: int | tuple[int, ...] = 0) -> Any:
         """Plots coordinates, velocities and energies over time with Matplotlib.
 
         Parameters
         ----------
         joints : sequence of str, optional
             Names of the joints to plot, all by default.
-        index : int
-            Flat index of the trajectory in a batch.
+        index : int or tuple of int
+            The trajectory in a batch: its flat index, or its index in the shape of the batch, as that of a `Failure`.
 
         Returns
         -------
@@ -271,7 +276,11 @@ class Trajectory:
             raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
         chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
         n, rows = prod(self.batch_shape), len(self.t)
-        q, v = self.q.reshape(n, rows, -1)[index], self.v.reshape(n, rows, -1)[index]
+        if isinstance(index, tuple):
+            if len(index) != len(self.batch_shape):
+                raise ValueError(f"index is {index}, expected one trajectory of a batch of shape {self.batch_shape}")
+            index = int(np.arange(n).reshape(self.batch_shape)[index])
+        q, v = self.q.reshape(n, rows, self.model.nq)[index], self.v.reshape(n, rows, self.model.nv)[index]
         figure = Figure(figsize=(8, 8), layout="constrained")
         axes = figure.subplots(3, 1, sharex=True)
         for joint in chosen:
