@@ -477,3 +477,24 @@ def test_plots_take_the_index_of_a_failure():
             run.plot(index=index)
     single = ts.simulate(MODEL, Q[1], V[1], steps=4, integrator=HASTY, controls=torques()[1], on_failure="keep")
     assert len(single.plot(index=single.failed[0].index).axes) == 3
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_policy_gets_the_last_states_of_all_that_have_failed(every):
+    """Failures at different steps, not in the order of the batch."""
+    u = torques(step=3, track=0, steps=6)
+    u[2, 1] = u[1, 4] = 1e12
+    seen = []
+
+    def policy(t, q, v):
+        seen.append((q.copy(), v.copy()))
+        return u[:, round(t / 1e-2)]
+
+    run = ts.simulate(MODEL, Q, V, steps=6, integrator=HASTY, controls=policy, on_failure="keep", every=every)
+    rows = ts.simulate(MODEL, Q, V, steps=6, integrator=HASTY, controls=u, on_failure="keep")
+    assert [(f.index, f.step) for f in run.failed] == [((0,), 3), ((1,), 4), ((2,), 1)]
+    assert len(seen) == 5
+    for k, (q, v) in enumerate(seen):
+        for i, step in enumerate((3, 4, 1)):
+            np.testing.assert_array_equal(q[i], rows.q[i, min(k, step)])
+            np.testing.assert_array_equal(v[i], rows.v[i, min(k, step)])
