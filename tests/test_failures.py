@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import torsor as ts
+from torsor import _core
 from torsor.simulation import Failure
 
 MODEL = ts.models.acrobot()
@@ -498,3 +499,31 @@ def test_a_policy_gets_the_last_states_of_all_that_have_failed(every):
         for i, step in enumerate((3, 4, 1)):
             np.testing.assert_array_equal(q[i], rows.q[i, min(k, step)])
             np.testing.assert_array_equal(v[i], rows.v[i, min(k, step)])
+
+
+def poison(*shapes):
+    """Leaves memory of these shapes behind that is not NaN, which the next arrays of the same sizes use."""
+    for x in [_core.empty(shape) for shape in shapes]:
+        x.fill(12345.0)
+
+
+@pytest.mark.parametrize("integrator", [ts.SymplecticEuler(0.01), ts.BDF1(0.01), ts.Variational(0.01)], ids=repr)
+@pytest.mark.parametrize("case", ["no steps", "all fail at once", "some fail at once"])
+def test_rows_that_nobody_computes_are_nan(case, integrator):
+    model, size, steps = ts.models.arm7(), 2000, 0 if case == "no steps" else 3
+
+    def policy(t, q, v):
+        u = np.zeros((size, model.nv))
+        u[: size if case.startswith("all") else 2] = np.nan
+        return u
+
+    poison(*[(size, steps + 1, 7)] * 4)
+    trajectory = ts.simulate(
+        model, np.zeros((size, 7)), steps=steps, integrator=integrator, controls=policy if steps else None,
+        on_failure="keep",
+    )  # fmt: skip
+    gone = slice(None) if case != "some fail at once" else slice(2)
+    assert np.isnan(trajectory.q[gone, 1:]).all()
+    assert np.isnan(trajectory.v[gone, 1:]).all()
+    assert np.isnan(trajectory.a[gone]).all()
+    assert not (trajectory.a == 12345.0).any()

@@ -40,7 +40,7 @@ class Record:
         make = Rows.empty if self.blank else Rows.unknown
         self.rows = make(batch, batch.size, self.steps // every + 1, self.steps)
         self.started = False  # whether the initial states are there
-        self.begun = 0  # trajectories, counted from the first, whose rows are initialised
+        self.begun = 0 if self.blank else batch.size  # trajectories, from the first, whose rows are initialised
         self.finished = 0  # trajectories of parts that have ended, without those that failed
         self.switches: list[ChartSwitch] = []
         self.failed: dict[int, Failed] = {}  # by trajectory
@@ -63,7 +63,6 @@ class Record:
 
     def run(self, part: slice) -> Run:
         """A run of some trajectories."""
-        self.begun = part.stop
         if self.every == 1:
             run = Run(self.batch, part, self.span, self.controls, self.rows.of(part))
             run.blank = self.blank
@@ -93,10 +92,17 @@ class Record:
     def add_failures(self, run: Run) -> None:
         """Adds the failures of a run, also if it was interrupted; then its rows may not be initialised yet."""
         first = run.part.start
-        if run.blank:
-            self.begun = first
+        if not run.blank:
+            self.begun = max(self.begun, run.part.stop)
         if run.failed:
             self.failed |= {first + i: failed for i, failed in run.failed.items()}
+
+    def complete(self, run: Run) -> None:
+        """Ends a run that was not interrupted. If the core was never called, its rows are not initialised yet."""
+        self.finished += run.size - len(run.failed)
+        if run.blank:
+            self.rows.clear(run.part)
+            self.begun = run.part.stop
 
     def end(self, run: Run) -> None:
         """Keeps the rows of a run."""

@@ -175,7 +175,9 @@ class Run:
         self.fail({i: Failed(self.start + k, reason, *states[i]) for i, (k, reason) in rows.items()})
         for i, (row, _) in rows.items():
             self._forget(i, row + 1)
-            if isinstance(integrator, Explicit):  # these accelerations belong to the step
+            if (
+                isinstance(integrator, Explicit) or self.blank
+            ):  # these accelerations belong to the step, or are not there
                 self.a[i, row] = np.nan
 
     def _forget(self, tracks: int | Indices, row: int) -> None:
@@ -340,8 +342,16 @@ class Stepper:
     def _switch(self, i: int, row: int, charts: Charts) -> None:
         """Changes the charts of a trajectory at a row."""
         run = self.run
+        rows = (run.q[i], run.v[i], run.a[i])
+        before, known = [x[row].copy() for x in rows], len(run.switches)
         try:
-            switch = _charts.switch_charts(i, row, run.batch.parts, charts, run.q[i], run.v[i], run.a[i])
+            switch = _charts.switch_charts(i, row, run.batch.parts, charts, *rows)
+            run.switches.append(switch)
+        except KeyboardInterrupt:  # rows and switches must agree
+            del run.switches[known:]
+            for x, old in zip(rows, before, strict=True):
+                x[row] = old
+            raise
         except np.linalg.LinAlgError:
             reason = (
                 f"{type(self.integrator).__name__} stopped {{where}}: a joint turns so far in one step that no "
@@ -349,7 +359,6 @@ class Stepper:
             )
             run.fail_at({i: (row - 1, reason)}, self.integrator)
             return
-        run.switches.append(switch)
         run.charts[i] = switch.charts
         if switch.charts not in self.charts:
             self.charts.append(switch.charts)

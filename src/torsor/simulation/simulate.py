@@ -197,7 +197,7 @@ def simulate(
                 _go_through(integrator, run, record, reporter, chunk, threads)
             finally:
                 record.add_failures(run)
-            record.finished += run.size - len(run.failed)
+            record.complete(run)
     except KeyboardInterrupt as interrupt:
         raise record.interruption(fields).with_traceback(interrupt.__traceback__) from None
     finally:
