@@ -226,9 +226,9 @@ void for_each_group(const Scenes& scenes, const Groups& groups, int64_t steps, n
   read_integrator(integrator, options);
   const int given = thread_count(threads_), most = given == 0 ? core_count() : std::min(given, core_count());
   nb::gil_scoped_release release;
-  // Measured: a step of a pack takes about 0.1 us for each body if it is explicit, and four times that if not.
+  // Measured: an explicit step of a pack takes about 0.4 us and 0.1 us for each body, an implicit one four times that.
   const bool explicitly = options.table != nullptr && !options.table->is_implicit();
-  const double step = (explicitly ? 1e-7 : 4e-7) * scenes.first().n();
+  const double step = (explicitly ? 1.0 : 4.0) * (4e-7 + 1e-7 * scenes.first().n());
   const int threads = runs_user_code(scenes.first(), scenes.list[0].forces)
                           ? 1
                           : paying_threads(most, step * static_cast<double>(steps * groups.size()));
