@@ -433,20 +433,20 @@ def adjoints(plan: Plan) -> Iterator[Line]:
 def overheads(plan: Plan) -> Iterator[Line]:
     """What a call costs beyond the step that it takes: that of `step`, and of `simulate` for one step.
 
-    The step itself is one of a batch, in which the call does not count.
+    The step itself is one of a motion of many steps, in which the call does not count.
     """
     progress("simulation: calls")
     model = ur5().model
-    one, count = random_states(model), plan.rollouts
+    one, many = random_states(model), 300
     spring = ts.SpringDamper("world", (1, 0, 0), model.bodies[-1].name, (0, 0, 0.1), 5.0, 0.1, 0.5)
     names: dict[str, Any] = {"ts": ts, "model": model, "bdf1": ts.BDF1(plan.h), "q": one.q, "v": one.v}
-    names |= {"Q": np.repeat(one.q[None], count, 0), "V": np.repeat(one.v[None], count, 0), "u": np.ones(model.nv)}
+    names |= {"u": np.ones(model.nv), "many": many}
     for label, forces in (("", []), (", with forces", [ts.JointSpring(None, 1.0, model.neutral, 0.1), spring])):
         given = {**names, "forces": forces}
         text = "ts.simulate(model, q, v, steps=1, integrator=bdf1, forces=forces, controls=u)"
         calls = {"step": Call("ts.step(model, bdf1, q, v, u, forces=forces)", given), "simulate": Call(text, given)}
-        batch = {"batch": Call("ts.step(model, bdf1, Q, V, u, forces=forces)", given)}
-        t, kernel = measure(calls, plan.effort), measure(batch, plan.effort, count)["batch"]
+        motion = {"motion": Call(text.replace("steps=1", "steps=many"), given)}
+        t, kernel = measure(calls, plan.effort), measure(motion, plan.effort, many)["motion"]
         for name, target in (("step", 3.0), ("simulate", 60.0)):
             what = f"call of {name}{label}, beyond its step"
             yield Line("UR5", what, t[name], kernel, 1e6 * (t[name] - kernel), target, at_least=False, unit="us")

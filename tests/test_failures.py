@@ -98,7 +98,10 @@ def test_a_batch_of_one_is_a_batch():
     assert caught.value.index is None and single.q.shape == (3, 2) and not single.finished
     assert [(f.index, f.step) for f in single.failed] == [((), 2)]
     np.testing.assert_array_equal(single.q, run.q[0, :3])
-    assert np.isnan(ts.adjoint(single, ts.VelocityTarget()).q0).all()
+    # It has all its rows, and so a gradient: that of a simulation which ends there.
+    shorter = ts.simulate(MODEL, Q[1], V[1], steps=2, integrator=HASTY, controls=torques()[1][:2])
+    own, expected = (ts.adjoint(x, ts.VelocityTarget()) for x in (single, shorter))
+    np.testing.assert_array_equal(own.q0, expected.q0)
 
 
 def test_a_single_trajectory_keeps_all_rows():

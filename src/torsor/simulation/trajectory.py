@@ -136,14 +136,15 @@ class Trajectory:
 
     @cached_property
     def _failed_tracks(self) -> dict[int, Failure]:
-        """The failures by the flat index of their trajectories, in this order."""
-        shape = self.batch_shape
-        tracks = {int(np.ravel_multi_index(f.index, shape)) if shape else 0: f for f in self.failed}
+        """The failures by the flat index of their trajectories, in this order. A trajectory that ends before the step
+        that failed, as that of an error, has all its rows."""
+        shape, failed = self.batch_shape, [f for f in self.failed if f.step < self.steps]
+        tracks = {int(np.ravel_multi_index(f.index, shape)) if shape else 0: f for f in failed}
         return dict(sorted(tracks.items()))
 
     def _failed_in(self, part: slice) -> dict[int, Failed]:
         """The failures in a part of the batch, with the last rows of their trajectories."""
-        if not self.failed:
+        if not self._failed_tracks:
             return {}
         q, v = (x.reshape(prod(self.batch_shape), *x.shape[-2:]) for x in (self.q, self.v))
         tracks, out = [*self._failed_tracks], {}
