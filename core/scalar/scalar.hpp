@@ -5,7 +5,8 @@
 //   less(a, b)         mask of a < b, comparing real parts; is_nan(x), and for all but complex numbers
 //                      less_equal(a, b), equal(a, b), is_finite(x), larger(a, b), smaller(a, b) and absolute(x)
 //   Mask<S>            the type of a mask: bool, or one for each lane. & | ! of masks, select(mask, a, b), any(mask),
-//                      first_lane(mask), in_lane(mask, l), lane_count(mask), every_lane<S>(), no_lane<S>(); set_lane(x, l, value)
+//                      first_lane(mask), in_lane(mask, l), lane_count(mask), every_lane<S>(), no_lane<S>(), and
+//                      set_lane(x, l, value) of a mask or a number
 //   sincos, sqrt, atan2
 //   Lanes<S>           how many states an S holds
 #pragma once
