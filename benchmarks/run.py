@@ -380,10 +380,13 @@ def motions(plan: Plan) -> Iterator[Line]:
             t = measure(calls, plan.effort, plan.rollouts * count, threads=True)
             yield faster(robot.name, f"{plan.rollouts} rollouts, BDF1, two threads : one", t["two"], t["one"], 1.7)
 
-        calls = {"ours": Call("ts.step_derivatives(model, bdf1, Q, V)", names.copy())}
-        ours = measure(calls, plan.effort, plan.rollouts)["ours"]
-        theirs = measure({"theirs": transition_call(pair, one)}, plan.effort)["theirs"]
-        yield faster(robot.name, "BDF1 steps with Jacobian : mjd_transitionFD", ours, theirs, by_steps)
+        calls = {
+            "ours": Call("ts.step_derivatives(model, bdf1, Q, V)", names.copy()),
+            "theirs": transition_call(pair, one),
+        }
+        t = measure(calls, plan.effort)
+        what = "BDF1 steps with Jacobian : mjd_transitionFD"
+        yield faster(robot.name, what, t["ours"] / plan.rollouts, t["theirs"], by_steps)
 
         Q, V = many.q[: plan.motions], many.v[: plan.motions]
         names |= {"Q": Q, "V": V, "steps": plan.steps, "w": np.ones((plan.motions, plan.steps + 1, model.nv))}

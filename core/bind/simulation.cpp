@@ -216,8 +216,8 @@ class GroupRollout {
   bool varied_ = false;
 };
 
-// Calls work(rollout, indices of the trajectories, their number) for all groups, each of `steps` steps
-// at most, on as many threads as they pay for.
+// Calls work(rollout, indices of the trajectories, their number) for all groups, each of `steps` steps at most, on as
+// many threads as they pay for.
 template <class F>
 void for_each_group(const Scenes& scenes, const Groups& groups, int64_t steps, nb::handle integrator,
                     nb::handle threads_, F&& work) {

@@ -14,8 +14,8 @@
 //   Outcome outcome; Shortfall shortfall;            of a failed step; if it is singular, `error` is the user's joint
 // and its adjoint Reverse<S>
 //   void take_up(row);                               adds the gradients of the loss at a row
-//   Mask step_back(row, t);                          from row + 1 to row; false if the step fails or is singular,
-//                                                    nothing having changed then
+//   Mask step_back(row, t);                          from row + 1 to row; false if the step fails or is singular: such
+//                                                    lanes are as they were before
 //   void end(row);                                   writes the gradients of the first row
 //   ParameterSums<S> sums;
 //   void pass(int lane, Reverse<double>& to);        passes the cotangents of a lane to a single state,
