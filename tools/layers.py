@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "torsor"
 CORE = (
     *("base", "scalar", "spatial", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
-    *("integrators", "bind"),
+    *("constraints", "integrators", "bind"),
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
