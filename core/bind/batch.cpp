@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "bind/kernel.hpp"
+#include "constraints/constraint_set.hpp"
 #include "forces/force_set.hpp"
 
 namespace torsor {
