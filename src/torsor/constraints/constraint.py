@@ -52,7 +52,7 @@ class Constraint(ABC):
         return {
             name: np.zeros(6) if isinstance(value, SE3) else np.array(value, dtype=np.float64)
             for name, value in values
-            if not callable(value)
+            if not callable(value) and np.size(value)
         }
 
     def with_parameters(self, values: Mapping[str, ArrayLike | SE3]) -> Self:

@@ -84,7 +84,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Form:
     """The rows of a joint: its marker frames on both sides, relative to the placements, and the axes of which a_i . b_i
     is positive unless the loop is flipped."""
@@ -150,7 +150,7 @@ def _from_marker(flat: FloatArray, turn: FloatArray) -> FloatArray:
     return np.asarray(out.reshape(flat.shape))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _MovingMarker:
     """A prescribed motion of a marker, as the core calls it."""
 
