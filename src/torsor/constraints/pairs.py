@@ -221,7 +221,8 @@ class _Welding(_Pair):
         return [("pair", _marker(a, SE3(), np.eye(3)), marker_b, form.rows, moving)]
 
     def flipped(self, model: Model, q: ArrayLike, *, t: float = 0.0) -> bool:
-        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) and time t.
+        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) of the model and
+        the time t.
 
         Rows of orientation are zero there too: a_i . b_i is negative for an axis that the rows keep parallel.
         """
