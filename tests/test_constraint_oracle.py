@@ -368,16 +368,16 @@ def test_steps_without_constraints_are_those_of_the_library(method):
     integrator = method(1e-2, tolerance=1e-14)
     first = ts.step(model, integrator, q, v, u, t=0.2)
     found = oracle.implicit_step(model, [], integrator, q, v, u, 0.2)
-    close(found[0], first.q, 1e-13)
-    close(found[1], first.v, 1e-11)
+    close(found[0], first.q1, 1e-13)
+    close(found[1], first.v1, 1e-11)
     if method is ts.BDF2:
-        second = ts.step(model, integrator, first.q, first.v, u, t=0.21, previous=(q, v))
-        found = oracle.implicit_step(model, [], integrator, first.q, first.v, u, 0.21, previous=(q, v))
-        close(found[0], second.q, 1e-13)
-        close(found[1], second.v, 1e-11)
+        second = ts.step(model, integrator, first.q1, first.v1, u, t=0.21, previous=(q, v))
+        found = oracle.implicit_step(model, [], integrator, first.q1, first.v1, u, 0.21, previous=(q, v))
+        close(found[0], second.q1, 1e-13)
+        close(found[1], second.v1, 1e-11)
     forces = [ts.JointDamping(None, 0.3), ts.SpringDamper("body1", (0, 0, 1), "world", (0, 1, 0), 20.0, 0.5, 0.5)]
     found = oracle.implicit_step(model, [], integrator, q, v, u, 0.2, forces=forces)
-    close(found[1], ts.step(model, integrator, q, v, u, t=0.2, forces=forces).v, 1e-11)
+    close(found[1], ts.step(model, integrator, q, v, u, t=0.2, forces=forces).v1, 1e-11)
 
 
 @pytest.mark.parametrize("linearised", [False, True])
@@ -389,8 +389,8 @@ def test_euler_without_constraints_is_that_of_the_library(linearised):
     integrator = (ts.LinearlyImplicitEuler if linearised else ts.SymplecticEuler)(1e-2)
     found = oracle.euler_step(model, [], 1e-2, q, v, u, forces=forces, linearised=linearised)
     expected = ts.step(model, integrator, q, v, u, forces=forces)
-    close(found[0], expected.q)
-    close(found[1], expected.v, 1e-11)
+    close(found[0], expected.q1)
+    close(found[1], expected.v1, 1e-11)
 
 
 @pytest.mark.parametrize(("order", "rule"), [(2, "gauss"), (2, "lobatto"), (4, "gauss"), (4, "lobatto"), (6, "gauss")])
@@ -401,8 +401,8 @@ def test_variational_steps_without_constraints_are_those_of_the_library(order, r
     integrator = ts.Variational(1e-2, order, rule, tolerance=1e-14)
     found = oracle.variational_step(model, [], integrator, q, ts.mass_matrix(model, q) @ v, u)
     expected = ts.step(model, integrator, q, v, u)
-    close(found[0], expected.q, 1e-13)
-    close(found[1], ts.mass_matrix(model, expected.q) @ expected.v, 1e-11)
+    close(found[0], expected.q1, 1e-13)
+    close(found[1], ts.mass_matrix(model, expected.q1) @ expected.v1, 1e-11)
 
 
 def reference(case, T):
@@ -437,7 +437,7 @@ def run(case, integrator, T):
 
 
 ORDERS = [
-    (ts.SymplecticEuler(4e-3), 1), (ts.BDF1(4e-3), 1), (ts.BDF2(2e-2), 2), (ts.SDIRK2(2e-2), 2),
+    (ts.SymplecticEuler(4e-3), 1), (ts.BDF1(4e-3), 1), (ts.BDF2(5e-3), 2), (ts.SDIRK2(2e-2), 2),
     (ts.Variational(2e-2), 2), (ts.Variational(2e-2, 2, "lobatto"), 2),
     (ts.Variational(4e-2, 4), 4), (ts.Variational(4e-2, 4, "lobatto"), 4),
 ]  # fmt: skip
