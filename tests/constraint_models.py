@@ -470,6 +470,23 @@ def humanoid(*, feet="weld", seed=0, still=False):
     return closed(model, ties, q, np.zeros(model.nv) if still else rng.standard_normal(model.nv))
 
 
+def driven(*, seed=0, speed=0.5):
+    """An arm whose hand follows a point that moves, and whose first joint swings as prescribed: n = 9, 4 rows that
+    depend on time, at t = 0.3."""
+    rng = np.random.default_rng(seed)
+    b = ts.ModelBuilder("driven arm")
+    b.add_body("column", "world", ts.Revolute(Z), None, rod(0.4, 1.0, 0.1))
+    b.add_body("upper", "column", ts.Spherical(), ts.SE3.translation(0.2, 0, 0.3), rod(0.8, 1.0, 0.2))
+    b.add_body("lower", "upper", ts.Universal((Z, Y)), ts.SE3.translation(0.8, 0, 0), rod(0.7, 0.8, 0.2))
+    b.add_body("hand", "lower", ts.SphericalExp(), ts.SE3.translation(0.7, 0, 0), rod(0.3, 0.5, 0.1))
+    model = b.build()
+    q = model.plus(model.neutral, np.array([0.2, 0.1, -0.5, 0.3, 0.7, 0.9, 0.2, 0.6, -0.4]))
+    course = Course(np.eye(4), *(0.2 * rng.standard_normal((2, 6))))
+    ties = [Tie("point", "world", "hand", B=frame(X, (0.3, 0, 0)), course=course)]
+    ties = [tie.at(model, q, 0.3) for tie in (*ties, Relation(("column",), (1.0,), 0.0, Swing()))]
+    return closed(model, ties, q, speed * rng.standard_normal(model.nv), t=0.3)
+
+
 # Random ones
 
 

@@ -167,6 +167,12 @@ def dots(coefficients, values):
     return sum((c * y for c, y in zip(coefficients, values, strict=True)), np.zeros(1)[0])
 
 
+def custom_function(bound):
+    """value(q, t, p) and p of a user-defined part."""
+    constraint = getattr(bound, "constraint", bound)
+    return constraint.value, np.ravel(constraint.p)
+
+
 def read_part(model, part, motion, t, x):
     """g, gdot, gamma of a part, each (..., rows). x: the displacements of its parameters."""
     kind, *rest = part
@@ -193,7 +199,7 @@ def read_part(model, part, motion, t, x):
                 value = value + (coef + x[..., 6 * len(bodies) + k]) * v[..., iv]
             out.append(value[..., None])
         return [0 * out[0], *out]
-    return read_custom(model, rest[0], rest[1], motion, t, x)
+    return read_custom(model, *custom_function(rest[0]), motion, t, x)
 
 
 def rows(model, parts, q, v=None, a=None, t=0.0, x=None):
@@ -318,11 +324,8 @@ def stiffness(model, parts, q, multipliers, t=0.0):
 
 
 def solve(A, b):
-    """A^-1 b."""
-    real = np.linalg.solve(A.real, b.real)
-    if not np.iscomplexobj(A) and not np.iscomplexobj(b):
-        return real
-    return real + 1j * np.linalg.solve(A.real, np.imag(b) - np.imag(A) @ real)
+    """A^-1 b; analytic, and exact for imaginary parts far below rounding too."""
+    return np.linalg.solve(*numbers(A, b))
 
 
 def pseudo_inverse(A, tolerance=1e-9):
@@ -793,9 +796,109 @@ def variational_step(model, parts, integrator, q0, p0, u=None, t=0.0, *, forces=
     return tuple(plain(y, *inputs) for y in (q1, p + G.T @ last, multipliers))
 
 
-# User-defined rows: functions that are analytic in q and t, by Cauchy's integrals
+# Trajectories
 
 
-def read_custom(model, bound, m, motion, t, x):
-    """g, gdot, gamma of a user-defined part along the motion, at complex q, v, a, x to first order."""
-    raise NotImplementedError("no reading of user-defined rows")
+def rollout(model, parts, integrator, q, v, steps, u=None, t=0.0, *, x=None, forces=(), only=None, beta=None):
+    """q (steps + 1, nq) and v (steps + 1, nv), from a start that satisfies the constraints. Complex or real.
+
+    u: torques (steps, nv). A variational integrator has v = M^-1 p between steps, as trajectories have.
+    """
+    qs, vs = [q], [v]
+    for k in range(steps):
+        now, torques = t + k * integrator.h, None if u is None else u[k]
+        options = {"x": x, "forces": forces, "only": only}
+        if isinstance(integrator, ts.Variational):
+            p = mass_matrix(model, qs[-1]) @ vs[-1]
+            q, p, _ = variational_step(model, parts, integrator, qs[-1], p, torques, now, **options)
+            v = solve(mass_matrix(model, q), p)
+        elif isinstance(integrator, (ts.SymplecticEuler, ts.LinearlyImplicitEuler)):
+            options |= {"beta": beta, "linearised": isinstance(integrator, ts.LinearlyImplicitEuler)}
+            q, v, _ = euler_step(model, parts, integrator.h, qs[-1], vs[-1], torques, now, **options)
+        else:
+            options["previous"] = (qs[-2], vs[-2]) if k and isinstance(integrator, ts.BDF2) else None
+            q, v, _ = implicit_step(model, parts, integrator, qs[-1], vs[-1], torques, now, **options)
+        qs.append(q)
+        vs.append(v)
+    return np.stack(qs), np.stack(vs)
+
+
+# Second derivatives, for functions that are analytic for any complex arguments
+
+
+def second(f, h=3e-3):
+    """f''(0) from Im(f(x) + f(-x)) / h^2 = f'' - h^4 f^(6) / 360 + ..., x = h exp(i pi/4), extrapolated to h = 0."""
+    turn = np.exp(0.25j * np.pi)
+    wide, narrow = (np.imag(f(turn * y) + f(-turn * y)) / y**2 for y in (h, h / 2))
+    return (16 * narrow - wide) / 15
+
+
+def mixed(f):
+    """d2f/dx dy at 0 of f(x, y)."""
+    return (second(lambda e: f(e, e)) - second(lambda e: f(e, -e))) / 4
+
+
+def forward_dynamics_hessians(model, parts, q, v, tau, weights, t=0.0, **options):
+    """The second derivatives of w_a . a + w_l . multipliers, weights = (w_a, w_l), by pairs of q, v, tau: a dict of
+    (nv, nv) with the keys "qq", "qv", "qtau", "vv". Row j, column k is the derivative along the second direction k of
+    that along j. Rows of full rank. To 1e-10 or so."""
+    n = model.nv
+    w = np.concatenate(weights)
+
+    def value(dq, more, dv, dtau):
+        at = moved(model, moved(model, q, dq), more)
+        return w @ np.concatenate(forward_dynamics(model, parts, at, v + dv, tau + dtau, t, **options))
+
+    E, none = np.eye(n), np.zeros(n)
+    forms = {
+        "qq": lambda j, k: lambda x, y: value(y * E[k], x * E[j], none, none),
+        "qv": lambda j, k: lambda x, y: value(x * E[j], none, y * E[k], none),
+        "qtau": lambda j, k: lambda x, y: value(x * E[j], none, none, y * E[k]),
+        "vv": lambda j, k: lambda x, y: value(none, none, x * E[j] + y * E[k], none),
+    }
+    return {name: np.array([[mixed(form(j, k)) for k in range(n)] for j in range(n)]) for name, form in forms.items()}
+
+
+# User-defined rows: functions that are analytic in q, t and p, differentiated by Cauchy's integrals
+
+
+CIRCLE = 0.1 * np.exp(2j * np.pi * np.arange(16) / 16)
+
+
+def taylor(f, k):
+    """The coefficients of f(e) up to e^k, by Cauchy's integrals over a circle about 0."""
+    values = np.stack([f(e) for e in CIRCLE])
+    return [np.tensordot(CIRCLE ** (-float(i)), values, 1) / len(CIRCLE) for i in range(k + 1)]
+
+
+def custom_rows(model, value, q, v, a, t, p):
+    """g, gdot, gamma (rows,) of g = value(q, t, p) along a motion, of any complex arguments."""
+
+    def along_motion(e):
+        return np.asarray(value(moved(model, q, e * v + e * e / 2 * a), t + e, p))
+
+    g, gdot, half = taylor(along_motion, 2)
+    return np.stack([g, gdot, 2 * half])
+
+
+def read_custom(model, value, p, motion, t, x):
+    """g, gdot, gamma, each (..., rows), of user-defined rows. Imaginary parts far below rounding are taken as
+    directions, and carried to first order."""
+    inputs = np.broadcast_arrays(*(y[..., :1] for y in (motion.q, x))) if x.shape[-1] else [motion.q[..., :1]]
+    batch, out = inputs[0].shape[:-1], []
+    for i in np.ndindex(batch):
+        z = [motion.q[i], motion.v[i], motion.a[i], np.asarray(p) + x[i]]
+        size = max(np.abs(np.imag(y)).max(initial=0.0) for y in z)
+        if size == 0.0 or size > 1e-20:
+            found = custom_rows(model, value, *z[:3], t, z[3])
+            out.append(found.real if size == 0.0 else found)
+            continue
+
+        def moves(e, z=z, size=size):
+            at = [y.real + e * y.imag / size for y in z]
+            return custom_rows(model, value, *at[:3], t, at[3])
+
+        found, slope = taylor(moves, 1)
+        out.append(found.real + 1j * size * slope.real)
+    found = np.stack(out).reshape(*batch, 3, -1)
+    return [found[..., k, :] for k in range(3)]

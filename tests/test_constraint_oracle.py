@@ -23,6 +23,7 @@ CLOSED = {
     "floating loop": models.floating_loop,
     "humanoid": models.humanoid,
 }
+MOVING = {"driven arm": models.driven}
 
 
 def random_cases():
@@ -299,6 +300,66 @@ def test_inverse_dynamics_finds_the_torque_of_the_crank():
     close(found[1], multipliers)
 
 
+def test_second_derivatives_of_forward_dynamics():
+    """Against differences of first derivatives, with a quaternion in the loop: the order of directions matters."""
+    b = ts.ModelBuilder()
+    b.add_body("crank", "world", ts.Revolute((0, 1, 0)), None, models.rod(0.6))
+    b.add_body("coupler", "crank", ts.Spherical(), ts.SE3.translation(0.6, 0, 0), models.rod(1.0, radius=0.3))
+    model, rng = b.build(), np.random.default_rng(0)
+    tie = models.Tie("distance", "world", "coupler", models.frame((0, 0, 1)), models.frame((0, 0, 1), (1, 0, 0)), 1.2)
+    parts, q, (v, tau) = [tie.part(model)], model.random(rng), rng.standard_normal((2, 4))
+    weights = rng.standard_normal(4), rng.standard_normal(1)
+    options = {"baumgarte": (0.5, 1.5)}
+    found = oracle.forward_dynamics_hessians(model, parts, q, v, tau, weights, **options)
+
+    def first(dq, dv, dtau):
+        at = model.plus(q, dq), v + dv, tau + dtau
+        d = oracle.forward_dynamics_derivatives(model, parts, *at, **options)
+        return np.stack([weights[0] @ d[k] + weights[1] @ d[3 + k] for k in range(3)])
+
+    none = np.zeros(4)
+    close(found["qq"], differences(lambda d: first(d, none, none)[0], none), 1e-9)
+    close(found["qv"], differences(lambda d: first(none, d, none)[0], none), 1e-9)
+    close(found["qtau"], differences(lambda d: first(none, none, d)[0], none), 1e-9)
+    close(found["vv"], differences(lambda d: first(none, d, none)[1], none), 1e-9)
+    assert np.abs(found["qq"] - found["qq"].T).max() > 1e-3
+
+
+class Helix:
+    """User-defined rows: the hand of a planar arm on a curve that changes with time, by trigonometry of q alone."""
+
+    rows = 2
+    p = np.array([0.8, 0.3])
+
+    def value(self, q, t, p):
+        x, y = p[0] * np.cos(q[0]) + np.cos(q[0] + q[1]), p[0] * np.sin(q[0]) + np.sin(q[0] + q[1])
+        return np.array([x * x + p[1] * y - np.sin(t), x * y * np.cos(t) + q[2] ** 3 * p[0]])
+
+
+def test_user_defined_rows():
+    model = random_tree(0, [ts.Revolute(), ts.Prismatic(), ts.Revolute((1, 0, 0))])
+    rng, own = np.random.default_rng(0), Helix()
+    q, v, a, t = model.random(rng), *rng.standard_normal((2, 3)), 0.3
+    parts = [("custom", own, 2, 2)]
+    g, gdot, gamma = oracle.rows(model, parts, q, v, a, t)
+
+    def along(e):
+        return own.value(q + e * v + e * e / 2 * a, t + e, own.p)
+
+    close(g, along(0.0), 1e-14)
+    close(gdot, along(1j * STEP).imag / STEP, 1e-13)
+    close(gamma, oracle.second(along), 1e-11)
+    close(oracle.jacobian(model, parts, q, t), oracle.along(lambda q: own.value(q, t, own.p), q), 1e-13)
+    G = oracle.jacobian(model, parts, q, t)
+    close(oracle.along(lambda a: oracle.gamma(model, parts, q, v, a, t), a), G, 1e-12)
+    found = oracle.derivatives(model, parts, q, v, a, t)
+    close(found[0], differences(lambda q: oracle.gdot(model, parts, q, v, t), q), 1e-8)
+    close(found[1], differences(lambda q: oracle.gamma(model, parts, q, v, a, t), q), 1e-8)
+    close(found[2], differences(lambda v: oracle.gamma(model, parts, q, v, a, t), v), 1e-8)
+    found = oracle.by_parameters(model, parts, q, v, a, t)
+    close(np.stack(found), differences(lambda x: np.stack(oracle.rows(model, parts, q, v, a, t, x)), np.zeros(2)), 1e-8)
+
+
 # Projections
 
 
@@ -419,21 +480,10 @@ def reference(case, T):
 
 
 def run(case, integrator, T):
-    """States after a time T."""
-    model, parts, q, v, t, previous = case.model, case.parts, case.q, case.v, case.t, None
-    for _ in range(round(T / integrator.h)):
-        if isinstance(integrator, ts.Variational):
-            p = ts.mass_matrix(model, q) @ v
-            q, p, _ = oracle.variational_step(model, parts, integrator, q, p, t=t)
-            v = np.linalg.solve(ts.mass_matrix(model, q), p)
-        elif isinstance(integrator, ts.SymplecticEuler):
-            q, v, _ = oracle.euler_step(model, parts, integrator.h, q, v, t=t)
-        else:
-            found = oracle.implicit_step(model, parts, integrator, q, v, t=t, previous=previous)
-            previous = (q, v) if isinstance(integrator, ts.BDF2) else None
-            q, v, _ = found
-        t += integrator.h
-    return q, v, t
+    """The state after a time T, and its time."""
+    steps = round(T / integrator.h)
+    q, v = oracle.rollout(case.model, case.parts, integrator, case.q, case.v, steps, t=case.t)
+    return q[-1], v[-1], case.t + steps * integrator.h
 
 
 ORDERS = [
@@ -444,9 +494,9 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("integrator", "order"), ORDERS)
-@pytest.mark.parametrize("name", ["slider-crank", "floating loop"])
+@pytest.mark.parametrize("name", ["slider-crank", "floating loop", "driven arm"])
 def test_orders(integrator, order, name):
-    case, T = CLOSED[name](), 0.16
+    case, T = (CLOSED | MOVING)[name](), 0.16
     q1, v1 = reference(case, T)
     errors = []
     for h in (integrator.h, integrator.h / 2):
@@ -509,3 +559,44 @@ def test_redundant_rows_in_steps():
         assert np.abs(oracle.g(model, parts, q)).max() < 1e-13
         assert np.abs(oracle.gdot(model, parts, q, v)).max() < 1e-12
     assert np.abs(q - case.q).max() > 0.1
+
+
+def test_rows_on_twists_hold_at_the_end_of_a_step():
+    """A row on twists of bodies and joints, as rates of a coupling where it is one, and a body that cannot move along
+    its own y, which has no g."""
+    case = models.driven()
+    model, h = case.model, 0.01
+    joint = model.joint("column")
+    tie = case.ties[1]
+    as_rate = ("twist", [], [(1.0, joint.v_slice.start)], lambda t: np.array(tie.course(t)[1:]))
+    for integrator in (ts.BDF1(h), ts.SDIRK2(h)):
+        a = oracle.implicit_step(model, case.parts, integrator, case.q, case.v, t=case.t)
+        b = oracle.implicit_step(model, [case.parts[0], as_rate], integrator, case.q, case.v, t=case.t)
+        close(b[1][joint.v_slice], a[1][joint.v_slice], 1e-12)  # the rates agree, positions to the order
+        assert np.abs(b[0] - a[0]).max() < 0.01 * h
+    skate = ("twist", [(3, [0, 0, 0, 0, 1, 0])], [], None)
+    v, _ = oracle.project_velocity(model, [skate], case.q, case.v)
+    a, multipliers = oracle.forward_dynamics(model, [skate], case.q, v, np.zeros(model.nv))
+    assert np.abs(oracle.gamma(model, [skate], case.q, v, a)).max() < 1e-12 and np.abs(multipliers).max() > 0.1
+    q1, v1, _ = oracle.implicit_step(model, [skate], ts.BDF1(h), case.q, v)
+    assert abs(ts.body_velocities(model, q1, v1)[3, 4]) < 1e-13
+
+
+@pytest.mark.parametrize("integrator", [ts.BDF1(0.01), ts.BDF2(0.01), ts.SDIRK2(0.01), ts.Variational(0.01, 4)])
+def test_gradients_of_rollouts(integrator):
+    """Complex steps through several steps, with a start that is moved onto the constraint, against differences."""
+    case, rng = models.driven(), np.random.default_rng(0)
+    model, parts, n, k = case.model, case.parts, case.model.nv, oracle.size(case.parts)
+    w = rng.standard_normal((2, n))
+
+    def loss(e, d):
+        x, q = e * d[2 * n :], oracle.moved(model, case.q, e * d[:n])
+        q = oracle.project(model, parts, q, case.t, x=x)
+        v, _ = oracle.project_velocity(model, parts, q, case.v + e * d[n : 2 * n], case.t, x=x)
+        q, v = oracle.rollout(model, parts, integrator, q, v, 3, t=case.t, x=x)
+        with complex_inputs():
+            return w[0] @ model.minus(q[-1], oracle.numbers(q, case.q)[1]) + w[1] @ v[-1]
+
+    d, e = rng.standard_normal(2 * n + k), 1e-4
+    expected = (8 * (loss(e, d) - loss(-e, d)) - (loss(2 * e, d) - loss(-2 * e, d))) / (12 * e)
+    assert loss(1j * STEP, d).imag / STEP == pytest.approx(expected, rel=1e-8, abs=1e-8)
