@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "torsor"
 CORE = (
     *("base", "scalar", "spatial", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
-    *("integrators", "bind"),
+    *("constraints", "integrators", "bind"),
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
     *("joints", "model", "models", "formats"),
-    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation", "variational"),
-    *("interop", "testing", "demo", "__init__"),
+    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "integrators", "costs", "simulation"),
+    *("variational", "interop", "testing", "demo", "__init__"),
 )
 
 

@@ -12,9 +12,11 @@ namespace torsor {
 
 PyTypeObject* bind_model(nb::module_& module);  // returns the type of models
 void bind_force_set(nb::module_& module);
+void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_configuration(Kernels& kernels);
+void bind_constraints(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
 void bind_dynamics(Kernels& kernels);
 void bind_forces(Kernels& kernels);
@@ -90,6 +92,8 @@ Options read_options(nb::handle value) {
       options.direction = item.is_none() ? nullptr : nb::cast<const ModelT<Dual<double>>*>(item);
     else if (name == "forces")
       options.forces = force_set(item);
+    else if (name == "constraints")
+      options.constraints = constraint_set(item);
     else if (name == "integrator")
       read_integrator(item, options);
     else if (name == "wanted")
@@ -128,9 +132,11 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);  // models may live until the interpreter ends
   core_type = bind_model(module);
   bind_force_set(module);
+  bind_constraint_set(module);
   bind_simulation(module);
   Kernels kernels;
   bind_configuration(kernels);
+  bind_constraints(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);
   bind_forces(kernels);

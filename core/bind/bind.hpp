@@ -16,6 +16,7 @@ namespace nb = nanobind;
 
 nb::object core_model(nb::handle model);  // the core's model of a torsor.Model
 const ForceSet* force_set(nb::handle set);
+const ConstraintSet* constraint_set(nb::handle set);
 void read_integrator(nb::handle integrator, Options& options);  // sets the table or the variational rule
 Options read_options(nb::handle value);  // a dict of options that differ from the defaults, or the frame of f_ext
 int thread_count(nb::handle threads);    // 0 for "auto": at most one per core

@@ -5,6 +5,7 @@
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"
+#include "bind/constraints.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"
 #include "bind/forces.cpp"
@@ -19,6 +20,7 @@ namespace torsor {
 
 void bind_rare(RareKernels& kernels) {
   bind_configuration(kernels);
+  bind_constraints(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);
   bind_forces(kernels);

@@ -2,40 +2,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind/bind.hpp"
+#include "bind/user_code.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/force_placements.hpp"
 
 namespace torsor {
 namespace {
-
-template <class T>
-constexpr int numpy_type = std::is_same_v<T, double> ? NPY_DOUBLE : NPY_CDOUBLE;
-
-// An array (lanes, n).
-template <class T>
-nb::object new_rows(int lanes, const T* x, int n) {
-  npy_intp shape[2] = {lanes, n};
-  nb::object array = nb::steal(PyArray_SimpleNew(2, shape, numpy_type<T>));
-  if (!array.is_valid()) throw nb::python_error();
-  std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), x, sizeof(T) * lanes * n);
-  return array;
-}
-template <class T>
-void read_rows(nb::handle result, int lanes, int n, T* out) {
-  auto* array = reinterpret_cast<PyArrayObject*>(result.ptr());
-  if (!PyArray_Check(result.ptr()) || PyArray_TYPE(array) != numpy_type<T> || !PyArray_ISCARRAY_RO(array) ||
-      PyArray_SIZE(array) != npy_intp(lanes) * n)
-    throw std::logic_error("torsor: a user-defined force must return one array");
-  std::memcpy(static_cast<void*>(out), PyArray_DATA(array), sizeof(T) * lanes * n);
-}
-
-// The Python object whose methods a law calls.
-struct PythonCode {
-  explicit PythonCode(nb::object object) : object(std::move(object)) {}
-  virtual ~PythonCode() = default;
-  nb::object object;
-};
 
 // A spring whose tension is computed by the method _tension(x, p) of a Python object, at rows x = (l, ldot), and its
 // energy by _energy(l, p).

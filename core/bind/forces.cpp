@@ -1,51 +1,10 @@
 #include "forces/forces.hpp"
-#include "bind/kernel.hpp"
+#include "bind/timed.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/force_placements.hpp"
 
 namespace torsor {
 namespace {
-
-// A kernel of forces, whose laws take one time: the run of K has the time as an argument. States of different times in
-// the lanes of a pack are computed one by one, if the forces depend on time.
-template <class K>
-struct Timed : K {
-  template <class S>
-  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    if constexpr (std::is_same_v<S, Complex>) {
-      K::run(m, arena, options, in[2]->real(), in, out);
-    } else if constexpr (Lanes<S>::value == 1) {
-      K::run(m, arena, options, *in[2], in, out);
-    } else {
-      const double t = in[2]->lane(0);
-      if (any(!equal(*in[2], S(t))) && depends_on_time(*options.forces))
-        run_apart(m, options, in, out);
-      else
-        K::run(m, arena, options, t, in, out);
-    }
-  }
-
- private:
-  template <class S>
-  static void run_apart(const Model& m, const Options& options, const S* const* in, S* const* out) {
-    Slot from[K::inputs], to[K::outputs];
-    K::slots(m, options, from, to);
-    Lease lease;
-    Arena& arena = *lease;
-    for (int l = 0; l < Lanes<S>::value; ++l) {
-      arena.reset();
-      double *one_in[K::inputs], *one_out[K::outputs];
-      for (int i = 0; i < K::inputs; ++i) {
-        one_in[i] = arena.get<double>(from[i].size());
-        for (int64_t k = 0; k < from[i].size(); ++k) one_in[i][k] = in[i][k].lane(l);
-      }
-      for (int i = 0; i < K::outputs; ++i) one_out[i] = arena.get<double>(to[i].size());
-      K::template run<double>(m, arena, options, *one_in[2], one_in, one_out);
-      for (int i = 0; i < K::outputs; ++i)
-        for (int64_t k = 0; k < to[i].size(); ++k) out[i][k].lane(l) = one_out[i][k];
-    }
-  }
-};
 
 void state_slots(const Model& m, const Options& options, Slot* in) {
   in[0] = {"q", 1, {m.nq}};

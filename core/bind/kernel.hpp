@@ -26,6 +26,7 @@
 namespace torsor {
 
 struct ForceSet;
+struct ConstraintSet;
 struct IntegratorTable;
 struct VariationalScheme;
 
@@ -36,6 +37,7 @@ struct Options {
   const ModelT<Dual<double>>* direction = nullptr;  // the model with tangents, for a direction of the model
   std::vector<int> frames;                          // indices of the user's bodies that are requested
   const ForceSet* forces = nullptr;                 // forces of the scene
+  const ConstraintSet* constraints = nullptr;       // and its constraints
   const IntegratorTable* table = nullptr;           // integrator of a step: its table,
   const VariationalScheme* variational = nullptr;   // or its variational rule
 };

@@ -1,0 +1,135 @@
+// The constraints of a scene, compiled for models of one tree (same_tree, model/lane_models.hpp): rows between pairs of
+// markers, couplings of coordinates, rows on twists, and user-defined rows (docs/derivations/constraints.md, 1).
+//
+// Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers lambda
+// act as torques G^T lambda.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "forces/law.hpp"
+
+namespace torsor {
+
+// A frame fixed in one of the user's bodies, or in the world.
+struct Marker {
+  int frame, body;  // the user's body and the one that carries it, or -1
+  SE3<double> pose;
+};
+
+// coefficient a.(R b + s p), a in the axes of marker A, (R, p) being the pose of marker B there.
+struct RowTerm {
+  double coefficient;
+  Vec3<double> a, b;
+  double s;
+};
+// The sum of its terms, or the distance between the markers, less an offset.
+struct PairRow {
+  bool is_distance;
+  std::vector<RowTerm> terms;
+  double offset;
+};
+
+// Numbers that are given functions of time.
+struct TimeFunction : UserCode {
+  virtual void evaluate(double t, double* out) const = 0;
+};
+// Where the numbers of a function of time are in the array of all of them; size 0: there is none.
+struct TimeSlot {
+  int at = 0, size = 0;
+};
+
+// Base of all parts: where its rows, and its parameters in the flat gradient, begin.
+struct ConstraintPart {
+  int constraint;  // the user's
+  int row, rows;
+  int at;
+};
+struct PairPart : ConstraintPart {
+  Marker A, B;
+  std::vector<PairRow> each;
+  TimeSlot motion;  // of marker A, in the world: pose (R by rows, p), twist and its rate in the marker's frame
+  std::vector<int> moves_A, moves_B;  // the bodies whose joints move one of the two markers only, tips first
+};
+struct CouplingPart : ConstraintPart {
+  struct Term {
+    double coefficient;
+    int iq, iv;
+  };
+  std::vector<Term> terms;
+  double offset;
+  TimeSlot motion;  // value, rate, second rate, subtracted
+};
+// A row on velocities alone, without g: sum of w.V over bodies, V in the body's frame, and of coefficients times
+// velocities of joints.
+struct TwistPart : ConstraintPart {
+  struct OfBody {
+    Marker marker;
+    Force<double> w;
+    std::vector<int> moves;
+  };
+  struct Term {
+    double coefficient;
+    int iv;
+  };
+  std::vector<OfBody> bodies;
+  std::vector<Term> terms;
+  TimeSlot motion;  // value, rate, subtracted
+};
+
+// User-defined rows of coordinates. Arrays have a row for each of `lanes` states, which have one time.
+struct CustomConstraint : UserCode {
+  // out: g, gdot, gamma, then G (rows x nv).
+  virtual void evaluate(int lanes, const double* q, const double* v, const double* a, double t, double* out) const = 0;
+  virtual void evaluate(int lanes, const Complex* q, const Complex* v, const Complex* a, double t,
+                        Complex* out) const = 0;
+  // out: dgdot/dq, dgamma/dq, dgamma/dv (rows x nv each).
+  virtual void derivatives(int lanes, const double* q, const double* v, const double* a, double t,
+                           double* out) const = 0;
+  virtual void derivatives(int lanes, const Complex* q, const Complex* v, const Complex* a, double t,
+                           Complex* out) const = 0;
+  // out (nv x nv): the derivative of G^T lambda by q.
+  virtual void stiffness(int lanes, const double* q, double t, const double* lambda, double* out) const = 0;
+  virtual void stiffness(int lanes, const Complex* q, double t, const Complex* lambda, Complex* out) const = 0;
+  // out (count): the gradient of the sum of weights times g, gdot and gamma; weights: rows each.
+  virtual void gradient(int lanes, const double* q, const double* v, const double* a, double t, const double* weights,
+                        double* out) const = 0;
+  virtual void gradient(int lanes, const Complex* q, const Complex* v, const Complex* a, double t,
+                        const Complex* weights, Complex* out) const = 0;
+};
+struct CustomPart : ConstraintPart {
+  int count;  // of its parameters
+  std::shared_ptr<CustomConstraint> custom;
+};
+
+struct ConstraintSet {
+  int constraints = 0, rows = 0;
+  int parameters = 0;  // length of the flat gradient
+  int times = 0;       // numbers that are functions of time
+  std::vector<PairPart> pairs;
+  std::vector<CouplingPart> couplings;
+  std::vector<TwistPart> twists;
+  std::vector<CustomPart> custom;
+  std::vector<std::pair<TimeSlot, std::shared_ptr<TimeFunction>>> motions;
+
+  bool depends_on_time() const { return !motions.empty() || !custom.empty(); }
+  bool runs_user_code() const { return depends_on_time(); }
+};
+
+// The bodies whose joints move body i but not body j, tips first; -1 is the world.
+inline std::vector<int> moves_alone(const Model& m, int i, int j) {
+  std::vector<bool> common(m.n() + 1, false);
+  for (; j >= 0; j = m.links[j].parent) common[j] = true;
+  std::vector<int> out;
+  for (; i >= 0 && !common[i]; i = m.links[i].parent) out.push_back(i);
+  return out;
+}
+
+// The numbers that are functions of time, at t.
+inline const double* times_at(const ConstraintSet& set, Arena& arena, double t) {
+  double* out = arena.get<double>(set.times);
+  for (const auto& [slot, motion] : set.motions) motion->evaluate(t, out + slot.at);
+  return out;
+}
+
+}  // namespace torsor
