@@ -169,8 +169,7 @@ def dots(coefficients, values):
 
 def custom_function(bound):
     """value(q, t, p) and p of a user-defined part."""
-    constraint = getattr(bound, "constraint", bound)
-    return constraint.value, np.ravel(constraint.p)
+    return getattr(bound, "constraint", bound).value, np.ravel(bound.p)
 
 
 def read_part(model, part, motion, t, x):
@@ -799,7 +798,7 @@ def variational_step(model, parts, integrator, q0, p0, u=None, t=0.0, *, forces=
 # Trajectories
 
 
-def rollout(model, parts, integrator, q, v, steps, u=None, t=0.0, *, x=None, forces=(), only=None, beta=None):
+def rollout(model, parts, integrator, q, v, steps, u=None, t=0.0, *, x=None, forces=(), only=None):
     """q (steps + 1, nq) and v (steps + 1, nv), from a start that satisfies the constraints. Complex or real.
 
     u: torques (steps, nv). A variational integrator has v = M^-1 p between steps, as trajectories have.
@@ -813,7 +812,7 @@ def rollout(model, parts, integrator, q, v, steps, u=None, t=0.0, *, x=None, for
             q, p, _ = variational_step(model, parts, integrator, qs[-1], p, torques, now, **options)
             v = solve(mass_matrix(model, q), p)
         elif isinstance(integrator, (ts.SymplecticEuler, ts.LinearlyImplicitEuler)):
-            options |= {"beta": beta, "linearised": isinstance(integrator, ts.LinearlyImplicitEuler)}
+            options |= {"beta": integrator.baumgarte, "linearised": isinstance(integrator, ts.LinearlyImplicitEuler)}
             q, v, _ = euler_step(model, parts, integrator.h, qs[-1], vs[-1], torques, now, **options)
         else:
             options["previous"] = (qs[-2], vs[-2]) if k and isinstance(integrator, ts.BDF2) else None

@@ -325,6 +325,36 @@ def test_second_derivatives_of_forward_dynamics():
     assert np.abs(found["qq"] - found["qq"].T).max() > 1e-3
 
 
+@pytest.mark.parametrize("kind", models.KINDS)
+def test_descriptions_have_the_rows_of_the_theory(kind):
+    """What users write compiles to rows with the same values, and their rates, as those written here."""
+    rng = np.random.default_rng(7)
+    model = random_tree(rng, 8)
+    q, (v, a), t = model.random(rng), rng.standard_normal((2, model.nv)), 0.3
+    for moving in (False, True):
+        if moving and kind in ("distance", "plane", "line"):
+            continue
+        tie = models.random_tie(model, rng, kind, moving=moving)
+        found = oracle.rows(model, tie.describe()._parts(model), q, v, a, t)
+        expected = oracle.rows(model, [tie.part(model)], q, v, a, t)
+        for x, y in zip(found, expected, strict=True):
+            close(x, y, 1e-13)
+
+
+def test_descriptions_of_couplings_have_the_rows_of_the_theory():
+    rng = np.random.default_rng(7)
+    model = random_tree(rng, [ts.Revolute(), ts.Free(), ts.Prismatic(), ts.Revolute((1, 0, 0))])
+    q, (v, a), t = model.random(rng), rng.standard_normal((2, model.nv)), 0.3
+    seen = set()
+    for _ in range(12):
+        relation = models.random_relation(model, rng)
+        seen.add(len(relation.joints))
+        found = oracle.rows(model, relation.describe()._parts(model), q, v, a, t)
+        for x, y in zip(found, oracle.rows(model, [relation.part(model)], q, v, a, t), strict=True):
+            close(x, y, 1e-14)
+    assert seen == {1, 2, 3}
+
+
 class Helix:
     """User-defined rows: the hand of a planar arm on a curve that changes with time, by trigonometry of q alone."""
 
