@@ -321,12 +321,33 @@ class ControlRows {
   }
   Border<S>& border() { return *used_; }
 
-  // x (s nv, then multipliers): from the right-hand side of the equations of motion, and -g if `given`, the corrections.
-  void solve(const TreeSolver<S>& solver, S* x, bool given) {
+  // x (s nv, then multipliers): from the right-hand side of the equations of motion, the corrections; of rows by `miss`.
+  void solve(const TreeSolver<S>& solver, S* x, const S* miss) {
     std::fill_n(y_, used_->width(), S(0.0));
-    for (int k = 0; given && k < unknowns(); ++k) y_[k] = -(kept_[k % rows_] * g[k]);
+    for (int k = 0; k < unknowns(); ++k) y_[k] = -(kept_[k % rows_] * miss[k]);
     used_->solve(solver, x, y_);
     for (int k = 0; k < unknowns(); ++k) x[s_ * nv_ + k] = y_[k] / S(scene_.h * scene_.h);
+  }
+  // Sizes of the rounding errors of the forces (s x nv) are added to x, those of g returned.
+  S* roundings(Arena& arena, const S* lambda, S* x) const {
+    constexpr double eps = std::numeric_limits<double>::epsilon();
+    S* out = arena.get<S>(unknowns());
+    for (int k = 0; k <= s_; ++k) {
+      const ControlPoint<S>& at = points[k];
+      const S reach = larger(S(1.0), largest_of(m_.nq, at.q));
+      for (int r = 0; r < rows_; ++r) {
+        S size(1.0);
+        for (int l = 0; l < nv_; ++l) {
+          const S entry = absolute(at.G[r * nv_ + l]);
+          size += entry;
+          if (k == s_) continue;
+          const S force = S(eps * at.weight) * absolute(lambda[k * rows_ + r]) * entry;
+          x[k * nv_ + l] += select(less(x[k * nv_ + l], S(0.0)), -force, force);
+        }
+        if (k > 0) out[(k - 1) * rows_ + r] = S(r % 2 == 0 ? eps : -eps) * size * reach;
+      }
+    }
+    return out;
   }
   // The same for many columns, x: s nv rows; Y: rows of the border, for the right-hand sides of the rows.
   void solve_columns(const TreeSolver<S>& solver, S* X, int columns, S* Y) const {

@@ -136,7 +136,7 @@ class VariationalStep {
   }
   void solve(S* out) {
     for (int k = 0; k < blocks.size(); ++k) out[k] = -r[k];
-    if (rows_) return rows_->solve(solver_, out, true);
+    if (rows_) return rows_->solve(solver_, out, rows_->g);
     solver_.solve(out);
   }
   // The size of a correction, as an error of velocities.
@@ -223,8 +223,8 @@ class VariationalStep {
   StepEnd<S> end_{};
 };
 
-// The correction due to rounding of the momenta: J^-1 times their rounding errors, with signs that alternate along
-// chains, the direction in which J is weakest.
+// The correction due to rounding of the momenta, and of constraints: J^-1 times their rounding errors, with signs that
+// alternate along chains, the direction in which J is weakest.
 template <class S>
 S VariationalStep<S>::rounding(const S&) {
   const int nv = scene.m.nv, s = scene.rule.s;
@@ -243,7 +243,7 @@ S VariationalStep<S>::rounding(const S&) {
         correction[c * nv + k] = S((k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon()) * sum;
       }
   if (rows_)
-    rows_->solve(solver_, correction, false);
+    rows_->solve(solver_, correction, rows_->roundings(arena, multipliers(), correction));
   else
     solver_.solve(correction);
   return measure(correction);
