@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
+    from torsor.constraints.pairs import Loop
 
 
 WORLD = "world"

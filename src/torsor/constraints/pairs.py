@@ -325,17 +325,6 @@ class Loop(_Welding):
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         form = _form(self.joint)
         if form is None:
-            kinds = [
-                "Fixed",
-                "Revolute",
-                "Prismatic",
-                "Cylindrical",
-                "Universal",
-                "Spherical",
-                "Planar",
-                "Free2D",
-                "Translational",
-            ]
             raise TypeError(
                 f"{self.shown_name} is by a {type(self.joint).__name__}, whose rows depend on its coordinates; joints "
                 f"that close a loop by themselves are {_KINDS}. model, loop = model.with_loop(loop) gives a "
