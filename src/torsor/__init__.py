@@ -97,6 +97,11 @@ if TYPE_CHECKING:
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
+    from torsor.constraints.evaluation import constraint_derivatives as constraint_derivatives
+    from torsor.constraints.evaluation import constraint_errors as constraint_errors
+    from torsor.constraints.evaluation import constraint_jacobian as constraint_jacobian
+    from torsor.constraints.evaluation import constraint_vjp as constraint_vjp
+    from torsor.constraints.evaluation import constraint_wrenches as constraint_wrenches
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost
     from torsor.costs import CustomCost as CustomCost
@@ -167,6 +172,9 @@ else:
             "constraints": """
                 Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PrescribedBody
                 PrescribedJoint TwistConstraint
+            """,
+            "constraints.evaluation": """
+                constraint_derivatives constraint_errors constraint_jacobian constraint_vjp constraint_wrenches
             """,
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",

@@ -135,6 +135,35 @@ def generalized_forces_vjp(
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
+def constraint_errors(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> ConstraintErrors: ...
+def constraint_jacobian(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_derivatives(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> ConstraintDerivatives: ...
+def constraint_stiffness(
+    model: Any, q: Any, multipliers: Any, t: Any, v: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_wrenches(
+    model: Any, q: Any, multipliers: Any, t: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_vjp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    a: Any,
+    w_g: Any,
+    w_gdot: Any,
+    w_gamma: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
 def plus(model: Any, q: Any, dv: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
