@@ -18,8 +18,8 @@ CORE = (
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
     *("joints", "model", "models", "formats"),
-    *("dynamics", "kinematics", "derivatives", "forces", "integrators", "costs", "simulation", "variational"),
-    *("interop", "testing", "demo", "__init__"),
+    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "integrators", "costs", "simulation"),
+    *("variational", "interop", "testing", "demo", "__init__"),
 )
 
 

@@ -10,6 +10,7 @@ from torsor._runtime import show_config as show_config
 from torsor import _lazy
 from torsor import models as models
 from torsor import spatial as spatial
+from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
 from torsor._errors import ModelError as ModelError
@@ -76,6 +77,7 @@ from torsor.spatial import SE3 as SE3
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from torsor import constraints as constraints
     from torsor import costs as costs
     from torsor import derivatives as derivatives
     from torsor import forces as forces
@@ -84,6 +86,17 @@ if TYPE_CHECKING:
     from torsor import simulation as simulation
     from torsor import testing as testing
     from torsor import variational as variational
+    from torsor.constraints import Constraint as Constraint
+    from torsor.constraints import Coupling as Coupling
+    from torsor.constraints import CustomConstraint as CustomConstraint
+    from torsor.constraints import Distance as Distance
+    from torsor.constraints import Gear as Gear
+    from torsor.constraints import Loop as Loop
+    from torsor.constraints import PointOnLine as PointOnLine
+    from torsor.constraints import PointOnPlane as PointOnPlane
+    from torsor.constraints import PrescribedBody as PrescribedBody
+    from torsor.constraints import PrescribedJoint as PrescribedJoint
+    from torsor.constraints import TwistConstraint as TwistConstraint
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost
     from torsor.costs import CustomCost as CustomCost
@@ -151,6 +164,10 @@ else:
     __getattr__, _LAZY = _lazy.attach(
         __name__,
         {
+            "constraints": """
+                Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PrescribedBody
+                PrescribedJoint TwistConstraint
+            """,
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
             "derivatives.jvp": """
@@ -180,7 +197,7 @@ else:
             "simulation.steps": "step step_derivatives",
             "simulation.trajectory": "Trajectory",
         },
-        submodules="costs derivatives forces integrators interop simulation testing variational",
+        submodules="constraints costs derivatives forces integrators interop simulation testing variational",
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}

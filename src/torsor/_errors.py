@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -20,6 +20,20 @@ class FormatError(ModelError):
 
 class SingularMassMatrixError(TorsorError, ValueError):
     """The mass matrix cannot be inverted: some motion moves no mass."""
+
+
+class ConstraintError(TorsorError, ValueError):
+    """Constraints that are invalid, contradict each other, or are not satisfied by a state.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        Names of the rows in question, where there are any.
+    """
+
+    def __init__(self, message: str, rows: Iterable[str] = ()):
+        super().__init__(message)
+        self.rows = tuple(rows)
 
 
 class ConvergenceError(TorsorError, ArithmeticError):

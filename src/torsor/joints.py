@@ -44,7 +44,7 @@ def unit_vector(axis: ArrayLike, name: str = "axis") -> Vector:
     return (x, y, z)
 
 
-def _z_to(axis: ArrayLike) -> Array:
+def z_to(axis: ArrayLike) -> Array:
     """A rotation whose third column is the unit vector `axis`; exact for coordinate axes, and analytic in the axis."""
     z = np.asarray(axis)
     x = np.zeros(3)
@@ -56,7 +56,7 @@ def _z_to(axis: ArrayLike) -> Array:
 
 def _about(kind: int, axis: ArrayLike, pitch: complex = 0.0) -> Chain:
     """The chain of one revolute, prismatic or screw factor about or along `axis`."""
-    R = _z_to(axis)
+    R = z_to(axis)
     return (Factor(kind, 1, 1, (R, np.zeros(3)), pitch),), (R.T, np.zeros(3))
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
+    from torsor.constraints.pairs import Loop
 
 
 WORLD = "world"
@@ -523,6 +524,35 @@ class Model:
         return replace(
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
+
+    def with_loop(self, loop: Loop) -> tuple[Model, Loop]:
+        """A model that has the coordinates of the joint of a loop, and the loop for it.
+
+        For joints that cannot close a loop by themselves (`Screw`, splines, `Composite`, `CustomJoint`), and for
+        springs, motors or limits in the coordinates of any joint that closes one. A body is added on this joint to the
+        body a of the loop, and the loop that is returned welds it to b. It has the loop's name (`shown_name`) and half
+        of b's inertia, of which b keeps the other half: where the loop is closed the mechanics are the same, and the
+        mass matrix remains regular. Coordinates of the joint follow those of the model in q.
+
+        Parameters
+        ----------
+        loop : Loop
+
+        Returns
+        -------
+        model : Model
+        loop : Loop
+            By a `Fixed` joint.
+
+        Examples
+        --------
+        >>> model, loop = model.with_loop(ts.Loop("crank", "nut", ts.Screw(pitch=0.1), name="thread"))
+        """
+        split = getattr(loop, "_split", None)
+        if split is None:
+            raise TypeError(f"with_loop takes a Loop, got {loop!r}")
+        out: tuple[Model, Loop] = split(self)
+        return out
 
     def lock(self, positions: Mapping[str, ArrayLike]) -> Model:
         """A copy in which joints are welded at given positions: `lock({"finger": 0.02})`.
