@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "bind/kernel.hpp"
+#include "constraints/constraint_set.hpp"
 #include "forces/force_set.hpp"
 
 namespace torsor {
@@ -78,7 +79,9 @@ void run_batch(const Kernel& kernel, Kernel::RunOne one, Kernel::RunLanes lanes,
       return begin < states;
     });
   };
-  if (most == 1 || states <= 2 * vector || runs_user_code(m, options.forces)) return alone();
+  if (most == 1 || states <= 2 * vector || runs_user_code(m, options.forces) ||
+      (options.constraints != nullptr && options.constraints->runs_user_code()))
+    return alone();
   // The first states, twice as many at each turn: how long does one take?
   double each = 0.0;
   {

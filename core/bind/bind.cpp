@@ -1,9 +1,11 @@
 // The module torsor._core, and conversions that all bindings share: models, options, numbers of threads, signals.
 #define TORSOR_IMPORT_ARRAY
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <string_view>
+#include <tuple>
 
 #include "bind/call.hpp"
 #include "scalar/complex_step.hpp"
@@ -94,6 +96,10 @@ Options read_options(nb::handle value) {
       options.forces = force_set(item);
     else if (name == "constraints")
       options.constraints = constraint_set(item);
+    else if (name == "baumgarte")
+      std::tie(options.alpha, options.beta) = nb::cast<std::pair<double, double>>(item);
+    else if (name == "compliance")
+      options.compliance = nb::cast<double>(item);
     else if (name == "integrator")
       read_integrator(item, options);
     else if (name == "wanted")

@@ -199,6 +199,11 @@ nb::object check_module() { return nb::module_::import_("torsor._check"); }
                                         batch ? nb::object(nb::int_(singular.state)) : nb::none());
   throw std::logic_error("torsor: raise_singular returned");
 }
+[[noreturn]] void raise_contradiction(const Options& options, const Contradiction& found, bool batch) {
+  check_module().attr("raise_contradiction")(row_names(options.constraints), found.row, found.others,
+                                             batch ? nb::object(nb::int_(found.state)) : nb::none());
+  throw std::logic_error("torsor: raise_contradiction returned");
+}
 [[noreturn]] void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
   check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none(),
                                            nb::make_tuple(failed.outcome, failed.error, failed.allowed));
@@ -230,6 +235,8 @@ nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* con
     execute(kernel, m, options, a.call, a.in, a.out, threads);
   } catch (const Singular& singular) {
     raise_singular(model, singular, batch);
+  } catch (const Contradiction& found) {
+    raise_contradiction(options, found, batch);
   } catch (const StepFailed& failed) {
     nb::dict given;
     for (int i = 0; i < kernel.inputs; ++i) given[a.in_slots[i].name] = nb::handle(inputs[i]);

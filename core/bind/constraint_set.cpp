@@ -208,6 +208,8 @@ void build_constraints(ConstraintSet* set, const Model& m, int constraints, nb::
     PartReader one{m, part, *set};
     (one.*reader->second)(constraint);
   }
+  set->one_by_one = plan_rows(m, *set, 1);
+  set->in_vectors = plan_rows(m, *set, kLanes);
 }
 
 // For the garbage collector: user-defined code may refer back to an object that contains it.
@@ -238,13 +240,19 @@ PyType_Slot slots[] = {
 
 }  // namespace
 
+std::vector<std::string> row_names(const ConstraintSet* set) {
+  std::vector<std::string> names = set->row_names;
+  for (int r = static_cast<int>(names.size()); r < set->rows; ++r) names.push_back("row " + std::to_string(r));
+  return names;
+}
 const ConstraintSet* constraint_set(nb::handle set) { return nb::cast<const ConstraintSet*>(set); }
 
 void bind_constraint_set(nb::module_& module) {
   nb::class_<ConstraintSet>(module, "ConstraintSet", nb::type_slots(slots))
       .def("__init__", build_constraints)
       .def_ro("rows", &ConstraintSet::rows)
-      .def_ro("size", &ConstraintSet::parameters);
+      .def_ro("size", &ConstraintSet::parameters)
+      .def_rw("row_names", &ConstraintSet::row_names);
 }
 
 }  // namespace torsor

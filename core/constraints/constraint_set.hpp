@@ -4,7 +4,9 @@
 // Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers lambda
 // act as torques G^T lambda.
 #pragma once
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "forces/law.hpp"
@@ -102,6 +104,18 @@ struct CustomPart : ConstraintPart {
   std::shared_ptr<CustomConstraint> custom;
 };
 
+// Rows that are carried together from the bodies they act on to the roots (constraints/delassus.hpp).
+struct RowWalk {
+  int row, rows;            // consecutive rows
+  int place;                // of the first of them in an array where every walk begins with a whole vector
+  std::vector<int> bodies;  // that carry them: those they act on and all above, children before parents
+};
+struct RowPlan {
+  std::vector<RowWalk> walks;
+  int places = 0;           // of all walks
+  std::vector<int> bodies;  // of all walks, children before parents
+};
+
 struct ConstraintSet {
   int constraints = 0, rows = 0;
   int parameters = 0;  // length of the flat gradient
@@ -111,6 +125,8 @@ struct ConstraintSet {
   std::vector<TwistPart> twists;
   std::vector<CustomPart> custom;
   std::vector<std::pair<TimeSlot, std::shared_ptr<TimeFunction>>> motions;
+  std::vector<std::string> row_names;
+  RowPlan one_by_one, in_vectors;  // for numbers that hold several states, and for those of one state
 
   bool depends_on_time() const { return !motions.empty() || !custom.empty(); }
   bool runs_user_code() const { return depends_on_time(); }
@@ -123,6 +139,69 @@ inline std::vector<int> moves_alone(const Model& m, int i, int j) {
   std::vector<int> out;
   for (; i >= 0 && !common[i]; i = m.links[i].parent) out.push_back(i);
   return out;
+}
+
+// How rows are carried if vectors hold `width` of them: rows of one part together, and of several that fit into a vector.
+inline RowPlan plan_rows(const Model& m, const ConstraintSet& set, int width) {
+  std::vector<int> owner(m.nv);
+  for (int i = 0; i < m.n(); ++i)
+    for (int k = 0; k < m.bodies[i].nv; ++k) owner[m.bodies[i].iv + k] = i;
+  std::vector<RowWalk> parts;
+  const auto add = [&](const ConstraintPart& part, std::vector<int> bodies) {
+    if (part.rows > 0) parts.push_back({part.row, part.rows, 0, std::move(bodies)});
+  };
+  for (const PairPart& pair : set.pairs) {
+    std::vector<int> bodies = pair.moves_A;
+    bodies.insert(bodies.end(), pair.moves_B.begin(), pair.moves_B.end());
+    add(pair, std::move(bodies));
+  }
+  for (const CouplingPart& part : set.couplings) {
+    std::vector<int> bodies;
+    for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
+    add(part, std::move(bodies));
+  }
+  for (const TwistPart& part : set.twists) {
+    std::vector<int> bodies;
+    for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
+    for (const auto& body : part.bodies) bodies.insert(bodies.end(), body.moves.begin(), body.moves.end());
+    add(part, std::move(bodies));
+  }
+  for (const CustomPart& part : set.custom) {
+    std::vector<int> bodies;
+    for (int i = 0; i < m.n(); ++i) bodies.push_back(i);
+    add(part, std::move(bodies));
+  }
+  std::sort(parts.begin(), parts.end(), [](const RowWalk& a, const RowWalk& b) { return a.row < b.row; });
+  RowPlan plan;
+  for (RowWalk& part : parts) {
+    if (!plan.walks.empty() && plan.walks.back().rows + part.rows <= width) {
+      RowWalk& last = plan.walks.back();
+      last.rows += part.rows;
+      last.bodies.insert(last.bodies.end(), part.bodies.begin(), part.bodies.end());
+    } else {
+      plan.walks.push_back(std::move(part));
+    }
+  }
+  const auto with_ancestors = [&](std::vector<int>& bodies) {
+    std::vector<bool> carries(m.n(), false);
+    for (int i : bodies)
+      for (; i >= 0 && !carries[i]; i = m.links[i].parent) carries[i] = true;
+    bodies.clear();
+    for (int i = m.n() - 1; i >= 0; --i)
+      if (carries[i]) bodies.push_back(i);
+  };
+  for (RowWalk& walk : plan.walks) {
+    with_ancestors(walk.bodies);
+    walk.place = plan.places;
+    plan.places += (walk.rows + width - 1) / width * width;
+    plan.bodies.insert(plan.bodies.end(), walk.bodies.begin(), walk.bodies.end());
+  }
+  with_ancestors(plan.bodies);
+  return plan;
+}
+template <class S>
+const RowPlan& row_plan(const ConstraintSet& set) {
+  return std::is_same_v<Wide<S>, S> ? set.one_by_one : set.in_vectors;
 }
 
 // The numbers that are functions of time, at t.

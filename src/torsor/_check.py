@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from torsor import _core
-from torsor._errors import SingularMassMatrixError
+from torsor._errors import ConstraintError, SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -245,4 +245,18 @@ def raise_singular(model: Any, joint: int, state: int | None) -> None:
     raise SingularMassMatrixError(
         f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "
         "bodies beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
+    )
+
+
+def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], state: int | None) -> None:
+    """Raises the error for a row of constraints that cannot be fulfilled beside others, in a state of a batch (flat
+    index) or in a single one."""
+    where = "" if state is None else f" in state {state} of the batch (counted flat)"
+    if others:
+        what = f"{names[row]!r} contradicts {listed([names[r] for r in others])}{where}: it depends on these rows alone"
+    else:
+        what = f"{names[row]!r} cannot be fulfilled{where}: no joint moves it"
+    raise ConstraintError(
+        f"{what}, but asks for another acceleration; correct its numbers or prescribed motion, start from a state that "
+        "fulfils all constraints, leave it out, or give compliance="
     )
