@@ -1,0 +1,170 @@
+// Gradients of weighted sums of accelerations and multipliers, and their derivatives along one direction
+// (docs/derivations/constraints.md, 3).
+//
+// The results (a, lambda) of constrained forward dynamics fulfil
+//   ID(q, v, a) - tau - G^T lambda = 0,   gamma + 2 alpha gdot + beta^2 g + e lambda = 0,
+// e being the compliance. For weights w and w_l on them the gradient is that of
+//   mu.ID - lambda.(G mu) + nu.(gamma + 2 alpha gdot + beta^2 g),   M mu + G^T nu = -w,   G mu - e nu = w_l.
+// Where rows depend on each other, lambda is the one of least norm, lambda = G x, and the part n of w_l that lies in the
+// null space of G^T gives n.(G x) besides.
+#pragma once
+#include "constraints/constrained_solution.hpp"
+#include "derivatives/dual_states.hpp"
+#include "derivatives/inverse_dynamics_vjp.hpp"
+
+namespace torsor {
+
+// x with G x = lambda, for multipliers of least norm.
+template <class S>
+const S* least_norm_velocity(const Model& m, Arena& arena, const ConstrainedSolution<S>& s) {
+  S *kappa = arena.get<S>(s.D.rows()), *x = arena.get<S>(m.nv);
+  s.D.solve(s.lambda, kappa);
+  solve_rows(m, s.mass, s.rows, kappa, x);
+  return x;
+}
+
+// The state of rows with a virtual velocity u, without velocities of moving markers: its gdot is G u.
+template <class S>
+ConstraintState<S> virtual_state(const ConstrainedProblem<S>& p, Motions<S>& all, const S* u) {
+  S* rest = p.arena.template get<S>(p.m.nv);
+  std::fill_n(rest, p.m.nv, S(0.0));
+  all = motions(p.m, p.arena, p.q, u, rest, false);
+  return {p.m, p.set, p.arena, all, p.q, u, rest, p.t, p.times, true};
+}
+
+// mu and nu, for weights that may be null.
+template <class S>
+struct ConstrainedCotangents {
+  S *mu, *nu;
+  S* n;  // N N^T w_l; null if rows are independent
+};
+template <class S>
+ConstrainedCotangents<S> constrained_cotangents(const Model& m, Arena& arena, const ConstrainedSolution<S>& s,
+                                                const S* w, const S* w_l) {
+  const int nv = m.nv, rows = s.D.rows();
+  ConstrainedCotangents<S> c{arena.get<S>(nv), arena.get<S>(rows), nullptr};
+  for (int k = 0; k < nv; ++k) c.mu[k] = w != nullptr ? -w[k] : S(0.0);
+  if (w != nullptr) solve_mass(m, s.mass, c.mu, c.mu);
+  for (int r = 0; r < rows; ++r) {
+    c.nu[r] = w_l != nullptr ? -w_l[r] : S(0.0);
+    for (int k = 0; w != nullptr && k < nv; ++k) c.nu[r] = mul_add(s.G[r * nv + k], c.mu[k], c.nu[r]);
+  }
+  s.D.solve(c.nu, c.nu);
+  S* y = arena.get<S>(nv);
+  solve_rows(m, s.mass, s.rows, c.nu, y);
+  for (int k = 0; k < nv; ++k) c.mu[k] -= y[k];
+  if (w_l != nullptr && any(s.D.any_skipped())) {
+    c.n = arena.get<S>(rows);
+    std::copy_n(w_l, rows, c.n);
+    s.D.project_on_null_space(c.n, 1, 1);
+  }
+  return c;
+}
+
+// Gradients of w.a + w_l.lambda; those by tau and by the parameters of constraints may be null as well.
+template <class S>
+void constrained_forward_dynamics_vjp(const ConstrainedProblem<S>& p, const S* w, const S* w_l, const Gradients<S>& out,
+                                      S* out_tau, S* out_parameters) {
+  const Model& m = p.m;
+  Arena& arena = p.arena;
+  const int nv = m.nv, rows = p.set.rows;
+  const ConstrainedSolution<S> s = solve_constrained(p);
+  const ConstrainedCotangents<S> c = constrained_cotangents(m, arena, s, w, w_l);
+  inverse_dynamics_vjp(m, arena, p.q, p.v, s.a, c.mu, p.f_ext, p.axes, out);
+  for (int k = 0; out_tau != nullptr && k < nv; ++k) out_tau[k] = -c.mu[k];
+  if (out_parameters != nullptr) std::fill_n(out_parameters, p.set.parameters, S(0.0));
+
+  const ConstraintGradients<S> all{out.q, out.v, nullptr, out.placement, out_parameters};
+  const ConstraintGradients<S> by_q{out.q, nullptr, nullptr, out.placement, out_parameters};
+  S *x0 = arena.get<S>(rows), *x1 = arena.get<S>(rows);
+  for (int r = 0; r < rows; ++r) {
+    x0[r] = S(p.beta * p.beta) * c.nu[r];
+    x1[r] = S(2.0 * p.alpha) * c.nu[r];
+  }
+  const Motions<S> motion = motions(m, arena, p.q, p.v, s.a, false);
+  const ConstraintState<S> at{m, p.set, arena, motion, p.q, p.v, s.a, p.t, p.times};
+  add_constraint_gradients(m, at, p.beta != 0.0 ? x0 : nullptr, p.alpha != 0.0 ? x1 : nullptr, c.nu, all);
+  Motions<S> turned{};
+  for (int r = 0; r < rows; ++r) x1[r] = -s.lambda[r];
+  add_constraint_gradients<S>(m, virtual_state(p, turned, c.mu), nullptr, x1, nullptr, by_q);
+  if (c.n != nullptr)
+    add_constraint_gradients<S>(m, virtual_state(p, turned, least_norm_velocity(m, arena, s)), nullptr, c.n, nullptr,
+                                by_q);
+}
+
+// y += A x, of `rows` rows of n numbers.
+template <class S>
+void add_product(int rows, int n, const S& s, const S* A, const S* x, S* y) {
+  for (int r = 0; r < rows; ++r)
+    for (int k = 0; k < n; ++k) y[r] = mul_add(s * A[r * n + k], x[k], y[r]);
+}
+
+// A direction of the inputs; any may be null.
+template <class S>
+struct ConstrainedDirection {
+  const S *q, *v, *tau, *f_ext;
+};
+// a, lambda and their derivatives da, dlambda along a direction:
+//   [[M, -G^T], [G, e]] (da, dlambda) = -(dID - dtau - K dq, dgamma + 2 alpha dgdot + beta^2 dg),
+// and N N^T dG x is added to dlambda where rows depend on each other.
+template <class S>
+void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const ConstrainedDirection<S>& d, S* a, S* lambda,
+                                      S* da, S* dlambda) {
+  const Model& m = p.m;
+  Arena& arena = p.arena;
+  const int nv = m.nv, rows = p.set.rows;
+  const ConstrainedSolution<S> s = solve_constrained(p);
+  if (a != nullptr) std::copy_n(s.a, nv, a);
+  if (lambda != nullptr) std::copy_n(s.lambda, rows, lambda);
+
+  const Dual<S>* q = moving(m, arena, p.q, d.q);
+  const Dual<S>*v = with_tangent(arena, p.v, d.v, nv), *still = with_tangent<S>(arena, s.a, nullptr, nv);
+  auto* tau = arena.get<Dual<S>>(nv);
+  const Dual<S>* f_ext = dual_wrenches(m, arena, p.f_ext, d.f_ext);
+  inverse_dynamics(m, arena, q, v, still, body_wrenches(m, arena, q, p.axes, f_ext), tau);
+  S *x = arena.get<S>(nv), *y = arena.get<S>(rows), *extra = nullptr;
+  for (int k = 0; k < nv; ++k) x[k] = (d.tau != nullptr ? d.tau[k] : S(0.0)) - tau[k].d;
+  std::fill_n(y, rows, S(0.0));
+
+  const Motions<S> motion = motions(m, arena, p.q, p.v, s.a, false);
+  const ConstraintState<S> at{m, p.set, arena, motion, p.q, p.v, s.a, p.t, p.times};
+  S *gdot_q = arena.get<S>(rows * nv), *gamma_q = arena.get<S>(rows * nv), *gamma_v = arena.get<S>(rows * nv);
+  constraint_derivatives(at, gdot_q, gamma_q, gamma_v, nv);
+  if (d.q != nullptr) {
+    S* K = arena.get<S>(nv * nv);
+    std::fill_n(K, nv * nv, S(0.0));
+    add_constraint_stiffness(at, s.lambda, S(1.0), K, nv);
+    add_product(nv, nv, S(1.0), K, d.q, x);
+    add_product(rows, nv, S(1.0), gamma_q, d.q, y);
+    add_product(rows, nv, S(2.0 * p.alpha), gdot_q, d.q, y);
+    S* g = arena.get<S>(rows);
+    std::fill_n(g, rows, S(0.0));
+    add_product(rows, nv, S(p.beta * p.beta), s.G, d.q, g);
+    for (const TwistPart& part : p.set.twists) g[part.row] = S(0.0);  // which have no g
+    for (int r = 0; r < rows; ++r) y[r] += g[r];
+    if (any(s.D.any_skipped())) {
+      Motions<S> turned{};
+      constraint_derivatives<S>(virtual_state(p, turned, least_norm_velocity(m, arena, s)), gdot_q, nullptr, nullptr,
+                                nv);
+      extra = arena.get<S>(rows);
+      std::fill_n(extra, rows, S(0.0));
+      add_product(rows, nv, S(1.0), gdot_q, d.q, extra);
+      s.D.project_on_null_space(extra, 1, 1);
+    }
+  }
+  if (d.v != nullptr) {
+    add_product(rows, nv, S(1.0), gamma_v, d.v, y);
+    add_product(rows, nv, S(2.0 * p.alpha), s.G, d.v, y);
+  }
+  solve_mass(m, s.mass, x, x);
+  add_product(rows, nv, S(1.0), s.G, x, y);
+  for (int r = 0; r < rows; ++r) y[r] = -y[r];
+  s.D.solve(y, y);
+  if (da != nullptr) {
+    solve_rows(m, s.mass, s.rows, y, da);
+    for (int k = 0; k < nv; ++k) da[k] += x[k];
+  }
+  for (int r = 0; dlambda != nullptr && r < rows; ++r) dlambda[r] = extra != nullptr ? y[r] + extra[r] : y[r];
+}
+
+}  // namespace torsor
