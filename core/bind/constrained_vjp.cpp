@@ -1,5 +1,6 @@
 #include "bind/timed.hpp"
-#include "constraints/constrained_dynamics_vjp.hpp"
+#include "constraints/constrained_dynamics_hessians.hpp"
+#include "constraints/constrained_inverse_dynamics.hpp"
 
 namespace torsor {
 namespace {
@@ -66,11 +67,76 @@ struct ConstrainedForwardDynamicsJVP {
   }
 };
 
+// Second derivatives, and gradients.
+struct ConstrainedForwardDynamicsHessians {
+  static constexpr int inputs = 7, outputs = 7;
+  static constexpr bool has_options = true, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    Slot gradients[8];
+    ConstrainedForwardDynamicsVJP::slots(m, options, in, gradients);
+    const char* names[] = {"dqdq", "dqdv", "dvdv", "dtaudq", "dq", "dv", "dtau"};
+    for (int k = 0; k < 7; ++k) out[k] = {names[k], k < 4 ? 2 : 1, {m.nv, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
+    const auto p = problem(m, arena, options, t, in[0], in[1], in[3], in[6]);
+    constrained_forward_dynamics_hessians(
+        p, in[4], in[5], ConstrainedHessians<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6]});
+  }
+};
+
+// Torques on the velocities that options.prescribed marks.
+void actuated_slots(const Model& m, Slot* in) {
+  in[0] = {"q", 1, {m.nq}};
+  in[1] = {"v", 1, {m.nv}};
+  in[2] = {"t", 0, {}};
+  in[3] = {"a", 1, {m.nv}};
+  in[4] = {"f_ext", 2, {m.nframes(), 6}, true};
+}
+template <class S>
+ActuatedMotion<S> actuated_motion(const Model& m, Arena& arena, const Options& o, double t, const S* const* in) {
+  const ConstraintSet& set = *o.constraints;
+  return {m, arena, set, in[0], in[1], in[3], in[4], o.axes, t, times_at(set, arena, t), o.prescribed};
+}
+
+struct ConstrainedInverseDynamics {
+  static constexpr int inputs = 5, outputs = 3;
+  static constexpr bool has_options = true;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    actuated_slots(m, in);
+    out[0] = {"tau", 1, {m.nv}};
+    out[1] = {"multipliers", 1, {options.constraints->rows}};
+    out[2] = {"rest", 1, {m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
+    constrained_inverse_dynamics(actuated_motion(m, arena, options, t, in), out[0], out[1], out[2]);
+  }
+};
+
+struct ConstrainedInverseDynamicsDerivatives {
+  static constexpr int inputs = 5, outputs = 6;
+  static constexpr bool has_options = true;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    actuated_slots(m, in);
+    const char* names[] = {"dtau_dq",         "dtau_dv",         "dtau_da",
+                           "dmultipliers_dq", "dmultipliers_dv", "dmultipliers_da"};
+    for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {k < 3 ? m.nv : options.constraints->rows, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
+    constrained_inverse_dynamics_derivatives(actuated_motion(m, arena, options, t, in), out, out + 3);
+  }
+};
+
 }  // namespace
 
 void bind_constrained_vjp(Kernels& kernels) {
   kernels.add<Timed<ConstrainedForwardDynamicsVJP>>("constrained_forward_dynamics_vjp");
   kernels.add<Timed<ConstrainedForwardDynamicsJVP>>("constrained_forward_dynamics_jvp");
+  kernels.add<Timed<ConstrainedForwardDynamicsHessians>>("constrained_forward_dynamics_hessians");
+  kernels.add<Timed<ConstrainedInverseDynamics>>("constrained_inverse_dynamics");
+  kernels.add<Timed<ConstrainedInverseDynamicsDerivatives>>("constrained_inverse_dynamics_derivatives");
 }
 
 }  // namespace torsor

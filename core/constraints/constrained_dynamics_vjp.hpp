@@ -25,12 +25,21 @@ const S* least_norm_velocity(const Model& m, Arena& arena, const ConstrainedSolu
 
 // The state of rows with a virtual velocity u, without velocities of moving markers: its gdot is G u.
 template <class S>
-ConstraintState<S> virtual_state(const ConstrainedProblem<S>& p, Motions<S>& all, const S* u) {
-  S* rest = p.arena.template get<S>(p.m.nv);
-  std::fill_n(rest, p.m.nv, S(0.0));
-  all = motions(p.m, p.arena, p.q, u, rest, false);
-  return {p.m, p.set, p.arena, all, p.q, u, rest, p.t, p.times, true};
-}
+struct VirtualRows {
+  Motions<S> all;
+  ConstraintState<S> state;
+  VirtualRows(const Model& m, Arena& arena, const ConstraintSet& set, double t, const double* times, const S* q,
+              const S* u)
+      : all(motions(m, arena, q, u, at_rest(m, arena), false)),
+        state{m, set, arena, all, q, u, at_rest(m, arena), t, times, true} {}
+
+ private:
+  static const S* at_rest(const Model& m, Arena& arena) {
+    S* zeros = arena.get<S>(m.nv);
+    std::fill_n(zeros, m.nv, S(0.0));
+    return zeros;
+  }
+};
 
 // mu and nu, for weights that may be null.
 template <class S>
@@ -61,35 +70,56 @@ ConstrainedCotangents<S> constrained_cotangents(const Model& m, Arena& arena, co
   return c;
 }
 
+// The part of the gradient that is due to rows: of nu.(gamma + 2 alpha gdot + beta^2 g) - lambda.(G mu) + n.(G x).
+template <class S>
+struct RowWeights {
+  const S *of_g, *of_gdot, *nu;  // beta^2 nu and 2 alpha nu, or null
+  const S *minus_lambda, *mu;
+  const S *n, *x;  // or null
+};
+template <class S>
+RowWeights<S> row_weights(const ConstrainedProblem<S>& p, const ConstrainedSolution<S>& s,
+                          const ConstrainedCotangents<S>& c) {
+  const auto times = [&](double factor, const S* x) {
+    S* out = p.arena.template get<S>(p.set.rows);
+    for (int r = 0; r < p.set.rows; ++r) out[r] = S(factor) * x[r];
+    return out;
+  };
+  return {p.beta != 0.0 ? times(p.beta * p.beta, c.nu) : nullptr,
+          p.alpha != 0.0 ? times(2.0 * p.alpha, c.nu) : nullptr,
+          c.nu,
+          times(-1.0, s.lambda),
+          c.mu,
+          c.n,
+          c.n != nullptr ? least_norm_velocity(p.m, p.arena, s) : nullptr};
+}
+template <class S>
+void add_row_gradients(const Model& m, Arena& arena, const ConstraintSet& set, double t, const double* times,
+                       const S* q, const S* v, const S* a, const RowWeights<S>& w, const ConstraintGradients<S>& out) {
+  const ConstraintGradients<S> by_q{out.q, nullptr, nullptr, out.placement, out.parameters};
+  const Motions<S> all = motions(m, arena, q, v, a, false);
+  const ConstraintState<S> at{m, set, arena, all, q, v, a, t, times};
+  add_constraint_gradients(m, at, w.of_g, w.of_gdot, w.nu, out);
+  const S* none = nullptr;
+  const VirtualRows<S> along_mu(m, arena, set, t, times, q, w.mu);
+  add_constraint_gradients(m, along_mu.state, none, w.minus_lambda, none, by_q);
+  if (w.n == nullptr) return;
+  const VirtualRows<S> along_x(m, arena, set, t, times, q, w.x);
+  add_constraint_gradients(m, along_x.state, none, w.n, none, by_q);
+}
+
 // Gradients of w.a + w_l.lambda; those by tau and by the parameters of constraints may be null as well.
 template <class S>
 void constrained_forward_dynamics_vjp(const ConstrainedProblem<S>& p, const S* w, const S* w_l, const Gradients<S>& out,
                                       S* out_tau, S* out_parameters) {
   const Model& m = p.m;
-  Arena& arena = p.arena;
-  const int nv = m.nv, rows = p.set.rows;
   const ConstrainedSolution<S> s = solve_constrained(p);
-  const ConstrainedCotangents<S> c = constrained_cotangents(m, arena, s, w, w_l);
-  inverse_dynamics_vjp(m, arena, p.q, p.v, s.a, c.mu, p.f_ext, p.axes, out);
-  for (int k = 0; out_tau != nullptr && k < nv; ++k) out_tau[k] = -c.mu[k];
+  const ConstrainedCotangents<S> c = constrained_cotangents(m, p.arena, s, w, w_l);
+  inverse_dynamics_vjp(m, p.arena, p.q, p.v, s.a, c.mu, p.f_ext, p.axes, out);
+  for (int k = 0; out_tau != nullptr && k < m.nv; ++k) out_tau[k] = -c.mu[k];
   if (out_parameters != nullptr) std::fill_n(out_parameters, p.set.parameters, S(0.0));
-
-  const ConstraintGradients<S> all{out.q, out.v, nullptr, out.placement, out_parameters};
-  const ConstraintGradients<S> by_q{out.q, nullptr, nullptr, out.placement, out_parameters};
-  S *x0 = arena.get<S>(rows), *x1 = arena.get<S>(rows);
-  for (int r = 0; r < rows; ++r) {
-    x0[r] = S(p.beta * p.beta) * c.nu[r];
-    x1[r] = S(2.0 * p.alpha) * c.nu[r];
-  }
-  const Motions<S> motion = motions(m, arena, p.q, p.v, s.a, false);
-  const ConstraintState<S> at{m, p.set, arena, motion, p.q, p.v, s.a, p.t, p.times};
-  add_constraint_gradients(m, at, p.beta != 0.0 ? x0 : nullptr, p.alpha != 0.0 ? x1 : nullptr, c.nu, all);
-  Motions<S> turned{};
-  for (int r = 0; r < rows; ++r) x1[r] = -s.lambda[r];
-  add_constraint_gradients<S>(m, virtual_state(p, turned, c.mu), nullptr, x1, nullptr, by_q);
-  if (c.n != nullptr)
-    add_constraint_gradients<S>(m, virtual_state(p, turned, least_norm_velocity(m, arena, s)), nullptr, c.n, nullptr,
-                                by_q);
+  add_row_gradients(m, p.arena, p.set, p.t, p.times, p.q, p.v, s.a, row_weights(p, s, c),
+                    {out.q, out.v, nullptr, out.placement, out_parameters});
 }
 
 // y += A x, of `rows` rows of n numbers.
@@ -143,9 +173,8 @@ void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const Cons
     for (const TwistPart& part : p.set.twists) g[part.row] = S(0.0);  // which have no g
     for (int r = 0; r < rows; ++r) y[r] += g[r];
     if (any(s.D.any_skipped())) {
-      Motions<S> turned{};
-      constraint_derivatives<S>(virtual_state(p, turned, least_norm_velocity(m, arena, s)), gdot_q, nullptr, nullptr,
-                                nv);
+      const VirtualRows<S> along_x(m, arena, p.set, p.t, p.times, p.q, least_norm_velocity(m, arena, s));
+      constraint_derivatives<S>(along_x.state, gdot_q, nullptr, nullptr, nv);
       extra = arena.get<S>(rows);
       std::fill_n(extra, rows, S(0.0));
       add_product(rows, nv, S(1.0), gdot_q, d.q, extra);
