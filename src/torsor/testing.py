@@ -1,4 +1,5 @@
-"""Tools to verify derivatives and user-defined joints, forces and costs: complex step, checks, random trees."""
+"""Tools to verify derivatives and user-defined joints, forces, constraints and costs: complex step, checks, random
+trees."""
 
 from __future__ import annotations
 
@@ -10,6 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _check, _core, spatial
+from torsor.constraints import (
+    Constraint,
+    Coupling,
+    CustomConstraint,
+    Distance,
+    Gear,
+    Loop,
+    PointOnLine,
+    PointOnPlane,
+    PrescribedBody,
+    PrescribedJoint,
+    TwistConstraint,
+)
+from torsor.constraints.constraint import carrier
+from torsor.constraints.couplings import has_charts
 from torsor.costs import ControlEffort, Cost, CustomCost, EnergyCost, PointTarget, PositionTarget, VelocityTarget
 from torsor.costs.cost import States
 from torsor.dynamics import center_of_mass, center_of_mass_jacobian
@@ -46,6 +62,7 @@ from torsor.integrators import (
 from torsor.joints import (
     Composite,
     Cylindrical,
+    Fixed,
     Free,
     Free2D,
     Joint,
@@ -61,7 +78,8 @@ from torsor.joints import (
     Translational,
     Universal,
 )
-from torsor.model import Model, ModelBuilder
+from torsor.kinematics import point_jacobian, point_positions
+from torsor.model import WORLD, Model, ModelBuilder
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -386,6 +404,147 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
         GroundContact(body(), point(4), 5.0, 0.4, 10.0, 0.1, above, normal),
         GroundContact(body(), point(), 5.0, 0.4, 1.0, 0.3, -100 * normal, normal),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Wave:
+    """A motion that swings about a value: (value, rate, second rate)."""
+
+    center: FloatArray
+    amplitude: FloatArray
+
+    def __call__(self, t: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        s, c = np.sin(2 * t), np.cos(2 * t)
+        return self.center + s * self.amplitude, 2 * c * self.amplitude, -4 * s * self.amplitude
+
+
+@dataclass(frozen=True, eq=False)
+class _Turning:
+    """A marker that turns and moves with a twist about a pose: (pose, twist, twist rate)."""
+
+    pose: spatial.SE3
+    twist: FloatArray
+
+    def __call__(self, t: float) -> tuple[spatial.SE3, FloatArray, FloatArray]:
+        along = np.sin(2 * t) * self.twist
+        return self.pose @ spatial.SE3.exp(along), 2 * np.cos(2 * t) * self.twist, -4 * along
+
+
+def _swing(t: float) -> tuple[float, float]:
+    """A rate that swings: (value, rate)."""
+    return float(np.sin(3 * t)), float(3 * np.cos(3 * t))
+
+
+class _Surface(CustomConstraint):
+    """A point of a body stays on a surface that breathes, and its first two coordinates on a moving curve."""
+
+    rows = 2
+
+    def __init__(self, model: Model, body: str, point: FloatArray, p: ArrayLike = (0.7, -0.4)) -> None:
+        self.model, self.body, self.point, self.p = model, body, point, p
+
+    def value(self, q: Array, t: Any, p: Array) -> ArrayLike:
+        x, y, z = point_positions(self.model, q, self.body, self.point)
+        return np.array([x * x + p[0] * y * y + np.sin(p[1] * z) - 1 - 0.3 * np.sin(t), x * y - p[1] ** 2 * np.cos(t)])
+
+
+class _SurfaceWithJacobian(_Surface):
+    """The same with its derivatives."""
+
+    def jacobian(self, q: Array, t: Any, p: Array) -> ArrayLike:
+        x, y, z = point_positions(self.model, q, self.body, self.point)
+        normals = np.array([[2 * x, 2 * p[0] * y, p[1] * np.cos(p[1] * z)], [y, x, 0 * z]])
+        return normals @ point_jacobian(self.model, q, self.body, self.point)
+
+
+def example_constraints(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Constraint, ...]:
+    """Examples of every constraint on random bodies and joints of a model: the list that the tests use.
+
+    A random configuration is off most of them.
+
+    Parameters
+    ----------
+    model : Model
+        With a body that moves. Couplings are between its first coordinates that are plain numbers, if there are two.
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+
+    Returns
+    -------
+    tuple of Constraint
+    """
+    rng = np.random.default_rng(rng)
+    everything = [-1, *range(model.nbodies)]
+    moving = [i for i in everything if carrier(model, i) >= 0]
+
+    def name(i: int) -> str:
+        return WORLD if i < 0 else model.bodies[i].name
+
+    def body() -> str:
+        return name(moving[rng.integers(len(moving))])
+
+    def pair() -> tuple[str, str]:
+        """Two bodies, or the world and one, that move relative to each other."""
+        b = moving[rng.integers(len(moving))]
+        others = [i for i in everything if carrier(model, i) != carrier(model, b)]
+        a = others[rng.integers(len(others))]
+        return (name(a), name(b)) if rng.uniform() < 0.7 else (name(b), name(a))
+
+    def pose() -> spatial.SE3:
+        return random_pose(rng)
+
+    def point() -> FloatArray:
+        return rng.standard_normal(3)
+
+    def turning() -> _Turning:
+        return _Turning(pose(), 0.3 * rng.standard_normal(6))
+
+    loops = (
+        Fixed(),
+        Revolute((1, 2, -1)),
+        Prismatic((0, 1, 1)),
+        Cylindrical((0.2, 1, 0)),
+        Universal(),
+        Universal(((1, 0, 1), (0, 1, 0.3))),
+        Spherical(),
+        SphericalEuler(),
+        SphericalExp(),
+        Planar(((1, 0, 1), (0, 1, 0.5))),
+        Free2D(),
+        Translational(),
+    )
+    distance_a, distance_b = pair()
+    plain = [j for j in model.joints if j.nq == j.nv > 0 and not has_charts(j.joint)]
+    coordinates = [(j.name, k) for j in plain for k in range(j.nq)]
+    joint = model.joints[max(range(model.nbodies), key=lambda i: model.joints[i].nv)]
+    couplings: list[Constraint] = []
+    if len(coordinates) > 1:
+        first, last, some = coordinates[0], coordinates[-1], coordinates[:3]
+        couplings = [
+            Gear(first, last, -0.6, offset=0.2),
+            Coupling(some, rng.uniform(0.5, 1.5, len(some)), offset=-0.3, name="coupling"),
+        ]
+    if plain:
+        j = plain[-1]
+        couplings += [
+            PrescribedJoint(j.name, rng.standard_normal(j.nq), name="held"),
+            PrescribedJoint(j.name, _Wave(rng.standard_normal(j.nq), rng.standard_normal(j.nq)), name="driven"),
+        ]
+    return (
+        *(Loop(*pair(), loop, pose(), pose()) for loop in loops),
+        Loop(WORLD, body(), Revolute((1, 0, 2)), turning(), pose(), name="moving hinge"),
+        PointOnPlane(*pair(), pose(), point(), offset=0.3),
+        PointOnLine(*pair(), pose(), point()),
+        Distance(distance_a, point(), distance_b, point(), 1.3),
+        PrescribedBody(body(), pose(), pose(), name="held body"),
+        PrescribedBody(body(), turning(), pose(), name="driven body"),
+        *couplings,
+        TwistConstraint({body(): rng.standard_normal(6)}, {joint.name: rng.standard_normal(joint.nv)}, 0.4),
+        TwistConstraint({body(): rng.standard_normal(6)}, rate=_swing, name="driven twist"),
+        TwistConstraint(joints={joint.name: rng.standard_normal(joint.nv)}),
+        _Surface(model, body(), point()),
+        _SurfaceWithJacobian(model, body(), point()),
     )
 
 

@@ -40,9 +40,10 @@ def _label(coordinate: Coordinate) -> str:
     return coordinate if isinstance(coordinate, str) else f"{coordinate[0]}[{coordinate[1]}]"
 
 
-def _has_charts(joint: Joint) -> bool:
+def has_charts(joint: Joint) -> bool:
+    """Whether coordinates of a joint change with charts."""
     if isinstance(joint, Composite):
-        return any(_has_charts(part) for part in joint.joints)
+        return any(has_charts(part) for part in joint.joints)
     return isinstance(joint, (SphericalEuler, SphericalExp))
 
 
@@ -61,7 +62,7 @@ def _joint(model: Model, name: str, constraint: Constraint) -> ModelJoint:
             "numbers that can be added; use a Loop or a PrescribedBody for orientations, or a TwistConstraint for "
             "velocities"
         )
-    if _has_charts(found.joint):
+    if has_charts(found.joint):
         raise ConstraintError(
             f"joint {name!r} of {constraint.shown_name} is {kind}, whose coordinates change during a simulation, when "
             "another chart is better; use a Loop or a PrescribedBody for orientations, or a TwistConstraint for "
@@ -231,7 +232,7 @@ class Gear(_Linear):
         return {"ratio": -flat[..., 1], "offset": flat[..., 2]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _MovingCoordinate:
     """A prescribed motion of one coordinate of a joint, as the core calls it."""
 

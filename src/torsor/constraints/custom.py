@@ -19,6 +19,7 @@ from torsor._check import complex_allowed
 from torsor._core import complex_step as STEP
 from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint
+from torsor.forces.force import scalar
 from torsor.model import Model
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ class CustomConstraint(Constraint):
 
     Derive a class with an attribute `rows`, the number of rows, and the method `value`; an attribute `p` (n,) if it has
     parameters. Derivatives are then numerical: first derivatives are complex steps, exact to rounding, and second and
-    third ones are complex steps through differences, accurate to about 1e-13 and 1e-11 for functions whose scale is 1.
-    With the method `jacobian` one order less is numerical, and everything is faster.
+    third ones are complex steps through differences, accurate to about 1e-12 and 1e-11. With the method `jacobian` one
+    order less is numerical. Differences span displacements, and times, of up to 0.4 `scale`; set a `scale` below 1 for
+    functions that change over shorter ones, as the inverse of a distance does nearby, or sin(50 t).
 
     `value` and `jacobian` must accept complex q, t and p, and be analytic in them: no abs, conj, norm or comparisons of
     complex numbers. Functions of this library that take complex arrays, as `body_poses` or `point_positions`, can be
@@ -48,6 +50,7 @@ class CustomConstraint(Constraint):
     rows: int = 0
     p: ArrayLike = ()
     batched: ClassVar[bool] = False
+    scale: float = 1.0
     _frozen: ClassVar[bool] = False
 
     @abstractmethod
@@ -94,11 +97,16 @@ class CustomConstraint(Constraint):
     def _bound(self, model: Model) -> BoundConstraint:
         """The constraint for one model, as the core calls it."""
         p = self.parameters.get("p", np.zeros(0))
+        if not 0 < scalar(self.scale, f"scale of {type(self).__name__}") <= 1:
+            raise ConstraintError(
+                f"{type(self).__name__}.scale is {self.scale!r}, expected a number above 0, 1 at most"
+            )
         return BoundConstraint(self, model, self._count(), p)
 
     def _parts(self, model: Model) -> list[Part]:
         bound = self._bound(model)
-        bound.g(model.neutral[None], np.zeros(1), bound.p[None])  # so that wrong shapes are reported here
+        with np.errstate(all="ignore"):
+            bound.g(model.neutral[None], np.zeros(1), bound.p[None])  # so that wrong shapes are reported here
         return [("custom", bound, bound.rows, bound.p.size)]
 
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
@@ -118,11 +126,12 @@ def _central(half: int, order: int) -> tuple[FloatArray, FloatArray]:
     return nodes, np.concatenate([w[::-1], [-2 * w.sum()], w])
 
 
-# (nodes, weights, step): a truncation of 2e-16 for a function with a singularity at distance 1, and a rounding of 5e-14
-# for first derivatives; 1e-18 and 5e-12 for second ones.
-_FIRST = (*_central(4, 1), 5e-3)
-_SECOND = (*_central(6, 2), 1e-2)
-_OUTER = (*_central(4, 1), 2e-2)  # of what is numerical itself
+# (nodes, weights, step). For a function with a singularity at distance 1 from a state, and velocities of length 1, the
+# truncation is 1e-14 and the rounding some 1e-13 for first derivatives, 5e-12 and 1e-12 for second ones. `scale`
+# shortens the steps for other functions.
+_FIRST = (*_central(6, 1), 3e-2)
+_SECOND = (*_central(8, 2), 5e-2)
+_OUTER = (*_central(6, 1), 5e-2)  # of what is numerical itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,10 +217,14 @@ class BoundConstraint:
     ) -> Array:
         """The derivative (M, ...) of f along the displacement dv (M, nv) and the time dt, by a difference."""
         nodes, weights, step = table
-        size = _scale(dv)
+        size = self._size(dv)
         e = nodes * (step / size)[:, None]
         scaled = np.broadcast_to(weights, e.shape) * (size / step)[:, None]
         return self._along(f, q, t, p, e[..., None] * dv[:, None], e * dt, scaled)
+
+    def _size(self, dv: Array) -> FloatArray:
+        """What displacements or velocities (M, nv) are divided by for steps of unit length."""
+        return _length(dv) / self.constraint.scale
 
     def gdot(self, q: Array, v: Array, t: Array, p: Array) -> Array:
         """First derivatives (M, rows) with respect to time."""
@@ -222,19 +235,28 @@ class BoundConstraint:
 
     def gamma(self, q: Array, v: Array, a: Array, t: Array, p: Array) -> Array:
         """Second derivatives (M, rows) with respect to time."""
-        if self.has_jacobian:
-            n = len(_FIRST[0])
+        if not self.has_jacobian:
+            return self._second(q, t, p, v, a, 1.0)
+        n = len(_FIRST[0])
 
-            def rate(q: Array, t: Array, p: Array) -> Array:
-                return self.gdot(q, np.repeat(v, n, axis=0), t, p)
+        def along_v(q: Array, t: Array, p: Array) -> Array:
+            return np.asarray(np.einsum("irk,ik->ir", self.G(q, t, p), np.repeat(v, n, axis=0)))
 
-            along_a = np.einsum("irk,ik->ir", self.G(q, t, p), a)
-            return np.asarray(along_a + self._difference(rate, q, t, p, v, 1.0))
+        # d/dt of G v + dg/dt; that of dg/dt at a time twice as fast and at a time that stands still
+        zero = np.zeros_like(v)
+        explicit = (self._second(q, t, p, v, zero, 2.0) - self._second(q, t, p, v, zero, 0.0)) / 4
+        along_a = np.einsum("irk,ik->ir", self.G(q, t, p), a)
+        return np.asarray(along_a + self._difference(along_v, q, t, p, v, 1.0) + explicit)
+
+    def _second(self, q: Array, t: Array, p: Array, v: Array, a: Array, rate: float) -> Array:
+        """The second derivative (M, rows) of values along a motion, with a time that passes at a rate."""
         nodes, weights, step = _SECOND
-        size = np.maximum(_scale(v), np.sqrt(_scale(a)))
+        size = np.maximum(self._size(v), np.sqrt(self._size(a) / self.constraint.scale))
+        size = np.maximum(size, rate / self.constraint.scale)
         e = nodes * (step / size)[:, None]
         scaled = np.broadcast_to(weights, e.shape) * ((size / step) ** 2)[:, None]
-        return self._along(self.g, q, t, p, e[..., None] * v[:, None] + (e**2 / 2)[..., None] * a[:, None], e, scaled)
+        steps = e[..., None] * v[:, None] + (e**2 / 2)[..., None] * a[:, None]
+        return self._along(self.g, q, t, p, steps, rate * e, scaled)
 
     def G(self, q: Array, t: Array, p: Array) -> Array:
         """Derivatives (M, rows, nv) with respect to q."""
@@ -244,7 +266,7 @@ class BoundConstraint:
 
     def _by_q(self, f: Callable[[Array, int], Array], q: Array, table: tuple[FloatArray, FloatArray, float]) -> Array:
         """Derivatives (M, ..., nv) of f with respect to q by differences. f takes all points, k for each of q."""
-        nodes, weights, step = table
+        nodes, weights, step = table[0], table[1], table[2] * self.constraint.scale
         nv, n = self.model.nv, len(nodes)
         steps = (nodes * step)[:, None, None] * np.eye(nv)
         points = self.moved(np.repeat(q, n * nv, axis=0), np.tile(steps.reshape(n * nv, nv), (len(q), 1)))
@@ -304,7 +326,7 @@ class BoundConstraint:
         """Derivatives (M, ..., nv) of f with respect to v, of which it is a quadratic function: by a difference, which
         is exact for any step."""
         nv = self.model.nv
-        size = np.repeat(_scale(v), 2 * nv)
+        size = np.repeat(_length(v), 2 * nv)
         steps = np.tile(np.concatenate([np.eye(nv), -np.eye(nv)]), (len(v), 1)) * size[:, None]
         values = f(np.repeat(v, 2 * nv, axis=0) + steps, 2 * nv) / (2 * size).reshape(-1, 1)
         values = values.reshape(len(v), 2, nv, *values.shape[1:])
@@ -389,6 +411,6 @@ class BoundConstraint:
         return np.ascontiguousarray(out)
 
 
-def _scale(x: Array) -> FloatArray:
-    """The largest magnitude in each row (M, n), at least 1."""
-    return np.asarray(np.abs(x.real).max(axis=-1, initial=1.0))
+def _length(x: Array) -> FloatArray:
+    """The length of each row (M, n), at least 1."""
+    return np.asarray(np.maximum(1.0, np.sqrt((x.real**2).sum(-1))))
