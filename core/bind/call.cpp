@@ -36,10 +36,15 @@ bool fits(PyObject* object, const Slot& slot, int type) {
   return PyArray_NDIM(array) - slot.ndim <= Call::kMaxBatch;
 }
 
-// Reads an input; false if it must be converted.
-bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, Row& row) {
+// Reads an input; false if it must be converted. A Python float is a number that all states share: `number` holds it.
+bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, double& number, Row& row) {
   row = {};
   if (object == Py_None) return slot.optional;
+  if (slot.ndim == 0 && !call.complex && PyFloat_CheckExact(object)) {
+    number = PyFloat_AS_DOUBLE(object);
+    row = {&number, 1, 0, 0};
+    return true;
+  }
   if (!fits(object, slot, call.type())) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int lead = PyArray_NDIM(array) - slot.ndim;
@@ -82,7 +87,7 @@ class Arguments {
   bool take_inputs(PyObject* const* inputs) {
     bool have_batch = false;
     for (int i = 0; i < kernel_.inputs; ++i)
-      if (!take_input(inputs[i], in_slots[i], call, have_batch, in[i])) return false;
+      if (!take_input(inputs[i], in_slots[i], call, have_batch, numbers_[i], in[i])) return false;
     if (m_.quaternions.empty()) return true;
     for (int i = 0; i < kernel_.inputs; ++i)
       if (in[i].data != nullptr && in_slots[i].is_configuration())
@@ -164,6 +169,7 @@ class Arguments {
   const BoundKernel& kernel_;
   const Model& m_;
   const unsigned wanted_;
+  double numbers_[Kernel::kMaxInputs];
   nb::object result_;
 };
 

@@ -101,7 +101,7 @@ struct Tracks {
 };
 
 // The scenes of a batch: (models, their compiled sets of forces or None, the index of the model of each trajectory,
-// parameters of the forces: a row per trajectory, or one for all).
+// parameters of the forces: a row per trajectory, or one for all; the compiled sets of constraints or None).
 struct Scenes {
   std::vector<nb::object> models;
   std::vector<Scene> list;
@@ -112,10 +112,12 @@ struct Scenes {
 
   Scenes(nb::tuple t, int64_t count) {
     for (nb::handle model : nb::cast<nb::list>(t[0])) models.push_back(core_model(model));
-    nb::list sets = nb::cast<nb::list>(t[1]);
-    if (models.empty() || sets.size() != models.size()) throw std::invalid_argument("torsor: no models");
+    nb::list sets = nb::cast<nb::list>(t[1]), constraints = nb::cast<nb::list>(t[4]);
+    if (models.empty() || sets.size() != models.size() || constraints.size() != models.size())
+      throw std::invalid_argument("torsor: no models");
     for (std::size_t k = 0; k < models.size(); ++k) {
-      list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k])});
+      list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k]),
+                      constraints[k].is_none() ? nullptr : constraint_set(constraints[k])});
       const Model &a = first(), &b = list[k].m;
       if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || count_of(0) != count_of(k))
         throw std::invalid_argument("torsor: models of a batch differ");
@@ -141,13 +143,17 @@ struct Scenes {
     for (const Scene& scene : list) {
       const auto k = static_cast<int64_t>(kinds.size());
       const auto kind = std::find_if(found.begin(), found.end(), [&](int64_t j) {
-        return list[j].forces == scene.forces && same_structure(list[j].m, scene.m);
+        return list[j].forces == scene.forces && list[j].constraints == scene.constraints &&
+               same_structure(list[j].m, scene.m);
       });
       kinds.push_back(kind == found.end() ? k : *kind);
       if (kind == found.end() && found.size() < most) found.push_back(k);
     }
   }
   int64_t count_of(std::size_t k) const { return list[k].forces == nullptr ? 0 : list[k].forces->parameters; }
+
+ public:
+  int64_t constraint_parameters() const { return list[0].constraints == nullptr ? 0 : list[0].constraints->parameters; }
 };
 
 // Steps in lanes since the module was loaded, and those of them that were taken alone: for benchmarks and tests.
@@ -186,7 +192,8 @@ class GroupRollout {
     }
     const int64_t first = scenes_.of[indices[0]];
     const Scene& scene = scenes_.list[differ ? scenes_.kinds[first] : first];
-    const bool made = made_ != nullptr && &made_->m == &scene.m && made_->forces == scene.forces && varied_ == differ;
+    const bool made = made_ != nullptr && &made_->m == &scene.m && made_->forces == scene.forces &&
+                      made_->constraints == scene.constraints && varied_ == differ;
     if (made && differ) models_->set(models);
     if (!made) make(scene, differ ? models : nullptr);
     return *rollout_;
@@ -200,7 +207,7 @@ class GroupRollout {
     varied_ = models != nullptr;
     if (varied_) {
       models_.emplace(models);
-      own_.emplace(Scene{scene.m, scene.forces}).varied = &*models_;
+      own_.emplace(Scene{scene.m, scene.forces, scene.constraints}).varied = &*models_;
     }
     const Scene& its = varied_ ? *own_ : scene;
     rollout_ =
@@ -229,7 +236,9 @@ void for_each_group(const Scenes& scenes, const Groups& groups, int64_t steps, n
   // Measured: an explicit step of a pack takes about 0.4 us and 0.1 us for each body, an implicit one four times that.
   const bool explicitly = options.table != nullptr && !options.table->is_implicit();
   const double step = (explicitly ? 1.0 : 4.0) * (4e-7 + 1e-7 * scenes.first().n());
-  const int threads = runs_user_code(scenes.first(), scenes.list[0].forces)
+  const Scene& one = scenes.list[0];
+  const bool calls_back = one.constraints != nullptr && one.constraints->runs_user_code();
+  const int threads = calls_back || runs_user_code(scenes.first(), one.forces)
                           ? 1
                           : paying_threads(most, step * static_cast<double>(steps * groups.size()));
   share_out(threads, groups.size(), 1, check_signals, [&](const auto& next) {
@@ -294,15 +303,17 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 // Arrays for the gradients of a batch.
 struct Gradients {
   int nv, bodies;
-  int64_t rows, controls, parameters, steps_of_signals;
-  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *signals, *previous_q, *previous_v;
+  int64_t rows, controls, parameters, of_constraints, steps_of_signals;
+  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *constraints, *signals, *previous_q, *previous_v;
 
-  Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, nb::dict out)
+  Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, int64_t of_constraints,
+            nb::dict out)
       : nv(m.nv),
         bodies(m.nframes()),
         rows((tracks.steps + 1) * m.nv),
         controls(tracks.steps * tracks.u_rows * m.nv),
         parameters(parameters),
+        of_constraints(of_constraints),
         steps_of_signals(tracks.steps * tracks.signal_count),
         q(data<double>(out["q"], batch * rows)),
         v(data<double>(out["v"], batch * rows)),
@@ -311,6 +322,7 @@ struct Gradients {
         placement(data<double>(out["placement"], batch * 6 * bodies)),
         gravity(data<double>(out["gravity"], batch * 3)),
         forces(data<double>(out["forces"], batch * parameters)),
+        constraints(data<double>(out["constraints"], batch * of_constraints)),
         signals(data<double>(out["signals"], batch * steps_of_signals)),
         previous_q(data<double>(out["previous_q"], tracks.count * m.nv)),
         previous_v(data<double>(out["previous_v"], tracks.count * m.nv)) {}
@@ -324,6 +336,7 @@ struct Gradients {
             part(placement, b * 6 * bodies),
             part(gravity, b * 3),
             part(forces, b * parameters),
+            part(constraints, b * of_constraints),
             part(signals, b * steps_of_signals),
             part(previous_q, i * nv),
             part(previous_v, i * nv)};
@@ -338,7 +351,8 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
   const Model& m = scenes.first();
   const Tracks tracks(m, scenes.parameters, tracks_);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
-  const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters, out_);
+  const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters,
+                            scenes.constraint_parameters(), out_);
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last[i] > tracks.steps || last[i] != last[0])
       throw std::invalid_argument("torsor: no such step, or trajectories that end at different rows");
@@ -409,7 +423,8 @@ void bind_simulation(nb::module_& module) {
       .def(
           "__init__",
           [](IntegratorTable* table, int kind, const std::vector<Row>& rows, const std::optional<Row>& multistep,
-             std::vector<double> fractions, double h, double tolerance, int iterations, int substeps) {
+             std::vector<double> fractions, double h, double tolerance, int iterations, int substeps,
+             double baumgarte) {
             const auto read = [](const Row& row) {
               return TableRow{std::get<0>(row), std::get<1>(row), std::get<2>(row), std::get<3>(row)};
             };
@@ -421,6 +436,7 @@ void bind_simulation(nb::module_& module) {
                                  tolerance,
                                  iterations,
                                  substeps,
+                                 baumgarte,
                                  {},
                                  {}};
             for (const Row& row : rows) {
@@ -436,7 +452,7 @@ void bind_simulation(nb::module_& module) {
             new (table) IntegratorTable(std::move(made));
           },
           nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),
-          nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"));
+          nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"), nb::arg("baumgarte") = 0.0);
   nb::class_<VariationalScheme>(module, "VariationalScheme")
       .def(
           "__init__",

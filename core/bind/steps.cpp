@@ -41,7 +41,7 @@ Mask<S> take(Stepper<S>& stepper, const S* const* in, S* const* out) {
   Mask<S> known = no_lane<S>(), done = known;
   if (stepper.table.is_implicit()) {
     stepper.read_control(controls, 0.0);
-    known = accelerate_node(at, 1, t, at.nodes.a(1));
+    known = stepper.accelerate(1, t, at.nodes.a(1));
     known = known & is_finite(largest(m.nv, at.nodes.a(1)));
   }
   if constexpr (Lanes<S>::value == 1) {
@@ -68,7 +68,7 @@ struct Step {
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) { step_slots(m, options, in, out); }
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const Scene scene{m, options.forces};
+    const Scene scene{m, options.forces, options.constraints};
     if (options.table == nullptr) return variational_step(scene, *options.variational, in, out);
     Stepper<S> stepper(scene, *options.table);
     return take(stepper, in, out);
@@ -86,7 +86,7 @@ struct StepDerivatives {
   }
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const Scene scene{m, options.forces};
+    const Scene scene{m, options.forces, options.constraints};
     if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
     const bool previous = two && in[5] != nullptr && in[6] != nullptr;
     Stepper<S> stepper(scene, *options.table);

@@ -25,7 +25,7 @@ struct DiscreteEulerLagrange {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene({m, options.forces}, options.variational->rule, options.variational->h);
+    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule, options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
@@ -74,7 +74,7 @@ struct NewtonSystem {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene({m, options.forces}, options.variational->rule, options.variational->h);
+    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule, options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
@@ -174,7 +174,7 @@ struct MomentumStepDerivatives {
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const int nv = m.nv;
-    const Scene scene{m, options.forces};
+    const Scene scene{m, options.forces, options.constraints};
     VariationalStep<S> step(scene, *options.variational);
     Mask<S> done = take(step, in, true);
     if (!any(done)) return done;
@@ -209,7 +209,7 @@ struct StepHessian {
   }
   template <class S>
   static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const Scene scene{m, options.forces};
+    const Scene scene{m, options.forces, options.constraints};
     VariationalStep<S> step(scene, *options.variational);
     take(step, in, true);
     StepMatrices<S> matrices;

@@ -1,8 +1,8 @@
 // The constraints of a scene, compiled for models of one tree (same_tree, model/lane_models.hpp): rows between pairs of
 // markers, couplings of coordinates, rows on twists, and user-defined rows (docs/derivations/constraints.md, 1).
 //
-// Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers lambda
-// act as torques G^T lambda.
+// Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers
+// lambda act as torques G^T lambda.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -24,7 +24,14 @@ struct RowTerm {
   double coefficient;
   Vec3<double> a, b;
   double s;
+  int axis = -1;  // k if a is the k-th unit vector
+  int seen = -1;  // k if b is the k-th unit vector and s = 0, 3 if b = 0 and s = 1
 };
+inline int unit_vector(const Vec3<double>& x) {
+  for (int k = 0; k < 3; ++k)
+    if (x.x == (k == 0) && x.y == (k == 1) && x.z == (k == 2)) return k;
+  return -1;
+}
 // The sum of its terms, or the distance between the markers, less an offset.
 struct PairRow {
   bool is_distance;
@@ -52,6 +59,10 @@ struct PairPart : ConstraintPart {
   std::vector<PairRow> each;
   TimeSlot motion;  // of marker A, in the world: pose (R by rows, p), twist and its rate in the marker's frame
   std::vector<int> moves_A, moves_B;  // the bodies whose joints move one of the two markers only, tips first
+  bool A_rests() const { return A.body < 0 && motion.size == 0; }
+  bool sees[4];          // which points of RowTerm::seen its rows look at
+  bool has_other_terms;  // and whether at others
+  bool needs_velocity;   // whether gamma depends on linear velocities of the bodies
 };
 struct CouplingPart : ConstraintPart {
   struct Term {
@@ -109,6 +120,8 @@ struct RowWalk {
   int row, rows;            // consecutive rows
   int place;                // of the first of them in an array where every walk begins with a whole vector
   std::vector<int> bodies;  // that carry them: those they act on and all above, children before parents
+  std::vector<int> pairs, couplings, twists, custom;  // the parts that they belong to
+  bool on_velocities() const { return !couplings.empty() || !twists.empty() || !custom.empty(); }
 };
 struct RowPlan {
   std::vector<RowWalk> walks;
@@ -126,6 +139,7 @@ struct ConstraintSet {
   std::vector<CustomPart> custom;
   std::vector<std::pair<TimeSlot, std::shared_ptr<TimeFunction>>> motions;
   std::vector<std::string> row_names;
+  bool needs_velocity = false;     // whether gamma depends on linear velocities of bodies
   RowPlan one_by_one, in_vectors;  // for numbers that hold several states, and for those of one state
 
   bool depends_on_time() const { return !motions.empty() || !custom.empty(); }
@@ -141,35 +155,43 @@ inline std::vector<int> moves_alone(const Model& m, int i, int j) {
   return out;
 }
 
-// How rows are carried if vectors hold `width` of them: rows of one part together, and of several that fit into a vector.
+// How rows are carried if vectors hold `width` of them: rows of one part together, and those of several parts that fit
+// into a vector.
 inline RowPlan plan_rows(const Model& m, const ConstraintSet& set, int width) {
   std::vector<int> owner(m.nv);
   for (int i = 0; i < m.n(); ++i)
     for (int k = 0; k < m.bodies[i].nv; ++k) owner[m.bodies[i].iv + k] = i;
   std::vector<RowWalk> parts;
-  const auto add = [&](const ConstraintPart& part, std::vector<int> bodies) {
-    if (part.rows > 0) parts.push_back({part.row, part.rows, 0, std::move(bodies)});
+  const auto add = [&](const ConstraintPart& part, std::vector<int> bodies, std::vector<int> RowWalk::* kind,
+                       int index) {
+    if (part.rows == 0) return;
+    parts.push_back({part.row, part.rows, 0, std::move(bodies), {}, {}, {}, {}});
+    (parts.back().*kind).push_back(index);
   };
+  int index = 0;
   for (const PairPart& pair : set.pairs) {
     std::vector<int> bodies = pair.moves_A;
     bodies.insert(bodies.end(), pair.moves_B.begin(), pair.moves_B.end());
-    add(pair, std::move(bodies));
+    add(pair, std::move(bodies), &RowWalk::pairs, index++);
   }
+  index = 0;
   for (const CouplingPart& part : set.couplings) {
     std::vector<int> bodies;
     for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
-    add(part, std::move(bodies));
+    add(part, std::move(bodies), &RowWalk::couplings, index++);
   }
+  index = 0;
   for (const TwistPart& part : set.twists) {
     std::vector<int> bodies;
     for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
     for (const auto& body : part.bodies) bodies.insert(bodies.end(), body.moves.begin(), body.moves.end());
-    add(part, std::move(bodies));
+    add(part, std::move(bodies), &RowWalk::twists, index++);
   }
+  index = 0;
   for (const CustomPart& part : set.custom) {
     std::vector<int> bodies;
     for (int i = 0; i < m.n(); ++i) bodies.push_back(i);
-    add(part, std::move(bodies));
+    add(part, std::move(bodies), &RowWalk::custom, index++);
   }
   std::sort(parts.begin(), parts.end(), [](const RowWalk& a, const RowWalk& b) { return a.row < b.row; });
   RowPlan plan;
@@ -177,7 +199,8 @@ inline RowPlan plan_rows(const Model& m, const ConstraintSet& set, int width) {
     if (!plan.walks.empty() && plan.walks.back().rows + part.rows <= width) {
       RowWalk& last = plan.walks.back();
       last.rows += part.rows;
-      last.bodies.insert(last.bodies.end(), part.bodies.begin(), part.bodies.end());
+      for (auto list : {&RowWalk::bodies, &RowWalk::pairs, &RowWalk::couplings, &RowWalk::twists, &RowWalk::custom})
+        (last.*list).insert((last.*list).end(), (part.*list).begin(), (part.*list).end());
     } else {
       plan.walks.push_back(std::move(part));
     }

@@ -244,6 +244,36 @@ const S* custom_stiffness(const ConstraintState<S>& at, const CustomPart& part, 
     return out.read(at.arena);
   }
 }
+// The part of K that is due to the turning of reactions with A, and K of user-defined rows: K += s times that. The
+// rest is due to wrenches that move with their bodies.
+template <class S>
+void add_constraint_border(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
+  const Model& m = at.m;
+  for (const PairPart& pair : at.set.pairs) {
+    const PairState<S> state = pair_state(pair, at.all, at.times, at.still);
+    Force<S> W = zero_force<S>();
+    for (int r = 0; r < pair.rows; ++r) W = mul_add(lambda[pair.row + r], row_wrench(state, pair.each[r]), W);
+    // (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A)
+    const auto add_column = [&](int k, double sign, const SE3<S>& X) {
+      const Motion<S> seen = X.act_inverse(at.all.columns[k].S_), eta{S(sign) * seen.w, S(sign) * seen.v};
+      Force<S> change = zero_force<S>();
+      for (int r = 0; r < pair.rows; ++r) change += wrench_change(state, pair.each[r], lambda[pair.row + r], eta);
+      const Force<S> by_A = state.to_A.act(change), by_B = state.to_B.act(change - cross(eta, W));
+      for_each_velocity_of(m, pair.moves_B, [&](int j) {
+        K[j * stride + k] = mul_add(s, dot(at.all.columns[j].S_, by_B), K[j * stride + k]);
+      });
+      for_each_velocity_of(m, pair.moves_A, [&](int j) {
+        K[j * stride + k] = mul_add(-s, dot(at.all.columns[j].S_, by_A), K[j * stride + k]);
+      });
+    };
+    for_each_velocity_of(m, pair.moves_B, [&](int k) { add_column(k, 1.0, state.to_B); });
+    for_each_velocity_of(m, pair.moves_A, [&](int k) { add_column(k, -1.0, state.to_A); });
+  }
+  for (const CustomPart& part : at.set.custom) {
+    const S* x = custom_stiffness(at, part, lambda);
+    for (int j = 0; j < m.nv; ++j) add_scaled(m.nv, s, x + j * m.nv, K + j * stride);
+  }
+}
 // K += s d(G^T lambda)/dq (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
 template <class S>
 void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
@@ -279,31 +309,13 @@ void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, con
     const Force<S> on_A = state.to_A.act(W);
     add_riding(pair.moves_B, state.to_B.act(W));
     add_riding(pair.moves_A, {-on_A.n, -on_A.f});
-    // (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A)
-    const auto add_column = [&](int k, double sign, const SE3<S>& X) {
-      const Motion<S> seen = X.act_inverse(at.all.columns[k].S_), eta{S(sign) * seen.w, S(sign) * seen.v};
-      Force<S> change = zero_force<S>();
-      for (int r = 0; r < pair.rows; ++r) change += wrench_change(state, pair.each[r], lambda[pair.row + r], eta);
-      const Force<S> by_A = state.to_A.act(change), by_B = state.to_B.act(change - cross(eta, W));
-      for_each_velocity_of(m, pair.moves_B, [&](int j) {
-        K[j * stride + k] = mul_add(s, dot(at.all.columns[j].S_, by_B), K[j * stride + k]);
-      });
-      for_each_velocity_of(m, pair.moves_A, [&](int j) {
-        K[j * stride + k] = mul_add(-s, dot(at.all.columns[j].S_, by_A), K[j * stride + k]);
-      });
-    };
-    for_each_velocity_of(m, pair.moves_B, [&](int k) { add_column(k, 1.0, state.to_B); });
-    for_each_velocity_of(m, pair.moves_A, [&](int k) { add_column(k, -1.0, state.to_A); });
   }
   for (const TwistPart& part : at.set.twists)
     for (const auto& body : part.bodies) {
       const Force<S> w = twist_term(body, at.all).w;
       add_riding(body.moves, {lambda[part.row] * w.n, lambda[part.row] * w.f});
     }
-  for (const CustomPart& part : at.set.custom) {
-    const S* x = custom_stiffness(at, part, lambda);
-    for (int j = 0; j < m.nv; ++j) add_scaled(m.nv, s, x + j * m.nv, K + j * stride);
-  }
+  add_constraint_border(at, lambda, s, K, stride);
 }
 
 // Gradients in O(n) ---------------------------------------------------------------------------------------------------

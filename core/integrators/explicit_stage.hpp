@@ -1,6 +1,9 @@
 // Stages that evaluate the equations of motion at their beginning: v1 = v0 + h a0, q1 = q0 (+) h v1. Symplectic Euler
 // has the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the
 // beginning; derivatives of the latter use complex steps, lane by lane.
+//
+// Constraints hold for velocities, Sueda 2021, (2.106): ID(q0, v0, a0) = tau_f + u + G^T lambda with G v1 + g_t + beta g
+// = 0 at q0.
 #pragma once
 #include "integrators/implicit_stage.hpp"
 #include "scalar/complex_step.hpp"
@@ -10,11 +13,13 @@ namespace torsor {
 template <class S>
 class ExplicitStage {
  public:
-  ExplicitStage(StepContext<S>& at, StageKind kind)
+  ExplicitStage(StepContext<S>& at, const IntegratorTable& table)
       : at_(at),
         m_(at.scene.m),
-        linearised_(kind == StageKind::linearised && at.scene.forces != nullptr),
+        linearised_(table.kind == StageKind::linearised && at.scene.forces != nullptr),
+        beta(table.baumgarte),
         solver_(m_, at.memory) {
+    if (at.scene.constraints != nullptr) rows_.emplace(at, false);
     for (S** vector : {&xi_, &r_}) std::fill_n(*vector = at.memory.template get<S>(m_.nv), m_.nv, S(0.0));
   }
   ExplicitStage(const ExplicitStage&) = delete;
@@ -22,7 +27,9 @@ class ExplicitStage {
   Mask<S> take(const Stage& stage, double t) {
     Nodes<S>& nodes = at_.nodes;
     S* a = nodes.a(stage.from);
-    const Mask<S> good = linearised_ ? accelerate_implicitly(stage, t, a) : accelerate_node(at_, stage.from, t, a);
+    const Mask<S> good = rows_         ? accelerate_with_rows(stage, t, a)
+                         : linearised_ ? accelerate_implicitly(stage, t, a)
+                                       : accelerate_node(at_, stage.from, t, a);
     if (!any(good)) return good;
     for (int k = 0; k < m_.nv; ++k) {
       const S v = nodes.v(stage.from)[k] + a[k] / S(stage.c);
@@ -39,6 +46,20 @@ class ExplicitStage {
     const Evaluation<S> e = evaluate(stage, nodes.a(stage.from), t);
     add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
     if (linearised_) linearise_along(stage, t);
+    if (rows_) return set_chart(stage), linearise_rows(stage, t);
+    set_chart(stage);
+    return solver_.factor_matrix(M_, at_.scene.branched);
+  }
+  S *Aq = nullptr, *Av = nullptr;
+  BlockDiagonal<S> V1, V0;
+  const TreeSolver<S>& solver() const { return solver_; }
+  StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
+  // Of constraints: d(G v1 + g_t)/dq + beta G (rows x nv) after `linearise`, of which Aq has -d(G^T lambda)/dq.
+  const S* by_q(int row) const { return by_q_.data() + std::size_t(row) * m_.nv; }
+
+ private:
+  void set_chart(const Stage& stage) {
+    Nodes<S>& nodes = at_.nodes;
     for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / S(stage.c);
     V1.scalar = S(1.0 / stage.c);
     V0.scalar = S(1.0);
@@ -50,13 +71,73 @@ class ExplicitStage {
       for (int k = 0; k < body.nv * body.nv; ++k) V1.blocks[b].x[k] = at.J.x[k] / S(stage.c);
       multiply(body.nv, S(1.0), at.J, at.B, V0.blocks[b], false);
     }
-    return solver_.factor_matrix(M_, at_.scene.branched);
   }
-  S *Aq = nullptr, *Av = nullptr;
-  BlockDiagonal<S> V1, V0;
-  const TreeSolver<S>& solver() const { return solver_; }
-
- private:
+  // Of the motions at (q, v), of the node where the stage begins, with its rows measured.
+  Motions<S> measure_rows(const S* q, const S* v, double t, Mask<S>& good) {
+    at_.arena.reset();
+    const Motions<S> all =
+        with_model<S>(at_.scene, [&](const auto& m) { return motions<S>(m, at_.arena, q, v, at_.zero, false, true); });
+    good = rows_->measure(all, q, t);
+    if (any(good)) rows_->keep_rows();
+    return all;
+  }
+  // M a - G^T lambda = -r,   G a = -(G v0 + g_t + beta g) / h, M being that of the stage.
+  Mask<S> accelerate_with_rows(const Stage& stage, double t, S* a) {
+    const int nv = m_.nv, rows = rows_->count();
+    const S *q = at_.nodes.q(stage.from), *v = at_.nodes.v(stage.from);
+    Mask<S> good = linearised_ ? accelerate_implicitly(stage, t, a) : accelerate_node(at_, stage.from, t, a);
+    if (!any(good)) return good;
+    Mask<S> measured = good;
+    const Motions<S> all = measure_rows(q, v, t, measured);
+    good = good & measured;
+    if (!any(good)) return good;
+    std::vector<S> miss(rows), rate(rows);
+    constraint_values<S>(rows_->state(all, q, v, at_.zero, t), miss.data(), rate.data(), nullptr);
+    for (int r = 0; r < rows; ++r) miss[r] = S(stage.c) * (rate[r] + S(beta) * miss[r]);
+    if (!linearised_) {
+      rows_->metric.add_rates(a, miss.data());
+      rows_->metric.solve(miss.data());
+      rows_->metric.add_response(S(-1.0), miss.data(), a);
+      for (int r = 0; r < rows; ++r) rows_->lambda[r] = -miss[r];
+      return good;
+    }
+    // With the matrix of linearly implicit Euler, whose factors are there: the correction of a.
+    rows_->fill_mass_border(rows_->state(all, q, v, at_.zero, t));
+    good = good & rows_->border.factor(solver_);
+    if (!any(good)) return good;
+    rows_->metric.add_rates(a, miss.data());
+    std::vector<S> out(nv + rows, S(0.0));
+    rows_->solve_given(solver_, miss.data(), out.data());
+    for (int k = 0; k < nv; ++k) a[k] += out[k];
+    std::copy_n(out.data() + nv, rows, rows_->lambda);
+    return good;
+  }
+  // What derivatives of the rows need, and the bordered factors. The multipliers are those that balance the residual of
+  // the stage at its accelerations.
+  Mask<S> linearise_rows(const Stage& stage, double t) {
+    const int nv = m_.nv, rows = rows_->count();
+    const S *q = at_.nodes.q(stage.from), *v0 = at_.nodes.v(stage.from), *v1 = at_.nodes.v(stage.to);
+    std::vector<S> r(r_, r_ + nv);
+    if (linearised_) {  // r = M a - f - h K v0 with the stage's own M; r_ is ID - tau
+      const S h(1.0 / stage.c);
+      const S* a = at_.nodes.a(stage.from);
+      for (int k = 0; k < nv; ++k)
+        for (int j = 0; j < nv; ++j) r[k] -= h * (K_[k * nv + j] * (v0[j] + h * a[j]) + D_[k * nv + j] * a[j]);
+    }
+    Mask<S> good = every_lane<S>();
+    const Motions<S> all = measure_rows(q, v1, t, good);
+    if (!any(good)) return good;
+    const ConstraintState<S> state = rows_->state(all, q, v1, at_.zero, t);
+    rows_->fit_multipliers(r.data());
+    add_constraint_stiffness<S>(state, rows_->lambda, S(-1.0), Aq, nv);
+    by_q_.assign(std::size_t(rows) * nv, S(0.0));
+    constraint_derivatives<S>(state, by_q_.data(), nullptr, nullptr, nv);
+    for (int i = 0; i < rows; ++i) add_scaled(nv, S(beta), rows_->metric.G(i), by_q_.data() + std::size_t(i) * nv);
+    good = good & solver_.factor_matrix(M_, at_.scene.branched);
+    if (!any(good)) return good;
+    rows_->fill_mass_border(state);
+    return good & rows_->border.factor(solver_);
+  }
   // The residual at the beginning, with sums over subtrees.
   Evaluation<S> evaluate(const Stage& stage, const S* a, double t) {
     const Evaluation<S> e = evaluate_residual<S>(at_, at_.nodes.q(stage.from), at_.nodes.v(stage.from), a, t, r_);
@@ -98,7 +179,14 @@ class ExplicitStage {
   StepContext<S>& at_;
   const Model& m_;
   bool linearised_;
+
+ public:
+  const double beta;  // of constraints
+
+ private:
   TreeSolver<S> solver_;
+  std::optional<StageRows<S>> rows_;  // if there are constraints
+  std::vector<S> by_q_;
   S *xi_, *r_;
   S *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };

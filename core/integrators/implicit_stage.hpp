@@ -1,11 +1,16 @@
 // An implicit stage as a system for Newton's method (integrators/newton.hpp): r(q1) = ID(q1, v1, a1) - tau_f - u = 0
 // for the node q1 = q0 (+) xi, v1 and a1 being the integrator's formulas; docs/derivations/implicit_steps.md.
 // Corrections are tangents of q1.
+//
+// With constraints, r = ID - tau_f - u - G^T lambda and g(q1) = 0, corrections of lambda follow those of q1, and the
+// velocities of the formulas, v^, are projected onto the constraints when the node is found:
+//   M (v1 - v^) + G^T kappa = 0,   G v1 + g_t = 0    (docs/derivations/constraints.md, 5).
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
 #include "integrators/newton.hpp"
 #include "integrators/stage_matrix.hpp"
+#include "integrators/stage_rows.hpp"
 #include "integrators/stage_terms.hpp"
 
 namespace torsor {
@@ -32,14 +37,37 @@ Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   return solve_mass_at(at, q, a);
 }
 
+// The same under constraints: ID(q, v, a) = tau_f + u + G^T lambda with gamma = 0 at the node.
+template <class S>
+Mask<S> accelerate_node(StepContext<S>& at, StageRows<S>& rows, int node, double t, S* a) {
+  const int nv = at.scene.m.nv;
+  const S *q = at.nodes.q(node), *v = at.nodes.v(node);
+  std::fill_n(rows.lambda, rows.count(), S(0.0));
+  const Evaluation<S> e = rows.evaluate(q, v, at.zero, t, a);
+  Mask<S> good = rows.measure(e.all, q, t);
+  if (!any(good)) return good;
+  for (int k = 0; k < nv; ++k) a[k] = -a[k];
+  good = good & solve_mass_at(at, q, a);
+  S* rate = at.arena.template get<S>(rows.count());
+  constraint_values<S>(rows.state(e.all, q, v, at.zero, t), nullptr, nullptr, rate);
+  rows.metric.add_rates(a, rate);
+  rows.metric.solve(rate);
+  rows.metric.add_response(S(-1.0), rate, a);
+  return good;
+}
+
 template <class S>
 class ImplicitStage {
  public:
   using Scalar = S;
   explicit ImplicitStage(StepContext<S>& at) : at_(at), m_(at.scene.m), H_(at.scene, at.memory) {
-    for (S** vector : {&delta, &correction, &guess, &last, &older, &xi_, &marked_xi_, &s_, &r_, &marked_r_, &work_})
+    if (at.scene.constraints != nullptr) rows_.emplace(at, true);
+    for (S** vector : {&delta, &correction, &guess, &last, &older})
+      std::fill_n(*vector = at.memory.template get<S>(size()), size(), S(0.0));
+    for (S** vector : {&xi_, &marked_xi_, &s_, &r_, &marked_r_, &work_, &v_, &a_})
       std::fill_n(*vector = at.memory.template get<S>(m_.nv), m_.nv, S(0.0));
     marked_q_ = at.memory.template get<S>(m_.nq);
+    if (rows_) marked_lambda_.resize(rows_->count());
   }
   ImplicitStage(const ImplicitStage&) = delete;
 
@@ -78,6 +106,20 @@ class ImplicitStage {
     return less(S(0.0), moved) & (less(S(4.0) * speed, added) | less(S(0.5) * moved, norm));
   }
   const S* displacement() const { return xi_; }  // from the node where the stage begins
+  StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
+  // Before the stages of a step from node 1 at time t, under constraints: which rows are kept, and a guess of the
+  // multipliers from the accelerations there.
+  Mask<S> begin_step(double t, bool settled) {
+    if (!rows_) return every_lane<S>();
+    const S *q = at_.nodes.q(1), *a = settled ? at_.nodes.a(1) : at_.zero;
+    std::fill_n(rows_->lambda, rows_->count(), S(0.0));
+    const Evaluation<S> e = rows_->evaluate(q, at_.nodes.v(1), a, t, work_);
+    const Mask<S> good = rows_->measure(e.all, q, t);
+    if (!any(good)) return good;
+    rows_->keep_rows();
+    if (settled) rows_->fit_multipliers(work_);
+    return good;
+  }
 
   // Linearises the stage at a node that solves it: factors H, for one right-hand side or for `columns`, and evaluates
   // what derivatives of the stage need. False if H is singular.
@@ -89,8 +131,13 @@ class ImplicitStage {
       for (std::size_t j = 0; j < stage.others.size(); ++j) sum = sum - S(stage.others[j].z) * x_[j][k];
       s_[k] = S(stage.c) * sum;
     }
+    if (rows_) {
+      const Mask<S> good = linearise_rows();
+      return any(good) ? good & factor_at(true, columns) : good;
+    }
     return factor_at(true, columns);
   }
+  const S* free_velocities() const { return v(); }  // v^: before the projection
   const StageTerms<S>& terms() const { return terms_; }
   StageMatrix<S>& matrix() { return H_; }
   const TreeSolver<S>& solver() const { return H_.solver(); }
@@ -99,7 +146,7 @@ class ImplicitStage {
     set(stage, t);
     std::copy_n(xi, m_.nv, xi_);
     place_here();
-    evaluation_ = evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
+    evaluate_here();
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), false);
     add_rates(m_, evaluation_);
     return evaluation_;
@@ -107,9 +154,10 @@ class ImplicitStage {
 
   // The interface that newton.hpp requires.
   S *delta, *correction, *guess, *last, *older;
-  int size() const { return m_.nv; }
+  int size() const { return m_.nv + (rows_ ? rows_->count() : 0); }
   void mark() {
     std::copy_n(xi_, m_.nv, marked_xi_);
+    if (rows_) std::copy_n(rows_->lambda, rows_->count(), marked_lambda_.data());
     if constexpr (Lanes<S>::value > 1) return;  // the rest is for `improves`
     std::copy_n(r_, m_.nv, marked_r_);
     std::copy_n(q(), m_.nq, marked_q_);
@@ -121,6 +169,10 @@ class ImplicitStage {
       const S moved = mul_add(S(length), work_[k], marked_xi_[k]);
       xi_[k] = Lanes<S>::value > 1 ? select(where, moved, xi_[k]) : moved;
     }
+    for (int r = 0; rows_ && r < rows_->count(); ++r) {
+      const S moved = mul_add(S(length), along[m_.nv + r], marked_lambda_[r]);
+      rows_->lambda[r] = select(where, moved, rows_->lambda[r]);
+    }
     merit_ = -1.0;
     return place_here();
   }
@@ -129,7 +181,7 @@ class ImplicitStage {
   Mask<S> evaluate() {
     linearisable_ = !at_.scene.affine;
     if (linearisable_) {
-      evaluation_ = evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
+      evaluate_here();
       return every_lane<S>();
     }
     at_.arena.reset();
@@ -145,13 +197,16 @@ class ImplicitStage {
   Mask<S> factor(const Mask<S>& keep) {
     if (!any(keep)) return factor_at(false, false);
     H_.save();
+    if (rows_) rows_->border.save();
     saved_ = terms_.inverse;
     const Mask<S> good = factor_at(false, false);
     H_.restore(keep);
+    if (rows_) rows_->border.restore(keep);
     restore(keep, saved_, terms_.inverse);
     return good;
   }
-  void solve(S* out) const {
+  void solve(S* out) {
+    if (rows_) return rows_->solve(H_.solver(), r_, out);
     for (int k = 0; k < m_.nv; ++k) out[k] = -r_[k];
     H_.solver().solve(out);
   }
@@ -166,10 +221,15 @@ class ImplicitStage {
   Mask<S> bounded(const S& allowed, const S& moved) {
     const Mask<S> near = !less(S(0.1) * (S(1.0) + largest(m_.nv, v())), moved);
     if (!any(near)) return near;
-    const Mask<S> known = near & missing_accelerations(q(), r_);
+    Mask<S> known = near & missing_accelerations(q(), r_);
+    if (rows_) {
+      known = known & measure_rows();
+      rows_->project_residual(stage_.c, work_);
+    }
     return known & less_equal(largest(m_.nv, work_), S(stage_.c) * allowed);
   }
   Mask<S> improves(double factor) {
+    if (rows_) return no_lane<S>();
     if (marked_merit_ < 0.0) marked_merit_ = merit(marked_q_, marked_r_);
     merit_ = merit(q(), r_);
     return merit_ < factor * factor * marked_merit_;
@@ -178,13 +238,16 @@ class ImplicitStage {
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {
-    const Mask<S> good = is_finite(largest(m_.nv, a())) & !turns_too_far<S>(m_, at_.nodes.q(stage_.from), q());
+    Mask<S> good = is_finite(largest(m_.nv, a())) & !turns_too_far<S>(m_, at_.nodes.q(stage_.from), q());
+    if (rows_ && any(good)) good = good & project_velocities();
     if (any(good) && at_.scene.balanced) at_.nodes.energies[stage_.to] = energies_of(at_, evaluation_);
     return good;
   }
 
   void begin_path() {
-    if (!any(accelerate_node(at_, stage_.from, t_, last))) std::fill_n(last, m_.nv, S(0.0));
+    const Mask<S> good =
+        rows_ ? accelerate_node(at_, *rows_, stage_.from, t_, last) : accelerate_node(at_, stage_.from, t_, last);
+    if (!any(good)) std::fill_n(last, m_.nv, S(0.0));
   }
   // Starts from what accelerations predict or, in some lanes, from the beginning of the stage. A part of the step has
   // c / part in place of c.
@@ -192,6 +255,7 @@ class ImplicitStage {
   S begin(double part, const S* accelerations, const Mask<S>& from_start) {
     stage_.c = c_ / part;
     for (int k = 0; k < m_.nv; ++k) xi_[k] = select(from_start, S(0.0), led_to(accelerations, k));
+    if (rows_) std::copy_n(first_lambda_.data(), rows_->count(), rows_->lambda);
     merit_ = -1.0;
     linearisable_ = false;
     const Mask<S> good = place_here();
@@ -201,13 +265,15 @@ class ImplicitStage {
 
  private:
   S* q() const { return at_.nodes.q(stage_.to); }
-  S* v() const { return at_.nodes.v(stage_.to); }
-  S* a() const { return at_.nodes.a(stage_.to); }
+  // Those of the formulas, which are the node's own without constraints.
+  S* v() const { return rows_ ? v_ : at_.nodes.v(stage_.to); }
+  S* a() const { return rows_ ? a_ : at_.nodes.a(stage_.to); }
   // Sets the stage, and the coordinates of its other nodes.
   void set(const Stage& stage, double t) {
     stage_ = stage;
     c_ = stage.c;
     t_ = t;
+    if (rows_) first_lambda_.assign(rows_->lambda, rows_->lambda + rows_->count());
     while (x_.size() < stage.others.size()) x_.push_back(at_.memory.template get<S>(m_.nv));
     others_v_.resize(stage.others.size());
     for (std::size_t j = 0; j < stage.others.size(); ++j) {
@@ -215,17 +281,57 @@ class ImplicitStage {
       others_v_[j] = at_.nodes.v(stage.others[j].node);
     }
   }
+  void evaluate_here() {
+    measured_ = false;
+    evaluation_ = rows_ ? rows_->evaluate(q(), v(), a(), t_, r_) : evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
+  }
+  // G, Y and D at the node that was evaluated.
+  Mask<S> measure_rows() {
+    if (measured_) return every_lane<S>();
+    measured_ = true;
+    return rows_->measure(evaluation_.all, q(), t_);
+  }
+  // v1, and whether rows that were skipped hold.
+  Mask<S> project_velocities() {
+    Mask<S> good = measure_rows();
+    if (!any(good)) return good;
+    const S reach = larger(S(1.0), largest(m_.nq, q()));
+    good = good & rows_->holds(stage_.c, S(1e-9) * (S(1.0) + largest(m_.nv, v())), reach);
+    rows_->fit_velocities(evaluation_.all, q(), v(), t_);
+    S* projected = at_.nodes.v(stage_.to);
+    std::copy_n(v(), m_.nv, projected);
+    rows_->metric.add_response(S(-1.0), rows_->kappa, projected);
+    std::copy_n(a(), m_.nv, at_.nodes.a(stage_.to));
+    return good & is_finite(largest(m_.nv, projected));
+  }
+  // At a node that solves the stage: v^ and a of the formulas, and the multipliers, from the residual without them.
+  Mask<S> linearise_rows() {
+    place_node<S>(m_, at_.scene.quaternions, stage_, at_.nodes.q(stage_.from), at_.nodes.v(stage_.from), x_.data(),
+                  others_v_.data(), xi_, s_, node_.data(), v_, a_);
+    std::fill_n(rows_->lambda, rows_->count(), S(0.0));
+    evaluate_here();
+    const Mask<S> good = measure_rows();
+    if (!any(good)) return good;
+    rows_->keep_rows();
+    rows_->fit_multipliers(r_);
+    rows_->fit_velocities(evaluation_.all, q(), v(), t_);
+    return good;
+  }
   Mask<S> place_here() {
     return place_node<S>(m_, at_.scene.quaternions, stage_, at_.nodes.q(stage_.from), at_.nodes.v(stage_.from),
                          x_.data(), others_v_.data(), xi_, s_, q(), v(), a());
   }
   Mask<S> factor_at(bool derivatives, bool columns) {
-    if (!linearisable_ || derivatives) evaluation_ = evaluate_residual<S>(at_, q(), v(), a(), t_, r_);
+    if (!linearisable_ || derivatives) evaluate_here();
     linearisable_ = false;  // the sums below overwrite it
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), derivatives);
     add_rates(m_, evaluation_);
-    const Mask<S> good =
-        H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular, derivatives);
+    Mask<S> good = H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular,
+                             derivatives, rows());
+    if (rows_ && any(good)) {
+      rows_->fill_border(evaluation_, stage_.c);
+      good = good & rows_->border.factor(H_.solver());
+    }
     unfactored_ = unfactored_ | !good;
     return good;
   }
@@ -260,7 +366,10 @@ class ImplicitStage {
   double c_ = 0.0, t_ = 0.0;  // c_: of the whole stage
   StageMatrix<S> H_;
   StageTerms<S> terms_;
-  S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_;
+  std::optional<StageRows<S>> rows_;  // if there are constraints
+  bool measured_ = false;             // whether their metric is that of the node
+  std::vector<S> first_lambda_, marked_lambda_, node_ = std::vector<S>(at_.scene.m.nq);
+  S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_, *v_, *a_;
   std::vector<S*> x_;  // coordinates of the other nodes
   std::vector<const S*> others_v_;
   BlockDiagonal<S> saved_;
@@ -298,6 +407,12 @@ S ImplicitStage<S>::rounding(const S& allowed) {
     forces[link.parent] += forces[i];
   }
   for (int k = 0; k < m_.nv; ++k) work_[k] = S(k % 2 == 0 ? eps : -eps) * size[k];
+  if (rows_) {
+    std::vector<S> none(rows_->count(), S(0.0)), out(this->size());
+    std::copy_n(work_, m_.nv, out.data());
+    rows_->solve_given(H_.solver(), none.data(), out.data());
+    return smaller(measure(out.data()), S(5.0) * allowed);
+  }
   H_.solver().solve(work_);
   return smaller(measure(work_), S(5.0) * allowed);
 }

@@ -35,10 +35,14 @@ Motions<S> inertial_motions(const ModelT<C>& m, Arena& arena, const S* q, const 
   return all;
 }
 
-// r (outside the arena, which is used from its start) = ID - tau_f - u.
-template <class S>
+// r (outside the arena, which is used from its start) = ID - tau_f - u. `add` may add to r and to the forces of bodies.
+struct AddNothing {
+  template <class M>
+  void operator()(const M&) const {}
+};
+template <class S, class Add = AddNothing>
 Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
-                                const S* p, const S* u, S* r) {
+                                const S* p, const S* u, S* r, const Add& add = {}) {
   const Model& m = scene.m;
   arena.reset();
   S kinetic(0.0), gravity(0.0);
@@ -53,10 +57,16 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
     subtract_wrenches(m, all.bodies, sums);
     if (!scene.held) sums.held = nullptr;
   }
+  constexpr bool adds = !std::is_same_v<Add, AddNothing>;
+  if constexpr (adds) {
+    std::fill_n(r, m.nv, S(0.0));
+    add(all);
+  }
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
-      r[k] = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      const S x = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      r[k] = adds ? r[k] + x : x;
       if (sums.tau != nullptr) r[k] -= sums.tau[k];
     }
     if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;

@@ -55,7 +55,7 @@ class RolloutOf final : public Rollout {
     const Model& m = model_of_lane(scene_, l);
     if (!single_ || model_ != &m) {
       single_.reset();
-      if (scene_.varied != nullptr) own_.emplace(Scene{m, scene_.forces});
+      if (scene_.varied != nullptr) own_.emplace(Scene{m, scene_.forces, scene_.constraints});
       single_.emplace(own_ ? *own_ : scene_, integrator_);
       model_ = &m;
     }

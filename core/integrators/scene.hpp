@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "constraints/constraint_set.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/local_forces.hpp"
 #include "model/lane_models.hpp"
@@ -13,16 +14,22 @@ namespace torsor {
 struct Scene {
   const Model& m;
   const ForceSet* forces = nullptr;
+  const ConstraintSet* constraints = nullptr;  // null if there are none
   std::vector<int> quaternions = quaternion_bodies(m);
-  bool held = forces != nullptr && holds(*forces);                  // whether some forces are held in the world's axes
-  bool branched = forces == nullptr || keeps_branches(m, *forces);  // whether derivatives are zero between branches
+  bool held = forces != nullptr && holds(*forces);  // whether some forces are held in the world's axes
+  bool custom_rows = constraints != nullptr && !constraints->custom.empty();
+  // Whether derivatives are zero between branches, but for the border of constraints.
+  bool branched = (forces == nullptr || keeps_branches(m, *forces)) && !custom_rows;
   bool places = forces != nullptr && depends_on_place(*forces);
-  bool local = forces == nullptr || on_single_bodies(*forces);     // whether derivatives are a system over the tree
+  // Whether derivatives are a system over the tree, likewise.
+  bool local = (forces == nullptr || on_single_bodies(*forces)) && !custom_rows;
   bool on_joints = forces == nullptr || !acts_on_bodies(*forces);  // whether forces are torques at joints alone
   // Whether these are affine in q and v. Newton's method then meets no curvature but that of inverse dynamics, and no
   // spurious solutions.
-  bool affine = forces == nullptr || is_affine(m, *forces);
-  bool balanced = forces != nullptr && forces->given != nullptr && !affine;  // whether gains of energy are detected
+  bool affine = constraints == nullptr && (forces == nullptr || is_affine(m, *forces));
+  // Whether gains of energy are detected.
+  bool balanced = forces != nullptr && forces->given != nullptr && !affine &&
+                  (constraints == nullptr || !constraints->depends_on_time());
   const LaneModels* varied = nullptr;  // if lanes have models of their own: m is then the first of them
 
   // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each

@@ -4,6 +4,7 @@
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "forces/force_placements.hpp"
+#include "integrators/projection_derivatives.hpp"
 #include "integrators/stage_rollout.hpp"
 
 namespace torsor {
@@ -13,7 +14,12 @@ template <class S>
 class StageCotangents {
  public:
   explicit StageCotangents(Stepper<S>& stepper)
-      : stepper_(stepper), m_(stepper.at.scene.m), nv_(m_.nv), lambda_(nv_), mu_(nv_), force_(nv_) {}
+      : stepper_(stepper), m_(stepper.at.scene.m), nv_(m_.nv), lambda_(nv_), mu_(nv_), force_(nv_), al_(nv_) {
+    if (const ConstraintSet* set = stepper.at.scene.constraints; set != nullptr) {
+      nu_.resize(set->rows);
+      be_.resize(set->rows);
+    }
+  }
 
   // Sets all to zero, for the step that the stepper has chosen.
   void reset() { nodes_.assign(std::size_t(2) * nv_ * (stepper_.last_node() + 1), S(0.0)); }
@@ -36,9 +42,14 @@ class StageCotangents {
     if (!any(good)) return good;
     const StageTerms<S>& terms = found.terms();
     const std::vector<int>& quaternions = stepper_.at.scene.quaternions;
+    StageRows<S>* rows = found.rows();
+    if (rows != nullptr) over_projection(found, stage, t);
     std::copy_n(q(stage.to), nv_, lambda_.data());
     apply<S>(m_, quaternions, terms.V1, true, v(stage.to), lambda_.data(), true);
-    found.solver().solve_transposed(lambda_.data());
+    if (rows != nullptr)
+      rows->solve_transposed(found.solver(), lambda_.data(), nu_.data());
+    else
+      found.solver().solve_transposed(lambda_.data());
     found.matrix().multiply_transposed(stepper_.at, lambda_.data(), mu_.data(), force_.data());
     for (int k = 0; k < nv_; ++k) {
       mu_[k] = v(stage.to)[k] - mu_[k];
@@ -61,7 +72,17 @@ class StageCotangents {
     S *q1 = q(stage.to), *v1 = v(stage.to), *q0 = q(stage.from), *v0 = v(stage.from);
     apply<S>(m_, quaternions, found.V1, true, q1, v1, true);
     for (int k = 0; k < nv_; ++k) lambda_[k] = v1[k] / S(stage.c);
-    found.solver().solve_transposed(lambda_.data());
+    if (StageRows<S>* rows = found.rows(); rows != nullptr) {
+      // G a0 = -(G v0 + g_t + beta g) / h
+      rows->solve_transposed(found.solver(), lambda_.data(), nu_.data());
+      for (int r = 0; r < rows->count(); ++r) {
+        nu_[r] *= S(stage.c);
+        add_scaled(nv_, -nu_[r], found.by_q(r), q0);
+        add_scaled(nv_, -nu_[r], rows->metric.G(r), v0);
+      }
+    } else {
+      found.solver().solve_transposed(lambda_.data());
+    }
     apply<S>(m_, quaternions, found.V0, true, q1, q0, true);
     add_scaled(nv_, S(1.0), v1, v0);
     for (int i = 0; i < nv_; ++i) {
@@ -71,11 +92,32 @@ class StageCotangents {
     return good;
   }
 
+  // From the velocities of the node to those before their projection, v^: with be = D^+ Y^T gv1 and al = M^-1 gv1 -
+  // Y be, gq1 -= (d(M x)/dq + K(kappa))^T al + d(G v1)/dq^T be and gv^ = gv1 - G^T be, x = v1 - v^.
+  void over_projection(ImplicitStage<S>& found, const Stage& stage, double t) {
+    StepContext<S>& at = stepper_.at;
+    StageRows<S>& rows = *found.rows();
+    S *gv = v(stage.to), *gq = q(stage.to);
+    std::copy_n(gv, nv_, al_.data());
+    MassAt<S> mass(at, at.nodes.q(stage.to));
+    mass.solve(al_.data());
+    std::fill(be_.begin(), be_.end(), S(0.0));
+    rows.metric.add_rates(al_.data(), be_.data());
+    rows.metric.solve(be_.data());
+    rows.metric.add_response(S(-1.0), be_.data(), al_.data());
+    rows.metric.add_torques(S(-1.0), be_.data(), gv);
+    std::vector<S> sum(nv_, S(0.0));
+    add_projection_gradient<S>(at, rows, found.free_velocities(), stage.to, t, al_.data(), be_.data(),
+                               {sum.data(), nullptr, nullptr, nullptr, nullptr});
+    add_scaled(nv_, S(-1.0), sum.data(), gq);
+  }
+
   // Adds -lambda . dr/dp of a stage at time t.
   void add_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const int bodies = m_.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
     const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
+    if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) v = stepper_.implicit().free_velocities();
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
       *gravity = at.arena.template get<S>(3);
@@ -86,6 +128,7 @@ class StageCotangents {
     add_scaled(10 * bodies, S(-1.0), inertia, out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
     add_scaled(3, S(-1.0), gravity, out.gravity);
+    if (at.scene.constraints != nullptr) add_constraint_parameters(stage, t, out);
     if (at.scene.forces == nullptr) return;
     if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
     const ForceSet& set = *at.scene.forces;
@@ -94,6 +137,31 @@ class StageCotangents {
       force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
       force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
     });
+  }
+  // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit
+  // stage minus the gradient of the projection of velocities; of an explicit one -nu.(G v1 + g_t + beta g).
+  void add_constraint_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
+    StepContext<S>& at = stepper_.at;
+    const bool implicitly = stepper_.table.is_implicit();
+    StageRows<S>& rows = implicitly ? *stepper_.implicit().rows() : *stepper_.explicit_stage().rows();
+    const int bodies = m_.nframes(), parameters = at.scene.constraints->parameters;
+    std::vector<S> inertia(10 * bodies, S(0.0)), placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    std::vector<S> weights(rows.count());
+    const S* q = at.nodes.q(implicitly ? stage.to : stage.from);
+    const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement.data(), own.data()};
+    for (int r = 0; r < rows.count(); ++r) weights[r] = -rows.lambda[r];
+    add_row_gradient<S>(at, rows, q, lambda_.data(), t, true, nullptr, weights.data(), to);
+    if (implicitly) {
+      add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, nu_.data(), nullptr, to);
+      add_projection_gradient<S>(at, rows, stepper_.implicit().free_velocities(), stage.to, t, al_.data(), be_.data(),
+                                 {nullptr, nullptr, nullptr, placement.data(), own.data()}, inertia.data());
+    } else {
+      for (int r = 0; r < rows.count(); ++r) weights[r] = S(stepper_.explicit_stage().beta) * nu_[r];
+      add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, weights.data(), nu_.data(), to);
+    }
+    add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
+    add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);
+    add_scaled(parameters, S(-1.0), own.data(), out.constraints);
   }
   // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
   // lane.
@@ -124,6 +192,7 @@ class StageCotangents {
   const Model& m_;
   const int nv_;
   std::vector<S> nodes_, lambda_, mu_, force_;
+  std::vector<S> al_, nu_, be_;  // with constraints: cotangents of the projection, of rows, and of their rates
 };
 
 // The adjoint over the rows of trajectories; the loops are in integrators/trajectory.hpp.
@@ -131,8 +200,7 @@ template <class S>
 class StageAdjoint {
  public:
   StageAdjoint(StageRollout<S>& rollout, LaneJobs<S>& jobs, int64_t first)
-      : sums(jobs, rollout.stepper.at.scene.m.nframes(),
-             rollout.forces() == nullptr ? 0 : rollout.forces()->parameters),
+      : sums(jobs, rollout.stepper.at.scene),
         rollout_(rollout),
         stepper_(rollout.stepper),
         nv_(stepper_.at.scene.m.nv),

@@ -4,7 +4,7 @@
 //   X = Psidot + S V1,   Y = Psiddot + (Vdot + c S) V1
 // in place of Psidot and Psiddot, at the cost of one matrix.
 #pragma once
-#include "integrators/residual.hpp"
+#include "integrators/stage_rows.hpp"
 #include "linear/tree_solver.hpp"
 
 namespace torsor {
@@ -265,8 +265,9 @@ class StageMatrix {
   // Factors H at an evaluation with rates and without sums over subtrees. `over_tree`: whether that form may be used;
   // `products`: whether products with G and M will be needed before the next evaluation. False in lanes where H is
   // singular or, with several lanes, cannot be factored in the form that is tried first.
+  // `rows`: the constraints, if any; their border is not included.
   Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
-                 bool products) {
+                 bool products, StageRows<S>* rows = nullptr) {
     const Model& m = scene_.m;
     e_ = e;
     c_ = c;
@@ -281,7 +282,7 @@ class StageMatrix {
       const Mask<S> good = factor_branches(at, e, V1, c);
       if (any(good) || !alone) return good;
     }
-    return factor_dense(at, e, V1, c);
+    return factor_dense(at, e, V1, c, rows);
   }
   const TreeSolver<S>& solver() const { return solver_; }
   // The factors, to be restored in some lanes.
@@ -356,12 +357,14 @@ class StageMatrix {
     }
     return solver_.factor_branches();
   }
-  Mask<S> factor_dense(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c) {
+  Mask<S> factor_dense(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c,
+                       StageRows<S>* rows = nullptr) {
     const std::size_t size = std::size_t(scene_.m.nv) * scene_.m.nv;
     add_residual_derivatives(at, e, at.zeros(K_), at.zeros(D_), at.zeros(M_));
     add_scaled(static_cast<int>(size), S(c), M_, D_);
     add_product(scene_.m, scene_.quaternions, D_, V1, K_);
     std::copy_n(K_, size, solver_.dense());
+    if (rows != nullptr && scene_.custom_rows) rows->subtract_custom_stiffness(e, solver_.dense());
     return solver_.factor_dense();
   }
 

@@ -47,7 +47,7 @@ class StageRollout {
     Mask<S> known = every_lane<S>();  // the accelerations at the beginning
     if (!later && !explicitly) {
       stepper.read_control(controls, 0.0);
-      known = accelerate_node(stepper.at, 1, t, nodes.a(1));
+      known = stepper.accelerate(1, t, nodes.a(1));
       known = known & is_finite(largest(m_.nv, nodes.a(1)));
       if (Lanes<S>::value > 1 && !any(known)) return known;
       jobs.write(m_.nv, nodes.a(1), known, [](const Job& job) { return job.track.a; });
@@ -57,7 +57,7 @@ class StageRollout {
     const int end = stepper.last_node();
     if (stepper.at.scene.balanced) reached_ = nodes.energies[end];
     if (explicitly && last) {
-      const Mask<S> known = accelerate_node(stepper.at, end, t + table_.h, nodes.a(end));
+      const Mask<S> known = stepper.accelerate(end, t + table_.h, nodes.a(end));
       if constexpr (Lanes<S>::value > 1)
         taken = taken & known;
       else

@@ -1,6 +1,7 @@
 // Exact derivatives of one step of a table of stages, forward, as matrices (docs/derivations/implicit_steps.md; Sueda
 // 2021, 3.5, with the stage alpha of (3.98), (3.103) included).
 #pragma once
+#include "integrators/projection_derivatives.hpp"
 #include "integrators/stepper.hpp"
 
 namespace torsor {
@@ -79,7 +80,10 @@ class StepTangents {
     add_product(S(-1.0), found.Aq, from.q, to.v);
     add_product(S(-1.0), found.Av, from.v, to.v);
     add_control(stage.fraction, to.v);
-    found.solver().solve_columns(to.v, columns_);
+    if (StageRows<S>* rows = found.rows(); rows != nullptr)
+      solve_with_rows(found, *rows, stage, from, to.v);
+    else
+      found.solver().solve_columns(to.v, columns_);
     for (std::size_t k = 0; k < size_; ++k) to.v[k] = from.v[k] + to.v[k] / S(stage.c);
     add_product(found.V0, from.q, to.q);
     add_product(found.V1, to.v, to.q);
@@ -100,14 +104,52 @@ class StepTangents {
     else
       right_hand_side(stage, terms, to);
     add_control(stage.fraction, to.q);
-    found.solver().solve_columns(to.q, columns_);
+    StageRows<S>* rows = found.rows();
+    if (rows != nullptr) {
+      scratch_.assign(std::size_t(rows->border.width()) * columns_, S(0.0));
+      rows->border.solve_columns(found.solver(), to.q, columns_, scratch_.data());
+    } else {
+      found.solver().solve_columns(to.q, columns_);
+    }
     if (from_units) {
       std::fill_n(to.v, size_, S(0.0));
       add_blocks(terms.V0, to.v);
       for (const BlockDiagonal<S>& V : terms.V) add_blocks(V, to.v + before_);
     }
     add_product(terms.V1, to.q, to.v);
+    if (rows != nullptr) over_projection(found, *rows, stage, t, to);
     return good;
+  }
+  // M da - G^T dlambda = X,   G da = -(G dv0 + d(G v1 + g_t + beta g)/dq dq0) / h
+  void solve_with_rows(ExplicitStage<S>& found, StageRows<S>& rows, const Stage& stage, const Node& from, S* X) {
+    scratch_.assign(std::size_t(rows.count()) * columns_, S(0.0));
+    for (int r = 0; r < rows.count(); ++r) {
+      const S h = S(-stage.c) * rows.metric.kept(r);
+      for (int k = 0; k < nv_; ++k) {
+        add_scaled(columns_, h * found.by_q(r)[k], from.q + k * columns_, &scratch_[r * columns_]);
+        add_scaled(columns_, h * rows.metric.G(r)[k], from.v + k * columns_, &scratch_[r * columns_]);
+      }
+    }
+    rows.border.solve_columns(found.solver(), X, columns_, scratch_.data());
+  }
+  // dv1 = dv^ - M^-1 R dq1 - Y dkappa,   D dkappa = G (dv^ - M^-1 R dq1) + d(G v1 + g_t)/dq dq1
+  void over_projection(ImplicitStage<S>& found, StageRows<S>& rows, const Stage& stage, double t, const Node& to) {
+    StepContext<S>& at = stepper_.at;
+    const int count = rows.count();
+    std::vector<S> by_q(std::size_t(count) * nv_), kappa(std::size_t(count) * columns_, S(0.0));
+    projection_matrices<S>(at, rows, found.free_velocities(), stage.to, t, work_, by_q.data());
+    const MassAt<S> mass(at, at.nodes.q(stage.to));
+    for (int k = 0; k < nv_; ++k) mass.solve(work_ + k, nv_);
+    add_product(S(-1.0), work_, to.q, to.v);
+    for (int r = 0; r < count; ++r)
+      for (int k = 0; k < nv_; ++k) {
+        add_scaled(columns_, rows.metric.G(r)[k], to.v + k * columns_, &kappa[r * columns_]);
+        add_scaled(columns_, by_q[r * nv_ + k], to.q + k * columns_, &kappa[r * columns_]);
+      }
+    rows.metric.solve(kappa.data(), columns_);
+    for (int r = 0; r < count; ++r)
+      for (int k = 0; k < nv_; ++k)
+        add_scaled(columns_, -rows.metric.Y(r)[k], &kappa[r * columns_], to.v + k * columns_);
   }
   // If all other nodes are rows, whose tangents are unit matrices.
   void right_hand_side_of_units(const Stage& stage, const StageTerms<S>& terms, const Node& to) {
@@ -175,6 +217,7 @@ class StepTangents {
   const int nv_, before_, columns_;  // before_: first column of the previous row
   const std::size_t size_;
   std::vector<Node> nodes_;
+  std::vector<S> scratch_;
   S *G_, *M_, *work_, *sum_;
 };
 

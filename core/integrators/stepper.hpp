@@ -13,7 +13,7 @@ class Stepper {
     if (table.is_implicit())
       implicit_.emplace(at);
     else
-      explicit_.emplace(at, table.kind);
+      explicit_.emplace(at, table);
   }
   Stepper(const Stepper&) = delete;
   StepContext<S> at;
@@ -23,6 +23,11 @@ class Stepper {
 
   ImplicitStage<S>& implicit() { return *implicit_; }
   ExplicitStage<S>& explicit_stage() { return *explicit_; }
+  // The accelerations of a node under forces, controls and constraints.
+  Mask<S> accelerate(int node, double t, S* a) {
+    StageRows<S>* rows = implicit_ ? implicit_->rows() : explicit_->rows();
+    return rows != nullptr ? accelerate_node(at, *rows, node, t, a) : accelerate_node(at, node, t, a);
+  }
 
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
@@ -60,6 +65,11 @@ class Stepper {
     choose(parts, previous);
     EnergyGuard<S> guard(at, table.h, gain);
     Mask<S> good = every_lane<S>();
+    if (implicit_) {
+      read_control(controls, 0.0);
+      good = implicit_->begin_step(t, settled);
+      gained = false;
+    }
     for (std::size_t k = 0; k < stages_->size() && any(good); ++k) {
       const Stage& stage = (*stages_)[k];
       const double time = t + stage.fraction * table.h;

@@ -41,6 +41,7 @@ struct IntegratorTable {
   double tolerance;                 // of Newton's method: estimated error of v that remains, relative to 1 + |v|
   int iterations;                   // corrections that may be tried in a stage
   int substeps;                     // into which a step may be divided
+  double baumgarte;                 // explicit stages: rate at which they remove errors of constraints
   std::vector<Stage> first, later;  // of a whole step without and with a row before it: list_stages
   bool is_implicit() const { return kind == StageKind::implicit; }
 };

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "base/threads.hpp"
-#include "forces/force_set.hpp"
 #include "integrators/newton.hpp"
+#include "integrators/scene.hpp"
 
 namespace torsor {
 
@@ -76,7 +76,7 @@ struct Track {
 struct Sensitivities {
   double *q, *v;  // steps + 1 rows of nv: on input of the loss at each row, on output the total
   double* u;      // as the controls; may be null
-  double *inertia, *placement, *gravity, *forces;
+  double *inertia, *placement, *gravity, *forces, *constraints;
   double* signals;                  // a row for each step, as Signals has them; their columns of `forces` stay zero
   double *previous_q, *previous_v;  // of Track::previous_q and previous_v
 };
@@ -266,26 +266,29 @@ LaneCounts run_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nq, double
 // Gradients by parameters, accumulated; null if not wanted.
 template <class S>
 struct ParameterGradients {
-  S *inertia, *placement, *gravity, *forces;
+  S *inertia, *placement, *gravity, *forces, *constraints;
 };
 
 // The same of all lanes: for one state the arrays of its job themselves.
 template <class S>
 class ParameterSums {
  public:
-  ParameterSums(const LaneJobs<S>& jobs, int bodies, int parameters)
-      : jobs_(jobs), sizes_{10 * bodies, 6 * bodies, 3, parameters} {
+  ParameterSums(const LaneJobs<S>& jobs, const Scene& scene)
+      : jobs_(jobs),
+        sizes_{10 * scene.m.nframes(), 6 * scene.m.nframes(), 3, scene.forces == nullptr ? 0 : scene.forces->parameters,
+               scene.constraints == nullptr ? 0 : scene.constraints->parameters} {
     if constexpr (Lanes<S>::value == 1) {
       const Sensitivities& out = jobs[0].out;
-      all_ = {out.inertia, out.placement, out.gravity, out.forces};
+      all_ = {out.inertia, out.placement, out.gravity, out.forces, out.constraints};
     } else if (jobs[0].out.inertia != nullptr) {
       std::size_t size = 0;
       for (const int part : sizes_) size += part;
       values_.resize(size);
       S* at = values_.data();
-      for (S** part : {&all_.inertia, &all_.placement, &all_.gravity, &all_.forces}) {
+      const int* next = sizes_;
+      for (S** part : {&all_.inertia, &all_.placement, &all_.gravity, &all_.forces, &all_.constraints}) {
         *part = at;
-        at += sizes_[part == &all_.inertia ? 0 : part == &all_.placement ? 1 : part == &all_.gravity ? 2 : 3];
+        at += *next++;
       }
       for (int l = 0; l < jobs.count(); ++l) load(l);
     }
@@ -323,12 +326,12 @@ class ParameterSums {
     if (values_.empty()) return;
     const Sensitivities& out = jobs_.own(l).out;
     S* sum = values_.data();
-    double* const arrays[] = {out.inertia, out.placement, out.gravity, out.forces};
-    for (int part = 0; part < 4; ++part)
+    double* const arrays[] = {out.inertia, out.placement, out.gravity, out.forces, out.constraints};
+    for (int part = 0; part < 5; ++part)
       for (int k = 0; k < sizes_[part]; ++k) f(*sum++, arrays[part][k], l);
   }
   const LaneJobs<S>& jobs_;
-  const int sizes_[4];
+  const int sizes_[5];
   ParameterGradients<S> all_{};
   std::vector<S> values_, saved_;
 };

@@ -95,7 +95,7 @@ template <class S>
 class VariationalAdjoint {
  public:
   VariationalAdjoint(VariationalRollout<S>& rollout, LaneJobs<S>& jobs, int64_t first)
-      : sums(jobs, rollout.step.scene.m.nframes(), rollout.forces() == nullptr ? 0 : rollout.forces()->parameters),
+      : sums(jobs, rollout.step.scene),
         rollout_(rollout),
         step_(rollout.step),
         m_(step_.scene.m),

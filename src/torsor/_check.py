@@ -202,13 +202,16 @@ def direct(kernel: str) -> Callable[[F], F]:
 
     For functions that only pass their arguments on: positional parameters are the model and the first inputs of the
     kernel, the defaults of all others are those of the kernel, and `f_ext`, if there is one, is its last input. Calls
-    with keywords other than `f_ext`, `out` and `threads`, and wrong calls, run the function.
+    with keywords other than `f_ext`, `out` and `threads`, and wrong calls, run the function. A second parameter named
+    `constraints` goes to the options of the kernel, whose third input is then t, 0 by default; the first call with a
+    list of constraints runs the function.
     """
 
     def wrap(function: F) -> F:
         code = function.__code__
         keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-        made = _core.Function(kernel, function, code.co_argcount, "f_ext" in keywords)
+        constrained = code.co_varnames[1:2] == ("constraints",)
+        made = _core.Function(kernel, function, code.co_argcount, "f_ext" in keywords, constrained)
         return cast(F, update_wrapper(made, function))
 
     return wrap

@@ -407,7 +407,7 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Wave:
     """A motion that swings about a value: (value, rate, second rate)."""
 
@@ -419,7 +419,7 @@ class _Wave:
         return self.center + s * self.amplitude, 2 * c * self.amplitude, -4 * s * self.amplitude
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Turning:
     """A marker that turns and moves with a twist about a pose: (pose, twist, twist rate)."""
 
@@ -429,6 +429,11 @@ class _Turning:
     def __call__(self, t: float) -> tuple[spatial.SE3, FloatArray, FloatArray]:
         along = np.sin(2 * t) * self.twist
         return self.pose @ spatial.SE3.exp(along), 2 * np.cos(2 * t) * self.twist, -4 * along
+
+
+def _swing(t: float) -> tuple[float, float]:
+    """A rate that swings: (value, rate)."""
+    return float(np.sin(3 * t)), float(3 * np.cos(3 * t))
 
 
 class _Surface(CustomConstraint):
@@ -495,9 +500,6 @@ def example_constraints(model: Model, rng: np.random.Generator | int | None = No
     def turning() -> _Turning:
         return _Turning(pose(), 0.3 * rng.standard_normal(6))
 
-    def breathing(t: float) -> tuple[float, float]:
-        return float(np.sin(3 * t)), float(3 * np.cos(3 * t))
-
     loops = (
         Fixed(),
         Revolute((1, 2, -1)),
@@ -539,7 +541,7 @@ def example_constraints(model: Model, rng: np.random.Generator | int | None = No
         PrescribedBody(body(), turning(), pose(), name="driven body"),
         *couplings,
         TwistConstraint({body(): rng.standard_normal(6)}, {joint.name: rng.standard_normal(joint.nv)}, 0.4),
-        TwistConstraint({body(): rng.standard_normal(6)}, rate=breathing, name="driven twist"),
+        TwistConstraint({body(): rng.standard_normal(6)}, rate=_swing, name="driven twist"),
         TwistConstraint(joints={joint.name: rng.standard_normal(joint.nv)}),
         _Surface(model, body(), point()),
         _SurfaceWithJacobian(model, body(), point()),

@@ -52,7 +52,7 @@ class Constraint(ABC):
         return {
             name: np.zeros(6) if isinstance(value, SE3) else np.array(value, dtype=np.float64)
             for name, value in values
-            if not callable(value)
+            if not callable(value) and np.size(value)
         }
 
     def with_parameters(self, values: Mapping[str, ArrayLike | SE3]) -> Self:
@@ -78,11 +78,12 @@ class Constraint(ABC):
         return replace(self, **values)  # type: ignore[type-var]
 
     def row_names(self, model: Model) -> tuple[str, ...]:
-        """Names of the rows, in the order of the multipliers."""
+        """Names of the rows for a `model`, in the order of the multipliers."""
         return named_rows(self.shown_name, self._labels(require_model(model)))
 
     def flipped(self, model: Model, q: ArrayLike, *, t: float = 0.0) -> bool:
-        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) and time t.
+        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) of the model and
+        the time t.
 
         Rows of orientation are zero there too. False for constraints without such rows.
         """

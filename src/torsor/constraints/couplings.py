@@ -232,7 +232,7 @@ class Gear(_Linear):
         return {"ratio": -flat[..., 1], "offset": flat[..., 2]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _MovingCoordinate:
     """A prescribed motion of one coordinate of a joint, as the core calls it."""
 

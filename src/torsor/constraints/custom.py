@@ -105,7 +105,8 @@ class CustomConstraint(Constraint):
 
     def _parts(self, model: Model) -> list[Part]:
         bound = self._bound(model)
-        bound.g(model.neutral[None], np.zeros(1), bound.p[None])  # so that wrong shapes are reported here
+        with np.errstate(all="ignore"):
+            bound.g(model.neutral[None], np.zeros(1), bound.p[None])  # so that wrong shapes are reported here
         return [("custom", bound, bound.rows, bound.p.size)]
 
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:

@@ -84,7 +84,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Form:
     """The rows of a joint: its marker frames on both sides, relative to the placements, and the axes of which a_i . b_i
     is positive unless the loop is flipped."""
@@ -150,7 +150,7 @@ def _from_marker(flat: FloatArray, turn: FloatArray) -> FloatArray:
     return np.asarray(out.reshape(flat.shape))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _MovingMarker:
     """A prescribed motion of a marker, as the core calls it."""
 
@@ -221,7 +221,8 @@ class _Welding(_Pair):
         return [("pair", _marker(a, SE3(), np.eye(3)), marker_b, form.rows, moving)]
 
     def flipped(self, model: Model, q: ArrayLike, *, t: float = 0.0) -> bool:
-        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) and time t.
+        """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) of the model and
+        the time t.
 
         Rows of orientation are zero there too: a_i . b_i is negative for an axis that the rows keep parallel.
         """

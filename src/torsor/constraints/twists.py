@@ -33,7 +33,7 @@ def _pairs(given: Any, name: str) -> list[tuple[str, Any]]:
     raise TypeError(f"{name} is {given!r}, expected a dict by name")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rate:
     """A prescribed rate, constant or a function of time, as the core calls it."""
 
@@ -158,4 +158,5 @@ class TwistConstraint(Constraint):
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
         at = 6 * len(self.bodies)
         wrenches = flat[..., :at].reshape((*flat.shape[:-1], len(self.bodies), 6))
-        return {"wrenches": wrenches, "coefficients": flat[..., at:]}
+        out = {"wrenches": wrenches, "coefficients": flat[..., at:]}
+        return {name: out[name] for name in self.parameters}

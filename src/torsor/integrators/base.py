@@ -75,6 +75,11 @@ def require_positive(value: object, name: str, what: str) -> None:
         raise ValueError(f"{name} is {value!r}, expected a positive number: {what}")
 
 
+def require_rate(value: object, name: str) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value) or float(value) < 0:
+        raise ValueError(f"{name} is {value!r}, expected a rate of 0 or more, in 1 / units of time")
+
+
 def require_at_least_one(value: object, name: str) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= _MOST:
         raise ValueError(f"{name} is {value!r}, expected an integer of at least 1, {_MOST} at most")
@@ -82,13 +87,24 @@ def require_at_least_one(value: object, name: str) -> None:
 
 @dataclass(frozen=True)
 class Explicit(Integrator):
-    """Integrators that evaluate the equations of motion at the beginning of a step."""
+    """Integrators that evaluate the equations of motion at the beginning of a step.
 
+    Constraints hold for velocities: G v1 + dg/dt + baumgarte g = 0 at the beginning, so that a step removes an error g
+    of positions at this rate. By default it is 1 / h: all of it, to first order.
+    """
+
+    baumgarte: float | None = None
     _kind: ClassVar[_core.StageKind] = _core.StageKind.explicit
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.baumgarte is not None:
+            require_rate(self.baumgarte, f"baumgarte of {type(self).__name__}")
 
     @cached_property
     def _numbers(self) -> _core.IntegratorTable:
-        return _core.IntegratorTable(self._kind, [(1.0, 1.0, 0.0, [])], None, [0.0], self.h, 1e-10, 1, 1)
+        beta = 1.0 / self.h if self.baumgarte is None else float(self.baumgarte)
+        return _core.IntegratorTable(self._kind, [(1.0, 1.0, 0.0, [])], None, [0.0], self.h, 1e-10, 1, 1, beta)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class SymplecticEuler(Explicit):
     ----------
     h : float
         Step size.
+    baumgarte : float, optional
+        Rate at which errors of constraints are removed, 1 / h by default; Sueda 2021, (1.97).
     """
 
     order: ClassVar[int] = 1
@@ -37,6 +39,8 @@ class LinearlyImplicitEuler(Explicit):
     ----------
     h : float
         Step size.
+    baumgarte : float, optional
+        Rate at which errors of constraints are removed, 1 / h by default; Sueda 2021, (1.97).
     """
 
     order: ClassVar[int] = 1

@@ -53,6 +53,9 @@ class AdjointGradient(NamedTuple):
     signals : tuple of dicts or None
         For each force the gradients with respect to its signals, (..., steps, *shape of the parameter); None without
         signals.
+    constraints : tuple of dicts
+        For each constraint the gradients with respect to its parameters, by name, for a fixed initial state; a
+        parameter that moves the constraint also moves a start that satisfies it (`project_derivatives`).
     """
 
     q0: FloatArray
@@ -63,6 +66,7 @@ class AdjointGradient(NamedTuple):
     gravity: FloatArray
     forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
+    constraints: tuple[dict[str, FloatArray], ...] = ()
 
 
 class StateGradient(NamedTuple):
@@ -136,7 +140,8 @@ def adjoint(
     dloss_du : array_like, optional
         Derivatives of the loss with respect to the controls at fixed states, shaped as the controls.
     parameters : bool
-        Whether to compute the gradients with respect to inertias, placements, gravity and parameters of forces.
+        Whether to compute the gradients with respect to inertias, placements, gravity and parameters of forces and
+        constraints.
     threads : int or "auto"
         Number of threads for a batch; "auto" for one per core.
 
@@ -197,6 +202,7 @@ def adjoint(
     gradient = AdjointGradient(
         *state, shaped(total["inertia"]), shaped(total["placement"]), shaped(total["gravity"]),
         batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
+        () if batch.rows is None else batch.rows.unflatten(shaped(total["constraints"])),
     )  # fmt: skip
     if loss is not None:
         _add_direct(gradient, loss)
@@ -265,6 +271,7 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     sizes: dict[str, tuple[int, ...] | None] = {
         "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,),
         "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
+        "constraints": None if trajectory._batch.rows is None else (trajectory._batch.rows.size,),
     }  # fmt: skip
     return {
         "q0": np.zeros((n, model.nv)), "v0": np.zeros((n, model.nv)), "u": u,
@@ -303,7 +310,7 @@ def _sweep(
     model, size, rows, u = trajectory.model, part.stop - part.start, len(trajectory.t), total["u"]
     # Arrays to which the core adds: of rows (size, rows, nv), of torques (size, steps, stages, nv), and of parameters.
     # With actuation, the derivatives of the loss with respect to controls are apart, in "direct_u".
-    names = ("inertia", "placement", "gravity", "forces", "signals")
+    names = ("inertia", "placement", "gravity", "forces", "signals", "constraints")
     gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
     for name, given in (("q", dq), ("v", dv)):
         gradients[name] = _zeros((size, rows, model.nv))

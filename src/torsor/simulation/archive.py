@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
+from torsor.constraints.constraint import Constraint, require_constraints
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import CustomIntegrator, Integrator
 from torsor.model import Model
@@ -62,20 +63,26 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
 
 
 def read(
-    path: str | os.PathLike[str], model: Model | Sequence[Model], forces: Sequence[Force], policy: Any
+    path: str | os.PathLike[str],
+    model: Model | Sequence[Model],
+    forces: Sequence[Force],
+    policy: Any,
+    constraints: Sequence[Constraint] = (),
 ) -> dict[str, Any]:
-    """The fields of a saved trajectory, of these models and forces, with this policy."""
-    models, forces = read_models(model), require_forces(forces)
+    """The fields of a saved trajectory, of these models, forces and constraints, with this policy."""
+    models, forces, constraints = read_models(model), require_forces(forces), require_constraints(constraints)
     with _open_arrays(path) as data:
         label = repr(os.fspath(path))
         _check_shapes(label, data, models)
         values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
-        _check_scene(label, data, models, forces, [{**a, **b} for a, b in zip(values, signals, strict=True)])
+        replaced = [{**a, **b} for a, b in zip(values, signals, strict=True)]
+        _check_scene(label, data, models, forces, replaced, constraints)
         steps, failed = data["substeps"].shape[-1], _read_failures(data)
         return {
             "model": models[0],
             "models": () if isinstance(model, Model) else models,
             "forces": forces,
+            "constraints": constraints,
             "integrator": _read_integrator(label, data),
             **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
             "controls": data["controls"] if "controls" in data.files else None,
@@ -133,14 +140,19 @@ def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[st
 
 
 def _check_scene(
-    label: str, data: NpzFile, models: Sequence[Model], forces: Sequence[Force], replaced: list[dict[str, FloatArray]]
+    label: str,
+    data: NpzFile,
+    models: Sequence[Model],
+    forces: Sequence[Force],
+    replaced: list[dict[str, FloatArray]],
+    constraints: Sequence[Constraint],
 ) -> None:
     """Rejects models and forces other than those of the file."""
     try:
         saved = _fingerprint.from_bytes(data["scene"].tobytes())
     except ValueError:
         raise ValueError(f"{label} is not a trajectory file: it has no description of its models") from None
-    different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced))
+    different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced, constraints))
     if different:
         raise ValueError(
             f"{label} is a trajectory of another model or other forces: {different}; load it with those that it was "

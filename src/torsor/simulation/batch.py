@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
+from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
@@ -80,6 +81,7 @@ class Span:
     rows: slice
     model: Model
     forces: _core.ForceSet
+    constraints: _core.ConstraintSet | None
     parameters: FloatArray  # of the forces, to go with states (tracks, rows, nq)
     by_row: bool = False  # whether the parameters differ between rows
 
@@ -94,7 +96,7 @@ class Span:
 
 
 class Batch:
-    """The models of a batch of trajectories, and the forces compiled for each model and set of charts.
+    """The models of a batch of trajectories, and the forces and constraints compiled for each model and set of charts.
 
     `models` is one for all, or a batch of shape (n,); `parameters` broadcast to `shape` as well, and so do `signals`,
     parameters with a row for each step.
@@ -107,21 +109,25 @@ class Batch:
         parameters: Parameters,
         shape: tuple[int, ...],
         signals: Parameters = (),
+        constraints: Sequence[Constraint] = (),
     ) -> None:
         self.models, self.forces, self.parameters, self.shape = models, tuple(forces), parameters, shape
+        self.constraints = tuple(constraints)
         self.signals = signals or tuple({} for _ in self.forces)
         self.places: Sequence[int] = range(len(self.forces))  # among those of the trajectory
         self.size = prod(shape)
         self.model_of = np.zeros(self.size, np.int64)
         if len(models) > 1:
             self.model_of[:] = np.broadcast_to(np.arange(len(models)), shape).ravel()
-        self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet]] = {}
-        self.parts = switching_parts(models[0], self.forces)
+        self._ready: dict[tuple[Charts, int], tuple[Model, _core.ForceSet, _core.ConstraintSet | None]] = {}
+        self.parts = switching_parts(models[0], self.forces, self.constraints)
         self.charts: Charts = tuple(p.chart for p in self.parts)
         self._first = self.forces if not any(parameters) and not any(self.signals) else self._with_first()
         self.compiled = compile_forces(models[0], self._first)  # for the first model
-        # Forces know bodies and joints by index, so that all models of one tree share a set, in whatever charts.
-        self._sets = [(models[0]._core, self.compiled.core)]
+        self.rows = compile_constraints(models[0], self.constraints) if self.constraints else None
+        # Forces and constraints know bodies and joints by index, so that all models of one tree share a set, in
+        # whatever charts.
+        self._sets = [(models[0]._core, self.compiled.core, None if self.rows is None else self.rows.core)]
         # Parameters of all forces: (batch, n), or (1, n) where they are the same for all.
         same = self.size == 0 or (len(models) == 1 and not any(parameters))
         self.flat = self.compiled.parameters[None] if same else self._flatten()
@@ -293,22 +299,23 @@ class Batch:
             for k in range(len(self.forces))
         )
 
-    def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet]:
-        """A model in these charts, and the forces compiled for it: once for all models of one tree."""
+    def ready(self, charts: Charts, m: int) -> tuple[Model, _core.ForceSet, _core.ConstraintSet | None]:
+        """A model in these charts, and the forces and constraints compiled for it: once for all models of one tree."""
         if (charts, m) not in self._ready:
             model = self.models[m]
             if charts != self.charts:
                 model = _charts.with_charts(model, self.parts, charts)
-            core = next((core for one, core in self._sets if one.same_tree(model._core)), None)
-            if core is None:
-                core = compile_forces(model, self._first).core
-                self._sets.append((model._core, core))
-            self._ready[charts, m] = (model, core)
+            sets = next((sets for one, *sets in self._sets if one.same_tree(model._core)), None)
+            if sets is None:
+                rows = compile_constraints(model, self.constraints).core if self.constraints else None
+                sets = [compile_forces(model, self._first).core, rows]
+                self._sets.append((model._core, *sets))
+            self._ready[charts, m] = (model, *sets)
         return self._ready[charts, m]
 
     def arguments(
         self, charts: Charts, chosen: NDArray[np.int64], part: slice
-    ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray]:
+    ) -> tuple[list[Any], list[Any], NDArray[np.int64], FloatArray, list[Any]]:
         """The arguments of the core for some trajectories in the same charts, counted from the first of a part."""
         n = len(chosen)
         at: Any = part if n == part.stop - part.start else chosen + part.start
@@ -316,10 +323,10 @@ class Batch:
         if len(self.models) > 1 and n:
             unique, inverse = np.unique(self.model_of[at], return_inverse=True)
             used, of = unique.tolist(), inverse.ravel().astype(np.int64)
-        both = [self.ready(charts, m) for m in used]
+        ready = [self.ready(charts, m) for m in used]
         flat = self.flat if len(self.flat) == 1 else self.flat[at]
-        sets = [core if self.forces else None for _, core in both]
-        return [model for model, _ in both], sets, of, flat
+        sets = [core if self.forces else None for _, core, _ in ready]
+        return [model for model, _, _ in ready], sets, of, flat, [rows for _, _, rows in ready]
 
     def spans(self, switches: Sequence[_charts.ChartSwitch], rows: int, every: int) -> list[Span]:
         """All rows of all trajectories, `every` steps apart."""
@@ -351,13 +358,16 @@ class Batch:
         """The batch with some of the forces only, and the charts of all."""
         parameters = tuple(self.parameters[k] for k in chosen)
         signals = tuple(self.signals[k] for k in chosen)
-        out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape, signals)
+        out = Batch(self.models, [self.forces[k] for k in chosen], parameters, self.shape, signals, self.constraints)
         out.parts, out.charts, out.places = self.parts, self.charts, chosen
         return out
 
 
-def switching_parts(model: Model, forces: Sequence[Force]) -> Sequence[_charts.ChartPart]:
-    """The joints that change their charts: all joints with charts, except where a force is given in coordinates."""
+def switching_parts(
+    model: Model, forces: Sequence[Force], constraints: Sequence[Constraint] = ()
+) -> Sequence[_charts.ChartPart]:
+    """The joints that change their charts: all joints with charts, except where a force or a constraint is given in
+    coordinates."""
     parts = _charts.chart_parts(model)
-    kept = {name for force in forces for name in force._joints(model)} if parts else set()
+    kept = {name for one in (*forces, *constraints) for name in one._joints(model)} if parts else set()
     return [p for p in parts if model.joints[p.body].name not in kept]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from torsor.constraints.constraint import Constraint
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force
 from torsor.joints import Joint
@@ -28,8 +29,13 @@ _ROUNDING = 1e-12  # relative to the largest of some numbers: rounding differs b
 _SHOWN = 4  # differences that a message lists
 
 
-def describe(models: Sequence[Model], forces: Sequence[Force], replaced: Sequence[Mapping[str, Any]]) -> Description:
-    """Describes models and forces, without parameters of forces that were replaced."""
+def describe(
+    models: Sequence[Model],
+    forces: Sequence[Force],
+    replaced: Sequence[Mapping[str, Any]],
+    constraints: Sequence[Constraint] = (),
+) -> Description:
+    """Describes models, forces and constraints, without parameters of forces that were replaced."""
     out: Description = {}
     if len(models) > 1:
         out["number of models"] = [float(len(models))]
@@ -43,6 +49,10 @@ def describe(models: Sequence[Model], forces: Sequence[Force], replaced: Sequenc
         for m, model in enumerate(models):
             where = f" in model[{m}]" if len(models) > 1 else ""
             _add_force(out, force, model, own, f"force {k} ({type(force).__name__}){where}")
+    if constraints:
+        out["number of constraints"] = [float(len(constraints))]
+    for k, constraint in enumerate(constraints):
+        _add(out, f"constraint {k} ({type(constraint).__name__})", constraint)
     return out
 
 

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from torsor._check import MAX_BATCH_DIMENSIONS, all_finite, as_array
+from torsor.constraints.constraint import Constraint, require_constraints
 from torsor.dynamics import mass_matrix_solve
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
 from torsor.simulation.batch import Batch, read_models
+from torsor.simulation.consistency import require_consistent, require_holonomic
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
 from torsor.simulation.record import Record, Reporter
@@ -49,6 +51,7 @@ def simulate(
     steps: int | None = None,
     integrator: Integrator,
     forces: Sequence[Force] = (),
+    constraints: Sequence[Constraint] = (),
     controls: Control = None,
     actuation: Sequence[str] | ArrayLike | None = None,
     parameters: Sequence[Mapping[str, ArrayLike] | None] | None = None,
@@ -85,6 +88,8 @@ def simulate(
         Such as `BDF2(h=1e-2)`.
     forces : sequence of Force
         Forces in addition to gravity.
+    constraints : sequence of Constraint
+        Loops, couplings and prescribed motions. The initial state must satisfy them (`project`).
     controls : (nu,) or (..., steps, nu) array_like, function of time, or policy, optional
         Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
         u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
@@ -158,6 +163,8 @@ def simulate(
     if controls is not None and policy is None:
         u, stages = read_controls(first, integrator, controls, acting, t)
     forces = require_forces(forces)
+    constraints = require_constraints(constraints)
+    require_holonomic(integrator, constraints)
     values = read_parameters(first, forces, parameters)
     rows = read_parameters(first, forces, signals, count)
     require_apart(forces, values, rows)
@@ -169,7 +176,7 @@ def simulate(
         },
         batch_shapes(first, forces, values, rows),
     )  # fmt: skip
-    batch = Batch(models, forces, values, shape, rows)
+    batch = Batch(models, forces, values, shape, rows, constraints)
     given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
     if policy is not None:
         nu = first.nv if acting is None else acting.matrix.shape[1]
@@ -181,6 +188,7 @@ def simulate(
     record = Record(batch, given, integrator, t, every, count if every == 1 else 1 if together else every)
     fields = {
         "model": first, "models": () if isinstance(model, Model) else models, "forces": forces,
+        "constraints": constraints,
         "parameters": () if parameters is None else values, "policy": policy,
         "actuation": None if acting is None else acting.matrix,
     }  # fmt: skip
@@ -189,6 +197,8 @@ def simulate(
     chunk = 1 if together else reporter.chunk(len(parts))
     try:
         _start(models, batch, q, v, p, record.rows)
+        if constraints:
+            require_consistent(batch, integrator, float(t[0]), record.rows.q[:, 0], record.rows.v[:, 0])
         record.started = True
         for part in parts:
             run = record.run(part)

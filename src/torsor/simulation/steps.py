@@ -9,10 +9,12 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import StepFailed, as_array, record_of, require_finite
+from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import CompiledForces, Force, compile_forces
 from torsor.integrators import Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.model import Model
+from torsor.simulation.consistency import require_holonomic
 from torsor.simulation.controls import Actuation, read_actuation
 from torsor.simulation.failures import step_error
 
@@ -90,6 +92,7 @@ class MomentumStepDerivatives(NamedTuple):
 
 
 _NONE: tuple[Force, ...] = ()
+_NO_ROWS: tuple[Constraint, ...] = ()
 _NOW = 0.0  # the time if none is given
 _START = np.array(_NOW)
 
@@ -103,6 +106,7 @@ def step(
     *,
     actuation: Sequence[str] | ArrayLike | None = None,
     forces: Sequence[Force] = _NONE,
+    constraints: Sequence[Constraint] = _NO_ROWS,
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     out: Step | None = None,
@@ -125,6 +129,8 @@ def step(
         The joints on which the controls act, or the matrix B of the torques B u. By default u are the nv torques.
     forces : sequence of Force
         Forces in addition to gravity. They are compiled once for the same model and force objects.
+    constraints : sequence of Constraint
+        Loops, couplings and prescribed motions, compiled likewise. The state need not satisfy them.
     t : (...) array_like
         Time at the beginning of the step.
     previous : (q, v), optional
@@ -152,6 +158,8 @@ def step(
     options, parameters = _require_steps(integrator)._options, None
     if forces is not _NONE:
         options, parameters, _ = _with_forces(options, model, forces)
+    if constraints is not _NO_ROWS:
+        options = _with_constraints(options, model, integrator, constraints)
     if actuation is not None:
         u = _torques(u, read_actuation(model, actuation))
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
@@ -172,6 +180,7 @@ def step_derivatives(
     p: None = ...,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
+    constraints: Sequence[Constraint] = ...,
     t: ArrayLike = ...,
     previous: None = ...,
     threads: Threads = ...,
@@ -187,6 +196,7 @@ def step_derivatives(
     p: None = ...,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
+    constraints: Sequence[Constraint] = ...,
     t: ArrayLike = ...,
     previous: tuple[ArrayLike, ArrayLike],
     threads: Threads = ...,
@@ -202,6 +212,7 @@ def step_derivatives(
     p: ArrayLike,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
+    constraints: Sequence[Constraint] = ...,
     t: ArrayLike = ...,
     previous: None = ...,
     threads: Threads = ...,
@@ -218,6 +229,7 @@ def step_derivatives(
     p: ArrayLike | None = None,
     actuation: Sequence[str] | ArrayLike | None = None,
     forces: Sequence[Force] = _NONE,
+    constraints: Sequence[Constraint] = _NO_ROWS,
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: Threads = 1,
@@ -242,6 +254,9 @@ def step_derivatives(
         The joints on which the controls act, or the matrix B of the torques B u. By default u are the nv torques.
     forces : sequence of Force
         Forces in addition to gravity.
+    constraints : sequence of Constraint
+        Loops, couplings and prescribed motions. The derivatives are those of the step from any state, also from one
+        that does not satisfy them.
     t : (...) array_like
         Time at the beginning of the step.
     previous : (q, v), optional
@@ -275,11 +290,13 @@ def step_derivatives(
     before_q, before_v = (None, None) if previous is None else _previous(integrator, previous)
     try:
         if p is not None:
-            return _by_momenta(model, integrator, q, p, u, acting, forces, t, threads)
+            return _by_momenta(model, integrator, q, p, u, acting, forces, constraints, t, threads)
         options, parameters = integrator._options, None
         if forces is not _NONE:
             options, parameters, given = _with_forces(options, model, forces)
             require_second_derivatives(integrator, given)
+        if constraints is not _NO_ROWS:
+            options = _with_constraints(options, model, integrator, constraints)
         kernel = _core.step_derivatives if previous is None else _core.two_step_derivatives
         made = kernel(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
     except StepFailed as failed:
@@ -297,12 +314,15 @@ def _by_momenta(
     u: ArrayLike | None,
     acting: Actuation | None,
     forces: Sequence[Force],
+    constraints: Sequence[Constraint],
     t: ArrayLike,
     threads: Threads,
 ) -> MomentumStepDerivatives:
     if not isinstance(integrator, Variational):
         raise TypeError(f"p is for Variational, whose steps are of momenta; give v to {type(integrator).__name__}")
     options, compiled = variational_options(model, integrator, forces)
+    if constraints is not _NO_ROWS:
+        options = _with_constraints(options, model, integrator, constraints)
     parameters = None if compiled is None else compiled.parameters
     options["wanted"] = 0xFF if compiled is None else 0x3FF
     made = _core.momentum_step_derivatives(model, q, p, u, _time(t), parameters, options, None, threads)
@@ -340,6 +360,15 @@ def _with_forces(
     if not compiled.given:
         return options, None, ()
     return {**options, "forces": compiled.core}, compiled.parameters, compiled.given
+
+
+def _with_constraints(
+    options: dict[str, Any], model: Model, integrator: Integrator, constraints: Sequence[Constraint]
+) -> dict[str, Any]:
+    """Options of the core with constraints."""
+    compiled = compile_constraints(model, constraints)
+    require_holonomic(integrator, compiled.constraints)
+    return {**options, **compiled.options} if compiled.constraints else options
 
 
 def _torques(u: ArrayLike | None, actuation: Actuation) -> FloatArray | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
+from torsor.constraints.constraint import Constraint
 from torsor.dynamics import generalized_momenta, kinetic_energy, potential_energy
 from torsor.forces.force import Force
 from torsor.integrators import Integrator
@@ -83,6 +84,7 @@ class Trajectory:
         The trajectories that could not take all steps: index, step, t and reason of each, in the order of the batch.
         Their later rows of q, v and a are NaN, as are controls of a policy that were not used; the trajectory of a
         `ConvergenceError` of a single motion ends before the step instead. They have no gradients.
+    constraints : tuple of Constraint
     """
 
     model: Model
@@ -103,6 +105,7 @@ class Trajectory:
     actuation: FloatArray | None = None
     policy: Policy | None = None
     failed: tuple[Failure, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
 
     def __post_init__(self, compiled: Batch | None) -> None:
@@ -157,7 +160,9 @@ class Trajectory:
     @cached_property
     def _batch(self) -> Batch:
         parameters = self.parameters or tuple({} for _ in self.forces)
-        return Batch(self.models or (self.model,), self.forces, parameters, self.batch_shape, self.signals)
+        return Batch(
+            self.models or (self.model,), self.forces, parameters, self.batch_shape, self.signals, self.constraints
+        )
 
     @cached_property
     def _row_switches(self) -> list[_charts.ChartSwitch]:
@@ -210,7 +215,7 @@ class Trajectory:
         """A description of models and forces, in words and numbers."""
         replaced = [*self.parameters] or [{} for _ in self.forces]
         replaced = [{**a, **b} for a, b in zip(replaced, self.signals or replaced, strict=True)]
-        return _fingerprint.describe(self.models or (self.model,), self.forces, replaced)
+        return _fingerprint.describe(self.models or (self.model,), self.forces, replaced, self.constraints)
 
     @cached_property
     def _digest(self) -> str:
@@ -224,8 +229,8 @@ class Trajectory:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to the .npz file `path`. Models and forces are not stored, only a
-        description by which `load` rejects others."""
+        """Writes all arrays, without loss, to the .npz file `path`. Models, forces and constraints are not stored, only
+        a description by which `load` rejects others."""
         _archive.save(self, path)
 
     @staticmethod
@@ -234,11 +239,13 @@ class Trajectory:
         model: Model | Sequence[Model],
         forces: Sequence[Force] = (),
         policy: Policy | OfState | None = None,
+        constraints: Sequence[Constraint] = (),
     ) -> Trajectory:
         """Reads a file that `save` wrote.
 
-        Models and forces other than those of the simulation are rejected, with a description of the difference.
-        User-defined joints, forces and functions are compared by their names and public attributes.
+        Models, forces and constraints other than those of the simulation are rejected, with a description of the
+        difference. User-defined joints, forces, constraints and functions are compared by their names and public
+        attributes.
 
         Parameters
         ----------
@@ -250,12 +257,14 @@ class Trajectory:
             Its forces.
         policy : Policy or function, optional
             The policy that gave the controls, if any. Without it the trajectory has no gradients.
+        constraints : sequence of Constraint
+            Its constraints.
 
         Returns
         -------
         Trajectory
         """
-        return Trajectory(**_archive.read(path, model, forces, policy))
+        return Trajectory(**_archive.read(path, model, forces, policy, constraints))
 
     def plot(self, joints: Sequence[str] | None = None, index: int | tuple[int, ...] = 0) -> Any:
         """Plots coordinates, velocities and energies over time with Matplotlib.
