@@ -9,7 +9,7 @@ template <class S>
 ConstrainedProblem<S> problem(const Model& m, Arena& arena, const Options& o, double t, const S* q, const S* v,
                               const S* tau, const S* f_ext) {
   const ConstraintSet& set = *o.constraints;
-  return {m, arena, set, q, v, tau, f_ext, o.axes, t, times_at(set, arena, t), o.alpha, o.beta, o.compliance};
+  return {m, arena, set, q, v, tau, f_ext, o.axes, t, times_at(set, arena, t), {o.alpha, o.beta, o.compliance}};
 }
 
 struct ConstrainedForwardDynamicsVJP {
@@ -35,9 +35,8 @@ struct ConstrainedForwardDynamicsVJP {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
     const auto p = problem(m, arena, options, t, in[0], in[1], in[3], in[6]);
-    constrained_forward_dynamics_vjp(p, in[4], in[5],
-                                     Gradients<S>{out[0], out[1], nullptr, out[3], out[4], out[5], out[6]}, out[2],
-                                     out[7]);
+    constrained_forward_dynamics_vjp(
+        p, in[4], in[5], Gradients<S>{out[0], out[1], nullptr, out[3], out[4], out[5], out[6]}, out[2], out[7]);
   }
 };
 
@@ -119,8 +118,7 @@ struct ConstrainedInverseDynamicsDerivatives {
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     actuated_slots(m, in);
-    const char* names[] = {"dtau_dq",         "dtau_dv",         "dtau_da",
-                           "dmultipliers_dq", "dmultipliers_dv", "dmultipliers_da"};
+    const char* names[] = {"dtau_dq", "dtau_dv", "dtau_da", "dmultipliers_dq", "dmultipliers_dv", "dmultipliers_da"};
     for (int k = 0; k < 6; ++k) out[k] = {names[k], 2, {k < 3 ? m.nv : options.constraints->rows, m.nv}};
   }
   template <class S>

@@ -33,9 +33,9 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
     };
     S* direction = arena.get<S>(nv);
     for (int j = 0; j < nv; ++j) direction[j] = S(j == k ? 1.0 : 0.0);
-    const RowWeights<Dual<S>> weights{fixed(w.of_g, rows), fixed(w.of_gdot, rows),    fixed(w.nu, rows),
-                                      fixed(w.minus_lambda, rows), fixed(w.mu, nv),
-                                      fixed(w.n, rows), fixed(w.x, nv)};
+    const RowWeights<Dual<S>> weights{
+        fixed(w.of_g, rows), fixed(w.of_gdot, rows), fixed(w.nu, rows), fixed(w.minus_lambda, rows),
+        fixed(w.mu, nv),     fixed(w.n, rows),       fixed(w.x, nv)};
     auto *dq = arena.get<Dual<S>>(nv), *dv = arena.get<Dual<S>>(nv);
     std::fill_n(dq, nv, Dual<S>(0.0));
     std::fill_n(dv, nv, Dual<S>(0.0));
@@ -82,11 +82,12 @@ class ConstrainedSecondOrder {
     S* rate = zeros(rows_ * nv_);
     constraint_derivatives(at, rate, r_q_, r_v_, nv_);
     for (int e = 0; e < rows_ * nv_; ++e) {
-      r_q_[e] = mul_add(S(2.0 * p.alpha), rate[e], r_q_[e]);
-      r_v_[e] = mul_add(S(2.0 * p.alpha), s.G[e], r_v_[e]);
+      r_q_[e] = mul_add(S(2.0 * p.gains.alpha), rate[e], r_q_[e]);
+      r_v_[e] = mul_add(S(2.0 * p.gains.alpha), s.G[e], r_v_[e]);
     }
     const auto add_g = [&](int row) {
-      for (int e = row * nv_; e < (row + 1) * nv_; ++e) r_q_[e] = mul_add(S(p.beta * p.beta), s.G[e], r_q_[e]);
+      for (int e = row * nv_; e < (row + 1) * nv_; ++e)
+        r_q_[e] = mul_add(S(p.gains.beta * p.gains.beta), s.G[e], r_q_[e]);
     };
     for (const auto& part : p.set.pairs)
       for (int r = 0; r < part.rows; ++r) add_g(part.row + r);

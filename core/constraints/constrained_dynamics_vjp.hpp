@@ -85,8 +85,8 @@ RowWeights<S> row_weights(const ConstrainedProblem<S>& p, const ConstrainedSolut
     for (int r = 0; r < p.set.rows; ++r) out[r] = S(factor) * x[r];
     return out;
   };
-  return {p.beta != 0.0 ? times(p.beta * p.beta, c.nu) : nullptr,
-          p.alpha != 0.0 ? times(2.0 * p.alpha, c.nu) : nullptr,
+  return {p.gains.beta != 0.0 ? times(p.gains.beta * p.gains.beta, c.nu) : nullptr,
+          p.gains.alpha != 0.0 ? times(2.0 * p.gains.alpha, c.nu) : nullptr,
           c.nu,
           times(-1.0, s.lambda),
           c.mu,
@@ -166,10 +166,10 @@ void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const Cons
     add_constraint_stiffness(at, s.lambda, S(1.0), K, nv);
     add_product(nv, nv, S(1.0), K, d.q, x);
     add_product(rows, nv, S(1.0), gamma_q, d.q, y);
-    add_product(rows, nv, S(2.0 * p.alpha), gdot_q, d.q, y);
+    add_product(rows, nv, S(2.0 * p.gains.alpha), gdot_q, d.q, y);
     S* g = arena.get<S>(rows);
     std::fill_n(g, rows, S(0.0));
-    add_product(rows, nv, S(p.beta * p.beta), s.G, d.q, g);
+    add_product(rows, nv, S(p.gains.beta * p.gains.beta), s.G, d.q, g);
     for (const TwistPart& part : p.set.twists) g[part.row] = S(0.0);  // which have no g
     for (int r = 0; r < rows; ++r) y[r] += g[r];
     if (any(s.D.any_skipped())) {
@@ -183,7 +183,7 @@ void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const Cons
   }
   if (d.v != nullptr) {
     add_product(rows, nv, S(1.0), gamma_v, d.v, y);
-    add_product(rows, nv, S(2.0 * p.alpha), s.G, d.v, y);
+    add_product(rows, nv, S(2.0 * p.gains.alpha), s.G, d.v, y);
   }
   solve_mass(m, s.mass, x, x);
   add_product(rows, nv, S(1.0), s.G, x, y);

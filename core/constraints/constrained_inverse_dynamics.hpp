@@ -108,8 +108,7 @@ void constrained_inverse_dynamics_derivatives(const ActuatedMotion<S>& p, S* con
   pair_columns(m, arena, all, wrenches, p.axes, ID[0], ID[1], ID[2], nv);
   S *b = zeros(nv), *x = zeros(nv), *tau = zeros(nv), *lambda = zeros(rows), *rest = zeros(nv);
   for (int i = 0; i < m.n(); ++i)
-    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
-      b[k] = dot(all.columns[k].S_, all.bodies[i].f);
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) b[k] = dot(all.columns[k].S_, all.bodies[i].f);
 
   const ConstraintState<S> at{m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times};
   S *G = zeros(rows * nv), *K = zeros(nv * nv), *E = zeros(rows * nv), *still = zeros(nv);

@@ -1,7 +1,6 @@
 // Constrained forward dynamics with everything that its derivatives need (docs/derivations/constraints.md, 3).
 #pragma once
-#include "constraints/constraints.hpp"
-#include "constraints/delassus.hpp"
+#include "constraints/constrained_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
 
 namespace torsor {
@@ -16,7 +15,7 @@ struct ConstrainedProblem {
   int axes;
   double t;
   const double* times;
-  double alpha, beta, compliance;
+  ConstraintGains gains;
 };
 
 template <class S>
@@ -47,13 +46,15 @@ ConstrainedSolution<S> solve_constrained(const ConstrainedProblem<S>& p) {
   constraint_jacobian(at, G, nv);
   S *g = arena.get<S>(rows), *gdot = arena.get<S>(rows), *b = arena.get<S>(rows);
   constraint_values(at, g, gdot, b);
-  for (int r = 0; r < rows; ++r) b[r] = -(b[r] + S(2.0 * p.alpha) * gdot[r] + S(p.beta * p.beta) * g[r]);
+  for (int r = 0; r < rows; ++r) b[r] = -stabilised(p.gains, g[r], gdot[r], b[r]);
   const CarriedRows<S> carried = carry_rows(m, arena, p.set, mass, G, nv);
   Delassus<S> D(arena, rows);
   D.pair_rows(m, carried);
-  D.factor(p.compliance);
+  D.factor(p.gains.compliance);
   D.solve(b, lambda);
-  D.note_contradictions(b, nullptr, lambda);
+  if (any(D.any_skipped()))  // notes rows that contradict each other
+    constrained_forward_dynamics(m, arena, p.set, p.t, p.q, p.v, p.tau, body_wrenches(m, arena, p.q, p.axes, p.f_ext),
+                                 p.gains, arena.get<S>(nv), arena.get<S>(rows), arena.get<S>(1));
   S* y = arena.get<S>(nv);
   solve_rows(m, mass, carried, lambda, y);
   for (int k = 0; k < nv; ++k) a[k] += y[k];

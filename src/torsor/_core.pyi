@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.constraints.derivatives import ConstrainedForwardDynamicsHessians, ConstrainedForwardDynamicsJVP
 from torsor.constraints.dynamics import ConstrainedForwardDynamics, ConstrainedForwardDynamicsDerivatives
+from torsor.constraints.evaluation import ConstraintDerivatives, ConstraintErrors
+from torsor.constraints.inverse_dynamics import ConstrainedInverseDynamicsDerivatives
 from torsor.derivatives.hessians import (
     ContractedForwardDynamicsHessians,
     ContractedInverseDynamicsHessians,
@@ -174,6 +177,56 @@ def constraint_vjp(
     threads: Any,
     /,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
+def constrained_forward_dynamics_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> ConstrainedForwardDynamicsJVP: ...
+def constrained_forward_dynamics_vjp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    w_a: Any,
+    w_multipliers: Any,
+    f_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def constrained_forward_dynamics_hessians(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    w_a: Any,
+    w_multipliers: Any,
+    f_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> ConstrainedForwardDynamicsHessians: ...
+def constrained_inverse_dynamics(
+    model: Any, q: Any, v: Any, t: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+def constrained_inverse_dynamics_derivatives(
+    model: Any, q: Any, v: Any, t: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ConstrainedInverseDynamicsDerivatives: ...
 def plus(model: Any, q: Any, dv: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...

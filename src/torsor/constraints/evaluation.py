@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @record_of("constraint_errors")
 class ConstraintErrors(NamedTuple):
-    """Values g of all rows, their rates gdot and second rates gamma, each (..., m). All are zero if constraints hold."""
+    """Values g of all rows, their rates gdot and second rates gamma, each (..., m): zero where constraints hold."""
 
     g: FloatArray
     gdot: FloatArray
