@@ -151,6 +151,8 @@ struct PartReader {
     part.motion = read_motion(t[4], 24);
     part.moves_A = moves_alone(m, part.A.body, part.B.body);
     part.moves_B = moves_alone(m, part.B.body, part.A.body);
+    const auto root = [&](const std::vector<int>& moves) { return moves.empty() ? -1 : m.links[moves.back()].parent; };
+    part.has_common = root(part.moves_A) >= 0 || root(part.moves_B) >= 0;
     part.needs_velocity = !part.A_rests();
     part.has_other_terms = false;
     std::fill_n(part.sees, 4, false);

@@ -63,7 +63,7 @@ class ConstrainedDerivatives {
     const auto part = [&](S* matrix, int i) { return start[i] >= 0 ? matrix + start[i] : nullptr; };
     ride();
     pair_columns(m_, arena_, all_, wrenches_, axes_, part(X, 0), part(X, 1), static_cast<S*>(nullptr), stride);
-    if (start[0] >= 0) subtract_border(X, stride);
+    if (start[0] >= 0) subtract_stiffness(X, stride);
     for (int k = 0; start[2] >= 0 && k < nv; ++k) X[k * stride + start[2] + k] = S(-1.0);
     solve_mass(X, stride, X0);
     // gamma_x + 2 alpha gdot_x + beta^2 g_x + G X0, which D^-1 makes -dlambda
@@ -241,7 +241,8 @@ class ConstrainedDerivatives {
     }
   }
 
-  // Wrenches of reaction that move with their bodies, in the forces of all subtrees.
+  // Wrenches of reaction that move with their bodies, in the forces of all subtrees. Not those of pairs with joints that
+  // move both markers: these would be forces on both that cancel.
   void ride() {
     const auto subtract = [&](int i, const Force<S>& F) {
       for (; i >= 0; i = m_.links[i].parent) {
@@ -250,10 +251,9 @@ class ConstrainedDerivatives {
       }
     };
     for (const PairPart& pair : set_.pairs) {
+      if (pair.has_common) continue;
       const PairState<S> state = pair_state(pair, all_, times_);
-      Force<S> W = zero_force<S>();
-      for (int r = 0; r < pair.rows; ++r) W = mul_add(lambda_[pair.row + r], row_wrench(state, pair.each[r]), W);
-      const Force<S> on_A = state.to_A.act(W);
+      const Force<S> W = pair_wrench(state, pair, lambda_), on_A = state.to_A.act(W);
       subtract(pair.B.body, state.to_B.act(W));
       if (pair.motion.size == 0) subtract(pair.A.body, {-on_A.n, -on_A.f});
     }
@@ -264,8 +264,12 @@ class ConstrainedDerivatives {
         subtract(body.marker.body, {lambda_[part.row] * w.n, lambda_[part.row] * w.f});
       }
   }
-  // X -= the rest of K: how reactions turn with A, and K of user-defined rows.
-  void subtract_border(S* X, int stride) const { add_constraint_border(state(), lambda_, S(-1.0), X, stride); }
+  // X -= the rest of K.
+  void subtract_stiffness(S* X, int stride) const {
+    for (const PairPart& pair : set_.pairs)
+      if (pair.has_common) add_riding(state(), pair, lambda_, S(-1.0), X, stride);
+    add_constraint_border(state(), lambda_, S(-1.0), X, stride);
+  }
   // gamma_x + 2 alpha gdot_x + beta^2 g_x
   void differentiate_rows(S* by_q, S* by_v, int stride) const {
     const int nv = m_.nv, rows = set_.rows;

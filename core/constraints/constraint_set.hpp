@@ -61,6 +61,7 @@ struct PairPart : ConstraintPart {
   std::vector<int> moves_A, moves_B;  // the bodies whose joints move one of the two markers only, tips first
   bool A_rests() const { return A.body < 0 && motion.size == 0; }
   bool sees[4];          // which points of RowTerm::seen its rows look at
+  bool has_common;        // whether joints move both markers
   bool has_other_terms;  // and whether at others
   bool needs_velocity;   // whether gamma depends on linear velocities of the bodies
 };
