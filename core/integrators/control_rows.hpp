@@ -1,7 +1,7 @@
 // The constraints of a variational step: g(q^k) = 0 at its control points k = 1..s, with multipliers at the points k =
 // 0..s-1. Each is weighted by w_k, the weights of the Lobatto quadrature whose nodes the control points are, whatever
 // the quadrature of the Lagrangian (docs/derivations/constraints_variational.md):
-//   r_0 += sum over k < s of Ad_k^T f_k,   r_k += J_k^T f_k,   f_k = h w_k G_k^T lambda_k,   (dq^k) = Ad_k dq0 + J_k dxi^k
+//   r_0 += sum over k < s of Ad_k^T f_k,   r_k += J_k^T f_k,   f_k = h w_k G_k^T lambda_k,  dq^k = Ad_k dq0 + J_k dxi^k
 // and the momentum p^ at the end of the step is projected: p1 = p^ + G_s^T kappa with G_s M^-1 p1 + g_t = 0.
 //
 // Over the tree, wrenches of pairs at the points 0 < k < s move with their bodies, which makes their derivatives sums
@@ -320,7 +320,8 @@ class ControlRows {
   }
   Border<S>& border() { return *used_; }
 
-  // x (s nv, then multipliers): from the right-hand side of the equations of motion, the corrections; of rows by `miss`.
+  // x (s nv, then multipliers): from the right-hand side of the equations of motion, and minus `miss` of the rows, the
+  // corrections.
   void solve(const TreeSolver<S>& solver, S* x, const S* miss) {
     std::fill_n(y_, used_->width(), S(0.0));
     for (int k = 0; k < unknowns(); ++k) y_[k] = -(kept_[k % rows_] * miss[k]);

@@ -130,7 +130,8 @@ def _torques_of_rows(
     times = t[..., None] + integrator.h * (1.0 + nodes) / 2.0
     G = _core.constraint_jacobian(model, q, None, times, None, compiled.options, None, 1)
     scaled = integrator.h * weights[:, None] / 2.0 * multipliers
-    return np.einsum("...ij,...i->...j", G, scaled)
+    torques: FloatArray = np.einsum("...ij,...i->...j", G, scaled)
+    return torques
 
 
 @record_of("step_hessian")
