@@ -110,6 +110,15 @@ def test_rows_hold_and_accelerations_are_those_of_forward_dynamics(name, order, 
         np.testing.assert_allclose(motion.a[row], a, atol=1e-9 * (1 + np.abs(a).max()))
 
 
+@pytest.mark.parametrize("name", ["four-bar", "floating loop", "floating hinge", "driven arm"])
+@pytest.mark.parametrize(("order", "rule"), SCHEMES)
+def test_newton_takes_few_corrections(name, order, rule):
+    """The derivatives of the multipliers' forces are in its matrix, dense or over the tree."""
+    case = CASES[name]()
+    integrator = ts.Variational(0.03, order, rule, iterations=4)
+    ts.step(case.model, integrator, case.q, case.v, constraints=case.constraints, t=case.t)
+
+
 def test_momenta_at_the_start():
     case = CASES["floating loop"]()
     integrator, p = scheme(4, "gauss", tolerance=1e-12), momenta(case)
@@ -253,7 +262,7 @@ def along_step(case, integrator, q, p, direction, u, forces=(), x=None):
         return np.real(q1), np.real(p1), np.imag(model.minus(q1, base)) / STEP, np.imag(p1) / STEP
 
 
-def check_derivatives(case, integrator, seed, forces=(), tolerance=1e-9):
+def check_derivatives(case, integrator, seed, forces=(), tolerance=1e-10):
     model, nv, rng = case.model, case.model.nv, np.random.default_rng(seed)
     q, p, u = case.q, momenta(case), rng.standard_normal(case.model.nv)
     options = {"constraints": case.constraints, "forces": forces, "t": case.t}
@@ -297,6 +306,34 @@ def test_derivatives_of_steps_of_random_trees(seed, joints, order, rule):
 def test_derivatives_of_steps(name, order, rule):
     case = CASES[name]()
     check_derivatives(case, scheme(order, rule), 1, mixed_forces(case.model) if name == "floating loop" else ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, 4])
+def test_derivatives_with_many_columns_over_the_tree(order):
+    """So many velocities that their columns are found over the tree; along the constraint, against differences."""
+    model, rng = ts.models.chain(130), np.random.default_rng(0)
+    q = 0.1 * rng.standard_normal(130)
+    names = [body.name for body in model.bodies]
+    constraints = [
+        ts.Loop("world", names[-1], ts.Spherical()).at(model, q),
+        ts.Loop(names[30], names[90], ts.Spherical()).at(model, q),
+    ]
+    G = ts.constraint_jacobian(model, constraints, q)
+    Y = ts.mass_matrix_solve(model, q, G).T
+    v, dq, dv = rng.standard_normal((3, 130))
+    v = 0.02 * (v - Y @ np.linalg.pinv(G @ Y, 1e-10) @ (G @ v))
+    dq -= np.linalg.pinv(G) @ (G @ dq)
+    integrator = ts.Variational(0.002, order)
+    d = ts.step_derivatives(model, integrator, q, v, constraints=constraints)
+
+    def step(s):
+        return np.stack(ts.step(model, integrator, q + s * dq, v + s * dv, constraints=constraints))
+
+    expected = richardson(step, 1e-6)
+    found = np.stack([d.dq1_dq @ dq + d.dq1_dv @ dv, d.dv1_dq @ dq + d.dv1_dv @ dv])
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, atol=1e-6 * np.abs(wanted).max())
 
 
 def test_derivatives_off_the_constraint():
