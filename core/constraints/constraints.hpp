@@ -57,6 +57,18 @@ const S* custom_derivatives(const ConstraintState<S>& at, const CustomPart& part
   }
 }
 
+// The same less those at rest, which are due to time alone.
+template <class S>
+const S* less_at_rest(const ConstraintState<S>& at, const CustomPart& part, const S* derivatives) {
+  const int size = 3 * part.rows * at.m.nv;
+  S *rest = at.arena.template get<S>(at.m.nv), *out = at.arena.template get<S>(size);
+  std::fill_n(rest, at.m.nv, S(0.0));
+  const S* due_to_time = custom_derivatives(
+      ConstraintState<S>{at.m, at.set, at.arena, at.all, at.q, rest, rest, at.t, at.times, at.still}, part);
+  for (int k = 0; k < size; ++k) out[k] = derivatives[k] - due_to_time[k];
+  return out;
+}
+
 // The twist of a body in a row of twists, its wrench w and acceleration, in the world's axes about the point of its
 // tree; the acceleration without gravity.
 template <class S>
@@ -223,6 +235,7 @@ void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma
     }
   for (const CustomPart& part : at.set.custom) {
     const S* x = custom_derivatives(at, part);
+    if (at.still) x = less_at_rest(at, part, x);
     int which = 0;
     for (S* matrix : {dgdot_dq, dgamma_dq, dgamma_dv}) {
       const S* from = x + which++ * part.rows * m.nv;
