@@ -125,7 +125,7 @@ class ConstrainedSecondOrder {
       S *a = out.a + k * nv_, *lambda = out.lambda + k * rows_;
       for (int i = 0; i < nv_; ++i) a[i] = torque(i, k);
       solve_mass(m, s_.mass, a, a);
-      add_product(rows_, nv_, S(-1.0), s_.G, a, lambda);
+      add_product(m, rows_, S(-1.0), s_.G, a, lambda);
       for (int i = 0; r != nullptr && i < rows_; ++i) lambda[i] -= r[i * nv_ + k];
       s_.D.solve(lambda, lambda);
       solve_rows(m, s_.mass, s_.rows, lambda, y);
@@ -154,16 +154,19 @@ class ConstrainedSecondOrder {
 template <class S>
 struct MixedDerivatives {
   S *a, *lambda, *x;
-  // Y[j][k] = ell_q_j z . z_k
-  void multiply(int nv, int rows, const ConstrainedTangents<S>& z, S* Y) const {
-    for (int j = 0; j < nv; ++j)
-      for (int k = 0; k < nv; ++k) {
-        S sum(0.0);
-        for (int i = 0; i < nv; ++i) sum = mul_add(a[i * nv + j], z.a[k * nv + i], sum);
-        for (int i = 0; i < rows; ++i) sum = mul_add(lambda[i * nv + j], z.lambda[k * rows + i], sum);
-        for (int i = 0; x != nullptr && i < nv; ++i) sum = mul_add(x[i * nv + j], z.x[k * nv + i], sum);
-        Y[j * nv + k] = sum;
-      }
+  // Y[j][k] = ell_q_j z . z_k, summed in the order of the tree
+  void multiply(const Model& m, int rows, const ConstrainedTangents<S>& z, S* Y) const {
+    const int nv = m.nv;
+    std::fill_n(Y, nv * nv, S(0.0));
+    const auto add = [&](const S* row, const S* tangents, int n, int i) {
+      for (int j = 0; j < nv; ++j)
+        for (int k = 0; k < nv; ++k) Y[j * nv + k] = mul_add(row[j], tangents[k * n + i], Y[j * nv + k]);
+    };
+    for (const Model::Link& link : m.links)
+      for (int i = link.iv; i < link.iv + link.nv; ++i) add(a + i * nv, z.a, nv, i);
+    for (int i = 0; i < rows; ++i) add(lambda + i * nv, z.lambda, rows, i);
+    for (const Model::Link& link : m.links)
+      for (int i = link.iv; x != nullptr && i < link.iv + link.nv; ++i) add(x + i * nv, z.x, nv, i);
   }
 };
 
@@ -200,16 +203,16 @@ void constrained_forward_dynamics_hessians(const ConstrainedProblem<S>& p, const
   pair_columns<S>(m, arena, second.all, second.wrenches, p.axes, ID_q, ID_v, nullptr, nv);
   const ConstrainedSecondOrder<S> first(p, s);
   if (out.qq != nullptr) {
-    mixed.multiply(nv, rows, first.by_q(ID_q), Y);
+    mixed.multiply(m, rows, first.by_q(ID_q), Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.qq[j * nv + k] += Y[j * nv + k] + Y[k * nv + j];
   }
   if (out.qv != nullptr) {
-    mixed.multiply(nv, rows, first.by_v(ID_v), Y);
+    mixed.multiply(m, rows, first.by_v(ID_v), Y);
     for (int e = 0; e < size; ++e) out.qv[e] += Y[e];
   }
   if (out.tauq != nullptr) {
-    mixed.multiply(nv, rows, first.by_tau(), Y);
+    mixed.multiply(m, rows, first.by_tau(), Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.tauq[j * nv + k] = Y[k * nv + j];
   }
