@@ -411,10 +411,11 @@ class IntegratorTable:
         tolerance: float,
         iterations: int,
         substeps: int,
+        baumgarte: float = 0.0,
     ) -> None: ...
 
 def simulate(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray, list[Any]],
     integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],
@@ -427,7 +428,7 @@ def simulate(
     threads: Any,
 ) -> None: ...
 def adjoint(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray, list[Any]],
     integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],
