@@ -26,7 +26,8 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
   const int nv = m.nv, rows = p.set.rows;
   Lease lease;  // memory of one direction
   Arena& arena = *lease;
-  for (int k = 0; k < nv && (qq != nullptr || qv != nullptr); ++k) {
+  const std::vector<int>& bodies = row_plan<S>(p.set).bodies;  // no other velocities move rows
+  const auto by_q = [&](int k) {
     arena.reset();
     const auto fixed = [&](const S* x, int n) -> const Dual<S>* {
       return x != nullptr ? with_tangent<S>(arena, x, nullptr, n) : nullptr;
@@ -45,8 +46,8 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
       if (qq != nullptr) qq[j * nv + k] += dq[j].d;
       if (qv != nullptr) qv[k * nv + j] += dv[j].d;
     }
-  }
-  for (int k = 0; k < nv && vv != nullptr; ++k) {  // the gradient by v is linear in v
+  };
+  const auto by_v = [&](int k) {  // the gradient by v is linear in v
     arena.reset();
     S *direction = arena.get<S>(nv), *dv = arena.get<S>(nv);
     for (int j = 0; j < nv; ++j) {
@@ -57,7 +58,9 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
     const VirtualRows<S> along(m, arena, p.set, p.t, p.times, p.q, direction);
     add_constraint_gradients<S>(m, along.state, none, none, w.nu, {nullptr, dv, nullptr, nullptr, nullptr});
     for (int j = 0; j < nv; ++j) vv[j * nv + k] += dv[j];
-  }
+  };
+  if (qq != nullptr || qv != nullptr) for_each_velocity(m, bodies, by_q);
+  if (vv != nullptr) for_each_velocity(m, bodies, by_v);
 }
 
 // First derivatives of a, lambda and x, one direction after the other: a[k * nv + i] = da_i/dx_k. x is null if rows are
