@@ -5,6 +5,7 @@
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"
+#include "bind/constrained_dynamics.cpp"
 #include "bind/constraints.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"
@@ -20,6 +21,7 @@ namespace torsor {
 
 void bind_rare(RareKernels& kernels) {
   bind_configuration(kernels);
+  bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);

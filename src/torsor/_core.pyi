@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.constraints.dynamics import ConstrainedForwardDynamics, ConstrainedForwardDynamicsDerivatives
 from torsor.derivatives.hessians import (
     ContractedForwardDynamicsHessians,
     ContractedInverseDynamicsHessians,
@@ -43,7 +44,9 @@ compiler: str
 complex_step: float
 
 class Function:
-    def __init__(self, kernel: str, function: Callable[..., Any], positional: int, f_ext: bool, /) -> None: ...
+    def __init__(
+        self, kernel: str, function: Callable[..., Any], positional: int, f_ext: bool, constrained: bool, /
+    ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def release_memory() -> int: ...
@@ -114,12 +117,19 @@ class ForceSet:
     def keeps_branches(self, model: Model) -> bool: ...
 
 class ConstraintSet:
+    row_names: list[str]
     def __init__(self, model: Model, constraints: int, parts: list[tuple[int, tuple[Any, ...]]]) -> None: ...
     @property
     def rows(self) -> int: ...
     @property
     def size(self) -> int: ...
 
+def constrained_forward_dynamics(
+    model: Any, q: Any, v: Any, t: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ConstrainedForwardDynamics: ...
+def constrained_forward_dynamics_derivatives(
+    model: Any, q: Any, v: Any, t: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ConstrainedForwardDynamicsDerivatives: ...
 def generalized_forces(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
 ) -> FloatArray: ...
