@@ -97,6 +97,10 @@ if TYPE_CHECKING:
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
+    from torsor.constraints import project as project
+    from torsor.constraints import project_derivatives as project_derivatives
+    from torsor.constraints import project_vjp as project_vjp
+    from torsor.constraints.mobility import mobility as mobility
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost
     from torsor.costs import CustomCost as CustomCost
@@ -166,8 +170,9 @@ else:
         {
             "constraints": """
                 Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PrescribedBody
-                PrescribedJoint TwistConstraint
+                PrescribedJoint TwistConstraint project project_derivatives project_vjp
             """,
+            "constraints.mobility": "mobility",
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
             "derivatives.jvp": """

@@ -169,7 +169,8 @@ def _angles(turn: _Turn, A: FloatArray, B: FloatArray) -> tuple[FloatArray, Floa
 def _between(a: FloatArray, b: FloatArray, other: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The unit vector about which unit vectors a turn to b, and the angle; about `other`, normal to b, where they are
     parallel."""
-    normal = np.cross(a, b)
+    x, y = [1, 2, 0], [2, 0, 1]
+    normal = a[..., x] * b[..., y] - a[..., y] * b[..., x]
     sine = np.sqrt((normal * normal).sum(-1))
     angle = np.arctan2(sine, (a * b).sum(-1))
     parallel = sine < 1e-150

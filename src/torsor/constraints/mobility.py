@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
 
-_GAP = 1e-6  # largest error of a row at q, relative to 1 and to the largest coordinate, as for the start of a simulation
+_GAP = (
+    1e-6  # largest error of a row at q, relative to 1 and to the largest coordinate, as for the start of a simulation
+)
 _SAMPLES = 3
 _STEP = 0.05  # radians, or parts of the mechanism's size, to configurations nearby
 
@@ -124,7 +126,7 @@ def mobility(
     Vt = np.linalg.svd(A, full_matrices=True)[2]
     motions = root.T @ Vt[rank:].T
     nearby = rank
-    if 0 < motions.shape[1] and rank < min(A.shape):
+    if motions.shape[1] > 0 and rank < min(A.shape):
         for _ in range(_SAMPLES):
             there = _nearby(model, compiled, at, t, motions @ rng.standard_normal(motions.shape[1]))
             if there is not None:
@@ -171,7 +173,7 @@ def _rows(model: Model, compiled: CompiledConstraints, q: FloatArray, t: float) 
 
 def _rank(A: FloatArray, tolerance: float) -> tuple[int, FloatArray]:
     """The rank of rows, and their singular values."""
-    s = np.linalg.svd(A, compute_uv=False)
+    s = np.asarray(np.linalg.svd(A, compute_uv=False), np.float64)
     largest = np.sqrt((A * A).sum(axis=1)).max(initial=0.0)
     return int((s > tolerance * largest).sum()), s
 

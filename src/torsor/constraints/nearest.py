@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 _RANK = 1e-7  # singular values below this of the largest count as zero: rows that depend on others
+_CURVATURE = 1e-4  # of the distance along the constraints, below which a step does not rely on it
 _ATTEMPTS = 4
 _KICK = 0.4  # radians by which joints are moved before a second attempt
 
@@ -50,6 +51,11 @@ def roots(M: FloatArray, model: Model, free: Indices, batch: bool) -> FloatArray
                 "coordinates, or name it in keep="
             )
     return np.asarray(np.linalg.inv(C))
+
+
+def whitened(root: FloatArray, x: FloatArray) -> FloatArray:
+    """Velocities or displacements (L, n) in coordinates in which the metric L L^T is the identity: L^T x."""
+    return np.asarray(np.linalg.solve(np.swapaxes(root, -1, -2), x[..., None])[..., 0], np.float64)
 
 
 def _dependent(M: FloatArray) -> int | None:
@@ -103,12 +109,14 @@ class Factor:
             self.w * np.einsum("lik,lk->li", self.U, self.inverse * np.einsum("lkj,lj->lk", self.Vt[:, :k], r))
         )
 
-    def along(self, b: FloatArray, least: float = 0.0) -> FloatArray:
-        """y (L, n, k) along the constraints with H y = b (L, n, k) there. With `least`, curvatures that are smaller or
-        negative are replaced: so that y is a direction of descent."""
+    def along(self, b: FloatArray, descend: bool = False) -> FloatArray:
+        """y (L, n, k) along the constraints with H y = b (L, n, k) there. With `descend`, curvatures that are negative
+        or almost zero are replaced, so that y is a direction of descent."""
         turned = np.where(self.tangent[..., None], self.Vt @ b, 0.0)
         if self.H is not None:
-            by = np.maximum(np.abs(self.curvatures), least) if least else self.curvatures
+            by = self.curvatures
+            if descend:
+                by = np.where(by > _CURVATURE, by, np.maximum(np.abs(by), 0.1))
             turned = self.axes @ ((np.swapaxes(self.axes, -1, -2) @ turned) / by[..., None])
             turned = np.where(self.tangent[..., None], turned, 0.0)
         return np.asarray(np.swapaxes(self.Vt, -1, -2) @ turned)
@@ -202,7 +210,7 @@ class Nearest:
             at = of[todo]
             terms = Terms(self, q[todo], at)
             y, xi = terms.y, terms.xi
-            step = terms.factor.along(-y[..., None], least=0.1)[..., 0]
+            step = terms.factor.along(-y[..., None], descend=True)[..., 0]
             size, scale = np.sqrt((step * step).sum(-1)), np.sqrt(self.closing.unit[at] + (y * y).sum(-1))
             done = (size <= 1e-12 * scale) | (length[todo] < 1e-4) & (size <= 1e-9 * scale)
             ok[todo[done]] = True
@@ -214,7 +222,8 @@ class Nearest:
             d = self.closing.limited(np.einsum("lij,li->lj", self.root[at], step)) * length[todo, None]
             trial = self.closing.moved(self.q[at], xi[:, self.free] + d)
             trial, _, closed = self.closing.close(trial, at, self.tolerance, self.iterations)
-            moved = self._whitened(np.asarray(_core.minus(self.model, trial, self.q[at], None, 1)), at)
+            moved = np.asarray(_core.minus(self.model, trial, self.q[at], None, 1))
+            moved = whitened(self.root[at], moved[:, self.free])
             # Distances decrease; where they are the same to rounding, the step itself must be small.
             before, after = (y * y).sum(-1), (moved * moved).sum(-1)
             better = closed & ((after < before) | (size <= 1e-6 * scale) & (after <= before * (1 + 1e-6) + 1e-300))
@@ -222,10 +231,6 @@ class Nearest:
             q[todo[better]] = trial[better]
             length[todo] = np.where(better, 1.0, 0.25 * length[todo])
         return q, ok
-
-    def _whitened(self, xi: FloatArray, of: Indices) -> FloatArray:
-        """Displacements in coordinates in which the metric is the identity: L^T xi."""
-        return np.asarray(np.linalg.solve(np.swapaxes(self.root[of], -1, -2), xi[:, self.free, None])[..., 0])
 
     def _fail(self, bad: list[tuple[int, FloatArray]]) -> None:
         i, left = bad[0]
@@ -271,7 +276,7 @@ class Terms:
         held = np.ones(model.nv, np.bool_)
         held[free] = False
         self.xi[:, held] = 0.0
-        self.y = np.linalg.solve(np.swapaxes(self.root, -1, -2), self.xi[:, free, None])[..., 0]
+        self.y = whitened(self.root, self.xi[:, free])
         G = of.rows.jacobian(q, self.t)
         self.J = retraction.jacobian(self.xi) if retraction.groups else None
         self.G = G if self.J is None else G @ self.J  # by xi

@@ -12,7 +12,7 @@ from torsor import _core
 from torsor._check import require_finite
 from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint, compile_constraints
-from torsor.constraints.nearest import Factor, Nearest, Terms, roots
+from torsor.constraints.nearest import Factor, Nearest, Terms, roots, whitened
 from torsor.derivatives.matrices import output_bits
 from torsor.derivatives.vjp import InverseDynamicsVJP
 from torsor.model import Model, require_model
@@ -351,9 +351,7 @@ class _Task:
 
     def _rates(self, v: FloatArray) -> FloatArray:
         """dg/dt at q1."""
-        _, gdot, _ = _core.constraint_errors(
-            self.model, self.flat_q, v, self.t, None, self.compiled.options, None, 1
-        )
+        _, gdot, _ = _core.constraint_errors(self.model, self.flat_q, v, self.t, None, self.compiled.options, None, 1)
         return np.asarray(gdot)
 
     def _project_velocities(self, v: FloatArray) -> _Velocities:
@@ -370,8 +368,7 @@ class _Task:
             x[:, free] += (np.swapaxes(root, -1, -2) @ y)[..., 0]
             rates = self._rates(v + x)
         self._refuse(v, rates)
-        y = np.linalg.solve(np.swapaxes(root, -1, -2), x[:, free, None])[..., 0]
-        return _Velocities(M, root, G, factor, x, factor.multipliers(-y))
+        return _Velocities(M, root, G, factor, x, factor.multipliers(-whitened(root, x[:, free])))
 
     def _refuse(self, v: FloatArray, rates: FloatArray) -> None:
         """Rejects rates of rows that remain."""
@@ -407,18 +404,22 @@ class _Task:
             )
         return terms
 
+    def _transport(self, terms: Terms) -> FloatArray:
+        """What a displacement of q does to q1, with the same xi."""
+        return self.nearest.retraction.transport(terms.xi)
+
     def _inertial(self, q: FloatArray, x: FloatArray) -> FloatArray:
         """d(M x)/dq (L, nv, nv)."""
         rest = np.zeros(self.model.nv)
         found = _core.inverse_dynamics_derivatives(self.model._weightless, q, rest, x, None, {}, None, 1)
         return np.asarray(found[0])
 
-    def _by_parameters(self, n: int, v: FloatArray | None, w_g: FloatArray | None, w_gdot: FloatArray | None) -> FloatArray:
+    def _by_parameters(
+        self, n: int, v: FloatArray | None, w_g: FloatArray | None, w_gdot: FloatArray | None
+    ) -> FloatArray:
         """Gradients (L, n, P) of w_g.g + w_gdot.gdot at q1 by the parameters, for n weights (L, n, rows)."""
         t, q = (np.repeat(x[:, None], n, axis=1) for x in (self.t, self.flat_q))
-        found = _core.constraint_vjp(
-            self.model, q, v, t, None, w_g, w_gdot, None, self.compiled.options, None, 1
-        )
+        found = _core.constraint_vjp(self.model, q, v, t, None, w_g, w_gdot, None, self.compiled.options, None, 1)
         return np.asarray(found[4])
 
     def derivatives(self) -> ProjectDerivatives:
@@ -429,7 +430,7 @@ class _Task:
         # (M + C) J^-1 A - d(M xi)/dq on the right, and what kept joints do, whose displacements are given
         rest = terms.metric
         if terms.J is not None:
-            rest = terms.metric @ np.linalg.solve(terms.J, self.nearest.retraction.transport(terms.xi))
+            rest = np.asarray(terms.metric @ np.linalg.solve(terms.J, self._transport(terms)))
         right = (rest - self._inertial(self.q, terms.xi))[:, free]
         right[:, :, held] -= terms.H[:, free][:, :, held]
         c = np.zeros((L, terms.G.shape[1], nv))
@@ -452,9 +453,7 @@ class _Task:
         dgdot_dq, _, _ = _core.constraint_derivatives(
             self.model, self.flat_q, self.flat_v, self.t, None, self.compiled.options, None, 1
         )
-        K = _core.constraint_stiffness(
-            self.model, self.flat_q, at.kappa, self.t, None, self.compiled.options, None, 1
-        )
+        K = _core.constraint_stiffness(self.model, self.flat_q, at.kappa, self.t, None, self.compiled.options, None, 1)
         turned = self._inertial(self.flat_q, at.x) + K
         explicit = np.zeros((L, nv, nv))
         explicit[:, free] = _lifted(at.factor, at.root, -turned[:, free], -np.asarray(dgdot_dq))
@@ -513,7 +512,7 @@ class _Task:
         mu = beta
         if terms.J is not None:
             back = np.linalg.solve(np.swapaxes(terms.J, -1, -2), by_q[..., None])
-            by_q = (np.swapaxes(self.nearest.retraction.transport(terms.xi), -1, -2) @ back)[..., 0]
+            by_q = np.asarray((np.swapaxes(self._transport(terms), -1, -2) @ back)[..., 0])
             mu = np.einsum("lij,lj->li", terms.J, beta)
         by_q = by_q - self._of_mass(self.q, terms.xi, beta, inertia, placement)
         by_q[:, held] += weight[:, held] - np.einsum("lij,li->lj", terms.H[:, :, held], beta)
