@@ -229,6 +229,14 @@ void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma
       for (int r = 0; matrix != nullptr && r < part.rows; ++r)
         std::copy_n(from + r * m.nv, m.nv, matrix + (part.row + r) * stride);
     }
+    if (!at.still || dgdot_dq == nullptr) continue;
+    S* rest = at.arena.template get<S>(m.nv);  // less the part of the rate that does not depend on v
+    std::fill_n(rest, m.nv, S(0.0));
+    ConstraintState<S> resting = at;
+    resting.v = rest;
+    const S* explicit_ = custom_derivatives(resting, part);
+    for (int r = 0; r < part.rows; ++r)
+      add_scaled(m.nv, S(-1.0), explicit_ + r * m.nv, dgdot_dq + (part.row + r) * stride);
   }
 }
 

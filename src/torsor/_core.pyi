@@ -319,6 +319,8 @@ class IntegratorTable:
         tolerance: float,
         iterations: int,
         substeps: int,
+        baumgarte: float = 0.0,
+        post: bool = False,
     ) -> None: ...
 
 def simulate(

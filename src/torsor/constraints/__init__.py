@@ -1,7 +1,7 @@
 """Constraints as small frozen descriptions: loops, couplings, prescribed motions, and user-defined ones."""
 
 from torsor.constraints.constraint import Constraint
-from torsor.constraints.couplings import Coupling, Gear, PrescribedJoint
+from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.pairs import Distance, Loop, PointOnLine, PointOnPlane, PrescribedBody
 from torsor.constraints.twists import TwistConstraint
@@ -15,6 +15,7 @@ __all__ = [
     "Loop",
     "PointOnLine",
     "PointOnPlane",
+    "PolynomialCoupling",
     "PrescribedBody",
     "PrescribedJoint",
     "TwistConstraint",
