@@ -163,7 +163,7 @@ class ExplicitStage {
     add_constraint_stiffness<S>(state, rows_->lambda, S(-1.0), Aq, nv);
     by_q_.assign(std::size_t(rows) * nv, S(0.0));
     constraint_derivatives<S>(state, by_q_.data(), nullptr, nullptr, nv);
-    for (int i = 0; i < rows; ++i) add_scaled(nv, S(beta), rows_->metric.G(i), by_q_.data() + std::size_t(i) * nv);
+    rows_->add_position_jacobian(S(beta), by_q_.data());
     good = good & solver_.factor_matrix(M_, at_.scene.branched);
     if (!any(good)) return good;
     rows_->fill_mass_border(state);

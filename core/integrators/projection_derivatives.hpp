@@ -87,7 +87,7 @@ void projection_matrices(StepContext<S>& at, const StageRows<S>& rows, const Pro
     add_constraint_stiffness<S>(state, rows.kappa, S(1.0), R, nv);
     constraint_derivatives<S>(state, by_q, nullptr, nullptr, nv);
   });
-  for (int r = 0; of.displaces && r < rows.count(); ++r) add_scaled(nv, S(1.0), rows.metric.G(r), by_q + r * nv);
+  if (of.displaces) rows.add_position_jacobian(S(1.0), by_q);
 }
 
 }  // namespace torsor
