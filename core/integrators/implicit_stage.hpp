@@ -108,13 +108,15 @@ class ImplicitStage {
   const S* displacement() const { return xi_; }  // from the node where the stage begins
   StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
   // Before the stages of a step from node 1 at time t, under constraints: which rows are kept, and a guess of the
-  // multipliers from the accelerations there.
-  Mask<S> begin_step(double t, bool settled) {
+  // multipliers from the accelerations there. `continues`: the stage found last is node 1 now, so that the metric is
+  // known.
+  Mask<S> begin_step(double t, bool settled, bool continues) {
     if (!rows_) return every_lane<S>();
     const S *q = at_.nodes.q(1), *a = settled ? at_.nodes.a(1) : at_.zero;
     std::fill_n(rows_->lambda, rows_->count(), S(0.0));
     const Evaluation<S> e = rows_->evaluate(q, at_.nodes.v(1), a, t, work_);
-    const Mask<S> good = rows_->measure(e.all, q, t);
+    const Mask<S> good = continues ? every_lane<S>() : rows_->measure(e.all, q, t);
+    measured_ = false;
     if (!any(good)) return good;
     rows_->keep_rows();
     if (settled) rows_->fit_multipliers(work_);

@@ -20,6 +20,7 @@ class StageRollout {
   void load(const LaneJobs<S>& jobs, int64_t row, bool first, bool kept) {
     Nodes<S>& nodes = stepper.at.nodes;
     const bool replaced = first && jobs.first().start + row > 0 && jobs.first().previous_q != nullptr;
+    stepper.continues = kept;
     if (kept) {
       if (table_.multistep) nodes.copy(1, 0);
       nodes.copy(stepper.last_node(), 1);

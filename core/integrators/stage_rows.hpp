@@ -4,7 +4,8 @@
 // The wrenches W of pairs act on bodies like forces that move with them, which makes them part of the matrix H of the
 // stage. What is missing of the derivative of G^T lambda has rank six for each pair,
 //   P Q^T,   Q = J_B - J_A,   P = J_B^T (N - . x* W) - J_A^T N,
-// all in the axes of marker A, and is a border with the unknowns Q^T delta.
+// all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W, so
+// that there are three of these unknowns if A is fixed in the world.
 #pragma once
 #include "constraints/row_metric.hpp"
 #include "integrators/residual.hpp"
@@ -22,7 +23,7 @@ class StageRows {
         rows_(set_.rows),
         nv_(m_.nv),
         metric(m_, rows_, at.memory),
-        border(nv_, rows_ + (second_order ? 6 * static_cast<int>(set_.pairs.size()) : 0), at.memory) {
+        border(nv_, rows_ + (second_order ? turns(set_) : 0), at.memory) {
     for (S** vector : {&lambda, &g, &kappa, &work_}) zero(vector, rows_);
     zero(&kept_, rows_);
     zero(&y_, border.width());
@@ -102,7 +103,10 @@ class StageRows {
     scale_ = c * c;
     fill_rows(state(e.all, e.q, e.v, at_.zero, e.t));
     int column = rows_;
-    for (std::size_t k = 0; k < pairs_.size(); ++k, column += 6) fill_pair(e.all, set_.pairs[k], pairs_[k], column);
+    for (std::size_t k = 0; k < pairs_.size(); ++k) {
+      fill_pair(e.all, set_.pairs[k], pairs_[k], column);
+      column += unknowns(set_.pairs[k]);
+    }
   }
   // The border of a mass matrix: rows alone.
   void fill_mass_border(const ConstraintState<S>& rows) {
@@ -152,6 +156,13 @@ class StageRows {
   }
 
  private:
+  // Unknowns of a pair beside its rows, and of all pairs.
+  static int unknowns(const PairPart& pair) { return pair.A.body < 0 ? 3 : 6; }
+  static int turns(const ConstraintSet& set) {
+    int sum = 0;
+    for (const PairPart& pair : set.pairs) sum += unknowns(pair);
+    return sum;
+  }
   void zero(S** vector, int size) { std::fill_n(*vector = at_.memory.template get<S>(size), size, S(0.0)); }
   // Subtracts the wrench from the forces of the bodies.
   void add_wrenches(const ConstraintState<S>& rows, const PairPart& pair, PairState<S>& seen) {
@@ -181,7 +192,8 @@ class StageRows {
   }
   void fill_pair(const Motions<S>& all, const PairPart& pair, const PairState<S>& seen, int column) {
     const Force<S> W = wrench(pair, seen);
-    for (int i = 0; i < 6; ++i) {
+    const int count = unknowns(pair);
+    for (int i = 0; i < count; ++i) {
       S unit[6] = {S(0.0), S(0.0), S(0.0), S(0.0), S(0.0), S(0.0)};
       unit[i] = S(1.0);
       const Motion<S> eta = read_motion(unit);
@@ -196,7 +208,7 @@ class StageRows {
       for_each_velocity_of(m_, moves, [&](int k) {
         S eta[6];
         write(X.act_inverse(all.columns[k].S_), eta);
-        for (int i = 0; i < 6; ++i) border.C(column + i)[k] = S(sign) * eta[i];
+        for (int i = 0; i < count; ++i) border.C(column + i)[k] = S(sign) * eta[i];
       });
     };
     see(pair.moves_B, 1.0, seen.to_B);

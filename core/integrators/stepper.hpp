@@ -20,6 +20,8 @@ class Stepper {
   const IntegratorTable& table;
   Shortfall shortfall;  // of the last attempt that failed
   bool gained = false;  // whether it failed because solutions gain energy
+  // Whether node 1 is the last node of the step before, found just now in all lanes; until the next step.
+  bool continues = false;
 
   ImplicitStage<S>& implicit() { return *implicit_; }
   ExplicitStage<S>& explicit_stage() { return *explicit_; }
@@ -67,8 +69,8 @@ class Stepper {
     Mask<S> good = every_lane<S>();
     if (implicit_) {
       read_control(controls, 0.0);
-      good = implicit_->begin_step(t, settled);
-      gained = false;
+      good = implicit_->begin_step(t, settled, continues);
+      gained = continues = false;
     }
     for (std::size_t k = 0; k < stages_->size() && any(good); ++k) {
       const Stage& stage = (*stages_)[k];
