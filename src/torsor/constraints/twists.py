@@ -125,7 +125,7 @@ class TwistConstraint(Constraint):
         wrenches: dict[str, FloatArray] = {}
         for name, wrench in self.bodies:
             other, pose = moved.get(name, (name, SE3()))
-            carried = pose.inverse().adjoint().T @ np.array(wrench)
+            carried = pose.inverse().adjoint.T @ np.array(wrench)
             wrenches[other] = wrenches[other] + carried if other in wrenches else carried
         return replace(self, bodies=tuple((name, tuple(w.tolist())) for name, w in wrenches.items()))
 

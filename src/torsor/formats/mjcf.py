@@ -352,7 +352,8 @@ def _close(model: Model, mj: mujoco.MjModel, names: _Names) -> Model:
 
 def _equality(mj: mujoco.MjModel, names: _Names, i: int, name: str | None, label: str) -> Constraint:
     """One equality constraint, whose residuals are zero where those of MuJoCo are."""
-    kinds, kind, data = _mujoco().mjtEq, mj.eq_type[i], mj.eq_data[i]
+    kinds, data = _mujoco().mjtEq, mj.eq_data[i]
+    kind = kinds(mj.eq_type[i])
     ends = int(mj.eq_obj1id[i]), int(mj.eq_obj2id[i])
     if kind == kinds.mjEQ_JOINT:
         return _coupling(mj, names, *ends, data[:5], name)
@@ -362,7 +363,7 @@ def _equality(mj: mujoco.MjModel, names: _Names, i: int, name: str | None, label
             f"{label} is of {what}, which a model does not have; pass equality='ignore' to load the tree alone"
         )
     connects = kind == kinds.mjEQ_CONNECT or data[10] == 0.0
-    if mj.eq_objtype[i] == _mujoco().mjtObj.mjOBJ_SITE:
+    if mj.eq_objtype[i] == int(_mujoco().mjtObj.mjOBJ_SITE):
         bodies = [int(mj.site_bodyid[site]) for site in ends]
         placements = [_pose(mj.site_pos[site], mj.site_quat[site]) for site in ends]
     else:
