@@ -43,7 +43,8 @@ class ExplicitStage {
     }
     S *q0 = nodes.q(stage.from), *q1 = nodes.q(stage.to);
     if (!after_) return good & retract<S>(m_, q0, xi_, q1) & is_finite(largest(m_.nv, xi_));
-    return good & stabilise(stage, t) & retract<S>(m_, end_, d_, q1) & is_finite(largest(m_.nv, d_));
+    const Mask<S> moved = stabilise(stage, t);
+    return good & moved & retract<S>(m_, end_, d_, q1) & is_finite(largest(m_.nv, d_));
   }
 
   // Linearises a stage that was taken: A_q and A_v of the residual that the accelerations solve; the factors of their

@@ -194,8 +194,6 @@ def from_maximal(
     at = {b.name: i for i, b in enumerate(model.bodies)}
     for b, own in zip(model.bodies, model.joints, strict=True):
         i, p = at[b.name], at.get(b.parent, -1)
-        joint_frame = b.placement.matrix if p < 0 else T[..., p, :, :] @ b.placement.matrix
-        seen = np.broadcast_to(_inverse(joint_frame) @ T[..., i, :, :], (*shape, 4, 4))
         relative = W[..., i, :]
         if p >= 0:
             there = Ad(_inverse(T[..., i, :, :]) @ T[..., p, :, :])
@@ -203,8 +201,11 @@ def from_maximal(
         if _keeps(b):
             kept = free.joint(f"{b.joint_name}/joint")
             q[..., own.q_slice], v[..., own.v_slice] = given[0][..., kept.q_slice], given[1][..., kept.v_slice]
-            error = log6(_inverse(b.joint.T(q[..., own.q_slice])) @ seen)
+            moved = T[..., free._index["body"][f"{b.joint_name}/joint"], :, :]
+            error = np.broadcast_to(log6(_inverse(moved) @ T[..., i, :, :]), (*shape, 6))
         else:
+            frame = b.placement.matrix if p < 0 else T[..., p, :, :] @ b.placement.matrix
+            seen = np.broadcast_to(_inverse(frame) @ T[..., i, :, :], (*shape, 4, 4))
             q[..., own.q_slice], error = _nearest(b.joint, seen, states[..., own.q_slice])
             if b.joint.nv:
                 S = np.linalg.pinv(b.joint.S(q[..., own.q_slice]))
