@@ -59,6 +59,9 @@ class Arena {
   int singular_lane = 0;
   unsigned singular_lanes = 0;  // all lanes in which it is, by bit, if singular_joint is not -1
   int singular_velocity = -1;   // of that joint, if known
+  int contradiction = -1;       // a row of constraints that contradicts others, or -1, the lane, and the others
+  int contradiction_lane = 0;
+  std::vector<int> contradicted;
 
  private:
   void grow(std::size_t bytes) {
@@ -88,6 +91,7 @@ class Lease {
     if (stack_.depth == stack_.arenas.size()) stack_.arenas.push_back(std::make_unique<Arena>());
     arena_ = stack_.arenas[stack_.depth++].get();
     arena_->singular_joint = -1;
+    arena_->contradiction = -1;
   }
   ~Lease() {
     --stack_.depth;

@@ -1,9 +1,11 @@
 // The module torsor._core, and conversions that all bindings share: models, options, numbers of threads, signals.
 #define TORSOR_IMPORT_ARRAY
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <string_view>
+#include <tuple>
 
 #include "bind/call.hpp"
 #include "scalar/complex_step.hpp"
@@ -16,6 +18,8 @@ void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_configuration(Kernels& kernels);
+void bind_constrained_vjp(Kernels& kernels);
+void bind_constrained_dynamics(Kernels& kernels);
 void bind_constraints(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
 void bind_dynamics(Kernels& kernels);
@@ -94,6 +98,10 @@ Options read_options(nb::handle value) {
       options.forces = force_set(item);
     else if (name == "constraints")
       options.constraints = constraint_set(item);
+    else if (name == "baumgarte")
+      std::tie(options.alpha, options.beta) = nb::cast<std::pair<double, double>>(item);
+    else if (name == "compliance")
+      options.compliance = nb::cast<double>(item);
     else if (name == "integrator")
       read_integrator(item, options);
     else if (name == "wanted")
@@ -136,6 +144,8 @@ NB_MODULE(_core, module) {
   bind_simulation(module);
   Kernels kernels;
   bind_configuration(kernels);
+  bind_constrained_vjp(kernels);
+  bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);

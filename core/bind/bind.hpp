@@ -8,6 +8,9 @@
 #endif
 #include <numpy/arrayobject.h>
 
+#include <string>
+#include <vector>
+
 #include "bind/kernel.hpp"
 
 namespace torsor {
@@ -17,6 +20,7 @@ namespace nb = nanobind;
 nb::object core_model(nb::handle model);  // the core's model of a torsor.Model
 const ForceSet* force_set(nb::handle set);
 const ConstraintSet* constraint_set(nb::handle set);
+std::vector<std::string> row_names(const ConstraintSet* set);
 void read_integrator(nb::handle integrator, Options& options);  // sets the table or the variational rule
 Options read_options(nb::handle value);  // a dict of options that differ from the defaults, or the frame of f_ext
 int thread_count(nb::handle threads);    // 0 for "auto": at most one per core

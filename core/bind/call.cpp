@@ -36,10 +36,15 @@ bool fits(PyObject* object, const Slot& slot, int type) {
   return PyArray_NDIM(array) - slot.ndim <= Call::kMaxBatch;
 }
 
-// Reads an input; false if it must be converted.
-bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, Row& row) {
+// Reads an input; false if it must be converted. A Python float is a number that all states share: `number` holds it.
+bool take_input(PyObject* object, const Slot& slot, Call& call, bool& have_batch, double& number, Row& row) {
   row = {};
   if (object == Py_None) return slot.optional;
+  if (slot.ndim == 0 && !call.complex && PyFloat_CheckExact(object)) {
+    number = PyFloat_AS_DOUBLE(object);
+    row = {&number, 1, 0, 0};
+    return true;
+  }
   if (!fits(object, slot, call.type())) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int lead = PyArray_NDIM(array) - slot.ndim;
@@ -82,7 +87,7 @@ class Arguments {
   bool take_inputs(PyObject* const* inputs) {
     bool have_batch = false;
     for (int i = 0; i < kernel_.inputs; ++i)
-      if (!take_input(inputs[i], in_slots[i], call, have_batch, in[i])) return false;
+      if (!take_input(inputs[i], in_slots[i], call, have_batch, numbers_[i], in[i])) return false;
     if (m_.quaternions.empty()) return true;
     for (int i = 0; i < kernel_.inputs; ++i)
       if (in[i].data != nullptr && in_slots[i].is_configuration())
@@ -164,6 +169,7 @@ class Arguments {
   const BoundKernel& kernel_;
   const Model& m_;
   const unsigned wanted_;
+  double numbers_[Kernel::kMaxInputs];
   nb::object result_;
 };
 
@@ -199,6 +205,11 @@ nb::object check_module() { return nb::module_::import_("torsor._check"); }
                                         batch ? nb::object(nb::int_(singular.state)) : nb::none());
   throw std::logic_error("torsor: raise_singular returned");
 }
+[[noreturn]] void raise_contradiction(const Options& options, const Contradiction& found, bool batch) {
+  check_module().attr("raise_contradiction")(row_names(options.constraints), found.row, found.others,
+                                             batch ? nb::object(nb::int_(found.state)) : nb::none());
+  throw std::logic_error("torsor: raise_contradiction returned");
+}
 [[noreturn]] void raise_step_failed(nb::dict given, const StepFailed& failed, bool batch) {
   check_module().attr("raise_step_failed")(given, batch ? nb::object(nb::int_(failed.state)) : nb::none(),
                                            nb::make_tuple(failed.outcome, failed.error, failed.allowed));
@@ -230,6 +241,8 @@ nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* con
     execute(kernel, m, options, a.call, a.in, a.out, threads);
   } catch (const Singular& singular) {
     raise_singular(model, singular, batch);
+  } catch (const Contradiction& found) {
+    raise_contradiction(options, found, batch);
   } catch (const StepFailed& failed) {
     nb::dict given;
     for (int i = 0; i < kernel.inputs; ++i) given[a.in_slots[i].name] = nb::handle(inputs[i]);

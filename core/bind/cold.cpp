@@ -5,6 +5,8 @@
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"
+#include "bind/constrained_vjp.cpp"
+#include "bind/constrained_dynamics.cpp"
 #include "bind/constraints.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"
@@ -20,6 +22,8 @@ namespace torsor {
 
 void bind_rare(RareKernels& kernels) {
   bind_configuration(kernels);
+  bind_constrained_vjp(kernels);
+  bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);

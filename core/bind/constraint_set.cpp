@@ -122,8 +122,15 @@ struct PartReader {
     if (iv < 0 || iv >= m.nv) throw nb::value_error("torsor: no such velocity");
   }
 
-  // (marker A, marker B, rows, motion of A or None); rows: ("linear", [(coefficient, a, b, s), ...], offset) or ("norm",
-  // offset).
+  static RowTerm read_term(const std::vector<double>& x) {
+    RowTerm term{x.at(0), read_vector(x, 1), read_vector(x, 4), x.at(7)};
+    term.axis = unit_vector(term.a);
+    if (term.s == 0.0) term.seen = unit_vector(term.b);
+    if (term.s == 1.0 && term.b.x == 0.0 && term.b.y == 0.0 && term.b.z == 0.0) term.seen = 3;
+    return term;
+  }
+  // (marker A, marker B, rows, motion of A or None); rows: ("linear", [(coefficient, a, b, s), ...], offset) or
+  // ("norm", offset).
   void pair(int constraint) {
     PairPart part;
     part.A = read_marker(m, t[1]);
@@ -135,7 +142,7 @@ struct PartReader {
       if (!is_distance)
         for (nb::handle term : row[1]) {
           const auto x = nb::cast<std::vector<double>>(term);
-          out.terms.push_back({x.at(0), read_vector(x, 1), read_vector(x, 4), x.at(7)});
+          out.terms.push_back(read_term(x));
         }
       part.each.push_back(std::move(out));
     }
@@ -144,6 +151,16 @@ struct PartReader {
     part.motion = read_motion(t[4], 24);
     part.moves_A = moves_alone(m, part.A.body, part.B.body);
     part.moves_B = moves_alone(m, part.B.body, part.A.body);
+    const auto root = [&](const std::vector<int>& moves) { return moves.empty() ? -1 : m.links[moves.back()].parent; };
+    part.has_common = root(part.moves_A) >= 0 || root(part.moves_B) >= 0;
+    part.needs_velocity = !part.A_rests();
+    part.has_other_terms = false;
+    std::fill_n(part.sees, 4, false);
+    for (const PairRow& row : part.each) {
+      part.needs_velocity = part.needs_velocity || row.is_distance;
+      part.sees[3] = part.sees[3] || row.is_distance;
+      for (const RowTerm& term : row.terms) (term.seen >= 0 ? part.sees[term.seen] : part.has_other_terms) = true;
+    }
     set.pairs.push_back(std::move(part));
   }
   // ([(coefficient, coordinate, velocity), ...], offset, motion or None)
@@ -208,6 +225,10 @@ void build_constraints(ConstraintSet* set, const Model& m, int constraints, nb::
     PartReader one{m, part, *set};
     (one.*reader->second)(constraint);
   }
+  set->needs_velocity = !set->twists.empty();
+  for (const PairPart& pair : set->pairs) set->needs_velocity = set->needs_velocity || pair.needs_velocity;
+  set->one_by_one = plan_rows(m, *set, 1);
+  set->in_vectors = plan_rows(m, *set, kLanes);
 }
 
 // For the garbage collector: user-defined code may refer back to an object that contains it.
@@ -238,13 +259,19 @@ PyType_Slot slots[] = {
 
 }  // namespace
 
+std::vector<std::string> row_names(const ConstraintSet* set) {
+  std::vector<std::string> names = set->row_names;
+  for (int r = static_cast<int>(names.size()); r < set->rows; ++r) names.push_back("row " + std::to_string(r));
+  return names;
+}
 const ConstraintSet* constraint_set(nb::handle set) { return nb::cast<const ConstraintSet*>(set); }
 
 void bind_constraint_set(nb::module_& module) {
   nb::class_<ConstraintSet>(module, "ConstraintSet", nb::type_slots(slots))
       .def("__init__", build_constraints)
       .def_ro("rows", &ConstraintSet::rows)
-      .def_ro("size", &ConstraintSet::parameters);
+      .def_ro("size", &ConstraintSet::parameters)
+      .def_rw("row_names", &ConstraintSet::row_names);
 }
 
 }  // namespace torsor

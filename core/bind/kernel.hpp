@@ -38,6 +38,8 @@ struct Options {
   std::vector<int> frames;                          // indices of the user's bodies that are requested
   const ForceSet* forces = nullptr;                 // forces of the scene
   const ConstraintSet* constraints = nullptr;       // and its constraints
+  double alpha = 0.0, beta = 0.0;                   // Baumgarte's gains: gamma + 2 alpha gdot + beta^2 g = 0
+  double compliance = 0.0;                          // by which rows give way to their multipliers
   const IntegratorTable* table = nullptr;           // integrator of a step: its table,
   const VariationalScheme* variational = nullptr;   // or its variational rule
 };
@@ -79,6 +81,15 @@ struct Singular : std::runtime_error {
   int joint;
   int64_t state;
   Singular(int joint, int64_t state) : std::runtime_error("singular mass matrix"), joint(joint), state(state) {}
+};
+
+// Rows of constraints contradict each other in a state: `row` cannot be met beside `others`.
+struct Contradiction : std::runtime_error {
+  int row;
+  std::vector<int> others;
+  int64_t state;
+  Contradiction(int row, std::vector<int> others, int64_t state)
+      : std::runtime_error("contradictory constraints"), row(row), others(std::move(others)), state(state) {}
 };
 
 // A step of an integrator failed; run_batch fills in the state. The other members are those of
@@ -140,6 +151,7 @@ void run_one(const Model& m, const Options& options, const Row* in, const Row* o
   else
     K::template run<S>(m, arena, options, from, to);
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, state);
+  if (arena.contradiction >= 0) throw Contradiction(arena.contradiction, arena.contradicted, state);
 }
 
 // Runs `count` states from `first` on, at most one per lane. Spare lanes repeat the last state.
@@ -199,6 +211,8 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
     }
   }
   if (arena.singular_joint >= 0) throw Singular(arena.singular_joint, first + std::min(arena.singular_lane, count - 1));
+  if (arena.contradiction >= 0)
+    throw Contradiction(arena.contradiction, arena.contradicted, first + std::min(arena.contradiction_lane, count - 1));
 }
 
 // A kernel as data, so that the code that surrounds kernels is compiled once.

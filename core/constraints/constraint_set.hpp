@@ -1,10 +1,12 @@
 // The constraints of a scene, compiled for models of one tree (same_tree, model/lane_models.hpp): rows between pairs of
 // markers, couplings of coordinates, rows on twists, and user-defined rows (docs/derivations/constraints.md, 1).
 //
-// Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers lambda
-// act as torques G^T lambda.
+// Every row has a value g, its rate gdot and second rate gamma along a motion, and a gradient G by q. Multipliers
+// lambda act as torques G^T lambda.
 #pragma once
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "forces/law.hpp"
@@ -22,7 +24,14 @@ struct RowTerm {
   double coefficient;
   Vec3<double> a, b;
   double s;
+  int axis = -1;  // k if a is the k-th unit vector
+  int seen = -1;  // k if b is the k-th unit vector and s = 0, 3 if b = 0 and s = 1
 };
+inline int unit_vector(const Vec3<double>& x) {
+  for (int k = 0; k < 3; ++k)
+    if (x.x == (k == 0) && x.y == (k == 1) && x.z == (k == 2)) return k;
+  return -1;
+}
 // The sum of its terms, or the distance between the markers, less an offset.
 struct PairRow {
   bool is_distance;
@@ -50,6 +59,11 @@ struct PairPart : ConstraintPart {
   std::vector<PairRow> each;
   TimeSlot motion;  // of marker A, in the world: pose (R by rows, p), twist and its rate in the marker's frame
   std::vector<int> moves_A, moves_B;  // the bodies whose joints move one of the two markers only, tips first
+  bool A_rests() const { return A.body < 0 && motion.size == 0; }
+  bool sees[4];          // which points of RowTerm::seen its rows look at
+  bool has_common;        // whether joints move both markers
+  bool has_other_terms;  // and whether at others
+  bool needs_velocity;   // whether gamma depends on linear velocities of the bodies
 };
 struct CouplingPart : ConstraintPart {
   struct Term {
@@ -102,6 +116,20 @@ struct CustomPart : ConstraintPart {
   std::shared_ptr<CustomConstraint> custom;
 };
 
+// Rows that are carried together from the bodies they act on to the roots (constraints/delassus.hpp).
+struct RowWalk {
+  int row, rows;            // consecutive rows
+  int place;                // of the first of them in an array where every walk begins with a whole vector
+  std::vector<int> bodies;  // that carry them: those they act on and all above, children before parents
+  std::vector<int> pairs, couplings, twists, custom;  // the parts that they belong to
+  bool on_velocities() const { return !couplings.empty() || !twists.empty() || !custom.empty(); }
+};
+struct RowPlan {
+  std::vector<RowWalk> walks;
+  int places = 0;           // of all walks
+  std::vector<int> bodies;  // of all walks, children before parents
+};
+
 struct ConstraintSet {
   int constraints = 0, rows = 0;
   int parameters = 0;  // length of the flat gradient
@@ -111,6 +139,9 @@ struct ConstraintSet {
   std::vector<TwistPart> twists;
   std::vector<CustomPart> custom;
   std::vector<std::pair<TimeSlot, std::shared_ptr<TimeFunction>>> motions;
+  std::vector<std::string> row_names;
+  bool needs_velocity = false;     // whether gamma depends on linear velocities of bodies
+  RowPlan one_by_one, in_vectors;  // for numbers that hold several states, and for those of one state
 
   bool depends_on_time() const { return !motions.empty() || !custom.empty(); }
   bool runs_user_code() const { return depends_on_time(); }
@@ -123,6 +154,78 @@ inline std::vector<int> moves_alone(const Model& m, int i, int j) {
   std::vector<int> out;
   for (; i >= 0 && !common[i]; i = m.links[i].parent) out.push_back(i);
   return out;
+}
+
+// How rows are carried if vectors hold `width` of them: rows of one part together, and those of several parts that fit
+// into a vector.
+inline RowPlan plan_rows(const Model& m, const ConstraintSet& set, int width) {
+  std::vector<int> owner(m.nv);
+  for (int i = 0; i < m.n(); ++i)
+    for (int k = 0; k < m.bodies[i].nv; ++k) owner[m.bodies[i].iv + k] = i;
+  std::vector<RowWalk> parts;
+  const auto add = [&](const ConstraintPart& part, std::vector<int> bodies, std::vector<int> RowWalk::* kind,
+                       int index) {
+    if (part.rows == 0) return;
+    parts.push_back({part.row, part.rows, 0, std::move(bodies), {}, {}, {}, {}});
+    (parts.back().*kind).push_back(index);
+  };
+  int index = 0;
+  for (const PairPart& pair : set.pairs) {
+    std::vector<int> bodies = pair.moves_A;
+    bodies.insert(bodies.end(), pair.moves_B.begin(), pair.moves_B.end());
+    add(pair, std::move(bodies), &RowWalk::pairs, index++);
+  }
+  index = 0;
+  for (const CouplingPart& part : set.couplings) {
+    std::vector<int> bodies;
+    for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
+    add(part, std::move(bodies), &RowWalk::couplings, index++);
+  }
+  index = 0;
+  for (const TwistPart& part : set.twists) {
+    std::vector<int> bodies;
+    for (const auto& term : part.terms) bodies.push_back(owner[term.iv]);
+    for (const auto& body : part.bodies) bodies.insert(bodies.end(), body.moves.begin(), body.moves.end());
+    add(part, std::move(bodies), &RowWalk::twists, index++);
+  }
+  index = 0;
+  for (const CustomPart& part : set.custom) {
+    std::vector<int> bodies;
+    for (int i = 0; i < m.n(); ++i) bodies.push_back(i);
+    add(part, std::move(bodies), &RowWalk::custom, index++);
+  }
+  std::sort(parts.begin(), parts.end(), [](const RowWalk& a, const RowWalk& b) { return a.row < b.row; });
+  RowPlan plan;
+  for (RowWalk& part : parts) {
+    if (!plan.walks.empty() && plan.walks.back().rows + part.rows <= width) {
+      RowWalk& last = plan.walks.back();
+      last.rows += part.rows;
+      for (auto list : {&RowWalk::bodies, &RowWalk::pairs, &RowWalk::couplings, &RowWalk::twists, &RowWalk::custom})
+        (last.*list).insert((last.*list).end(), (part.*list).begin(), (part.*list).end());
+    } else {
+      plan.walks.push_back(std::move(part));
+    }
+  }
+  const auto with_ancestors = [&](std::vector<int>& bodies) {
+    std::vector<bool> carries(m.n(), false);
+    for (int i : bodies)
+      for (; i >= 0 && !carries[i]; i = m.links[i].parent) carries[i] = true;
+    bodies.clear();
+    for (int i = m.n() - 1; i >= 0; --i)
+      if (carries[i]) bodies.push_back(i);
+  };
+  for (RowWalk& walk : plan.walks) {
+    with_ancestors(walk.bodies);
+    walk.place = plan.places;
+    plan.places += (walk.rows + width - 1) / width * width;
+    plan.bodies.insert(plan.bodies.end(), walk.bodies.begin(), walk.bodies.end());
+  }
+  with_ancestors(plan.bodies);
+  return plan;
+}
+template <class S>
+const RowPlan& row_plan(const ConstraintSet& set) {
+  return std::is_same_v<Wide<S>, S> ? set.one_by_one : set.in_vectors;
 }
 
 // The numbers that are functions of time, at t.

@@ -57,6 +57,18 @@ const S* custom_derivatives(const ConstraintState<S>& at, const CustomPart& part
   }
 }
 
+// The same less those at rest, which are due to time alone.
+template <class S>
+const S* less_at_rest(const ConstraintState<S>& at, const CustomPart& part, const S* derivatives) {
+  const int size = 3 * part.rows * at.m.nv;
+  S *rest = at.arena.template get<S>(at.m.nv), *out = at.arena.template get<S>(size);
+  std::fill_n(rest, at.m.nv, S(0.0));
+  const S* due_to_time = custom_derivatives(
+      ConstraintState<S>{at.m, at.set, at.arena, at.all, at.q, rest, rest, at.t, at.times, at.still}, part);
+  for (int k = 0; k < size; ++k) out[k] = derivatives[k] - due_to_time[k];
+  return out;
+}
+
 // The twist of a body in a row of twists, its wrench w and acceleration, in the world's axes about the point of its
 // tree; the acceleration without gravity.
 template <class S>
@@ -223,20 +235,13 @@ void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma
     }
   for (const CustomPart& part : at.set.custom) {
     const S* x = custom_derivatives(at, part);
+    if (at.still) x = less_at_rest(at, part, x);
     int which = 0;
     for (S* matrix : {dgdot_dq, dgamma_dq, dgamma_dv}) {
       const S* from = x + which++ * part.rows * m.nv;
       for (int r = 0; matrix != nullptr && r < part.rows; ++r)
         std::copy_n(from + r * m.nv, m.nv, matrix + (part.row + r) * stride);
     }
-    if (!at.still || dgdot_dq == nullptr) continue;
-    S* rest = at.arena.template get<S>(m.nv);  // less the part of the rate that does not depend on v
-    std::fill_n(rest, m.nv, S(0.0));
-    ConstraintState<S> resting = at;
-    resting.v = rest;
-    const S* explicit_ = custom_derivatives(resting, part);
-    for (int r = 0; r < part.rows; ++r)
-      add_scaled(m.nv, S(-1.0), explicit_ + r * m.nv, dgdot_dq + (part.row + r) * stride);
   }
 }
 
@@ -252,41 +257,14 @@ const S* custom_stiffness(const ConstraintState<S>& at, const CustomPart& part, 
     return out.read(at.arena);
   }
 }
-// K += s d(G^T lambda)/dq (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
+// The part of K that is due to the turning of reactions with A, and K of user-defined rows: K += s times that. The
+// rest is due to wrenches that move with their bodies.
 template <class S>
-void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
+void add_constraint_border(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
   const Model& m = at.m;
-  // A wrench F on body i that moves with it, in the world's axes about the point of its tree.
-  const auto add_riding = [&](const std::vector<int>& moves, const Force<S>& F) {
-    for (std::size_t at_k = 0; at_k < moves.size(); ++at_k) {
-      const Model::Link& beyond = m.links[moves[at_k]];
-      for (int k = beyond.iv; k < beyond.iv + beyond.nv; ++k) {
-        const Force<S> turned = cross(at.all.columns[k].S_, F);
-        for (std::size_t at_j = at_k + 1; at_j < moves.size(); ++at_j) {
-          const Model::Link& link = m.links[moves[at_j]];
-          for (int j = link.iv; j < link.iv + link.nv; ++j)
-            K[j * stride + k] = mul_add(s, dot(at.all.columns[j].S_, turned), K[j * stride + k]);
-        }
-      }
-      const Model::Body& body = m.bodies[moves[at_k]];
-      if (body.general < 0) continue;
-      const auto& b = at.all.bodies[moves[at_k]];
-      const auto& g = at.all.general[body.general];
-      const Force<S> local{transposed(b.R, cross_add(F.f, b.p, F.n)), transposed(b.R, F.f)};
-      for (int j = 0; j < body.nv; ++j)
-        for (int k = 0; k < body.nv; ++k) {
-          S& x = K[(body.iv + j) * stride + body.iv + k];
-          x = mul_add(s, dot(g.ds[body.nv * j + k], local), x);
-        }
-    }
-  };
   for (const PairPart& pair : at.set.pairs) {
     const PairState<S> state = pair_state(pair, at.all, at.times, at.still);
-    Force<S> W = zero_force<S>();
-    for (int r = 0; r < pair.rows; ++r) W = mul_add(lambda[pair.row + r], row_wrench(state, pair.each[r]), W);
-    const Force<S> on_A = state.to_A.act(W);
-    add_riding(pair.moves_B, state.to_B.act(W));
-    add_riding(pair.moves_A, {-on_A.n, -on_A.f});
+    const Force<S> W = pair_wrench(state, pair, lambda);
     // (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A)
     const auto add_column = [&](int k, double sign, const SE3<S>& X) {
       const Motion<S> seen = X.act_inverse(at.all.columns[k].S_), eta{S(sign) * seen.w, S(sign) * seen.v};
@@ -303,15 +281,57 @@ void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, con
     for_each_velocity_of(m, pair.moves_B, [&](int k) { add_column(k, 1.0, state.to_B); });
     for_each_velocity_of(m, pair.moves_A, [&](int k) { add_column(k, -1.0, state.to_A); });
   }
-  for (const TwistPart& part : at.set.twists)
-    for (const auto& body : part.bodies) {
-      const Force<S> w = twist_term(body, at.all).w;
-      add_riding(body.moves, {lambda[part.row] * w.n, lambda[part.row] * w.f});
-    }
   for (const CustomPart& part : at.set.custom) {
     const S* x = custom_stiffness(at, part, lambda);
     for (int j = 0; j < m.nv; ++j) add_scaled(m.nv, s, x + j * m.nv, K + j * stride);
   }
+}
+// K += s K of a wrench F that moves with a body, in the world's axes about the point of its tree. `moves`: that body and
+// those above it, as far as they matter.
+template <class S>
+void add_riding(const ConstraintState<S>& at, const std::vector<int>& moves, const Force<S>& F, const S& s, S* K,
+                int stride) {
+  const Model& m = at.m;
+  for (std::size_t at_k = 0; at_k < moves.size(); ++at_k) {
+    const Model::Link& beyond = m.links[moves[at_k]];
+    for (int k = beyond.iv; k < beyond.iv + beyond.nv; ++k) {
+      const Force<S> turned = cross(at.all.columns[k].S_, F);
+      for (std::size_t at_j = at_k + 1; at_j < moves.size(); ++at_j) {
+        const Model::Link& link = m.links[moves[at_j]];
+        for (int j = link.iv; j < link.iv + link.nv; ++j)
+          K[j * stride + k] = mul_add(s, dot(at.all.columns[j].S_, turned), K[j * stride + k]);
+      }
+    }
+    const Model::Body& body = m.bodies[moves[at_k]];
+    if (body.general < 0) continue;
+    const auto& b = at.all.bodies[moves[at_k]];
+    const auto& g = at.all.general[body.general];
+    const Force<S> local{transposed(b.R, cross_add(F.f, b.p, F.n)), transposed(b.R, F.f)};
+    for (int j = 0; j < body.nv; ++j)
+      for (int k = 0; k < body.nv; ++k) {
+        S& x = K[(body.iv + j) * stride + body.iv + k];
+        x = mul_add(s, dot(g.ds[body.nv * j + k], local), x);
+      }
+  }
+}
+// The same of the wrenches of a pair.
+template <class S>
+void add_riding(const ConstraintState<S>& at, const PairPart& pair, const S* lambda, const S& s, S* K, int stride) {
+  const PairState<S> state = pair_state(pair, at.all, at.times, at.still);
+  const Force<S> W = pair_wrench(state, pair, lambda), on_A = state.to_A.act(W);
+  add_riding(at, pair.moves_B, state.to_B.act(W), s, K, stride);
+  add_riding(at, pair.moves_A, {-on_A.n, -on_A.f}, s, K, stride);
+}
+// K += s d(G^T lambda)/dq (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
+template <class S>
+void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
+  for (const PairPart& pair : at.set.pairs) add_riding(at, pair, lambda, s, K, stride);
+  for (const TwistPart& part : at.set.twists)
+    for (const auto& body : part.bodies) {
+      const Force<S> w = twist_term(body, at.all).w;
+      add_riding(at, body.moves, {lambda[part.row] * w.n, lambda[part.row] * w.f}, s, K, stride);
+    }
+  add_constraint_border(at, lambda, s, K, stride);
 }
 
 // Gradients in O(n) ---------------------------------------------------------------------------------------------------

@@ -161,6 +161,14 @@ Force<S> row_wrench(const PairState<S>& at, const PairRow& row) {
   return W;
 }
 
+// Of all rows, weighted by multipliers.
+template <class S>
+Force<S> pair_wrench(const PairState<S>& at, const PairPart& pair, const S* multipliers) {
+  Force<S> W = zero_force<S>();
+  for (int r = 0; r < pair.rows; ++r) W = mul_add(multipliers[pair.row + r], row_wrench(at, pair.each[r]), W);
+  return W;
+}
+
 // The wrenches of a weighted sum of rows.
 template <class S>
 struct RowWrenches {

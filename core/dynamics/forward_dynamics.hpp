@@ -179,19 +179,42 @@ __attribute__((noinline)) void check(Arena& arena, ForwardDynamicsAccess<S, C> a
   note_singular(arena, is_nothing(D, answers(at.m, prescribed, i, k + 1, column, N, at)), at.m.bodies[i].joint);
 }
 
-// x with I x = F, by L D L^T.
+// L D L^T of the inertia of a body on a free joint: L below its diagonal of ones, and the inverse of D.
+template <class S>
+struct InertiaFactor {
+  S L[6][6], inverse[6];
+  // L^-1 F
+  TORSOR_INLINE void halve(S (&x)[6]) const {
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; ++j)
+#pragma GCC unroll 6
+      for (int k = 0; k < j; ++k) x[j] = mul_add(-L[j][k], x[k], x[j]);
+  }
+  // L^-T D^-1 of that
+  TORSOR_INLINE void complete(S (&x)[6]) const {
+#pragma GCC unroll 6
+    for (int j = 0; j < 6; ++j) x[j] = x[j] * inverse[j];
+#pragma GCC unroll 6
+    for (int j = 5; j >= 0; --j)
+#pragma GCC unroll 6
+      for (int k = j + 1; k < 6; ++k) x[j] = mul_add(-L[k][j], x[k], x[j]);
+  }
+};
 template <class S, class C>
-inline Motion<S> solve_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at, const unsigned char* prescribed, int i,
-                           const Scale<S>& size, bool doubtful, const ArticulatedInertia<S>& I, const Force<S>& F) {
+TORSOR_INLINE InertiaFactor<S> factor_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at,
+                                          const unsigned char* prescribed, int i, const Scale<S>& size, bool doubtful,
+                                          const ArticulatedInertia<S>& I) {
   const Sym3<S>&A = I.A, &M = I.M;
   const Mat3<S>& H = I.H;
-  S L[6][6] = {{A.xx},
-               {A.xy, A.yy},
-               {A.xz, A.yz, A.zz},
-               {H.x.x, H.x.y, H.x.z, M.xx},
-               {H.y.x, H.y.y, H.y.z, M.xy, M.yy},
-               {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}};
-  S x[6] = {F.n.x, F.n.y, F.n.z, F.f.x, F.f.y, F.f.z}, inverse[6];
+  InertiaFactor<S> factor{{{A.xx},
+                           {A.xy, A.yy},
+                           {A.xz, A.yz, A.zz},
+                           {H.x.x, H.x.y, H.x.z, M.xx},
+                           {H.y.x, H.y.y, H.y.z, M.xy, M.yy},
+                           {H.z.x, H.z.y, H.z.z, M.xz, M.yz, M.zz}},
+                          {}};
+  auto& L = factor.L;
+  auto& inverse = factor.inverse;
   const S trace[2] = {size.angular, size.linear};
 #pragma GCC unroll 6
   for (int j = 0; j < 6; ++j) {
@@ -218,16 +241,16 @@ inline Motion<S> solve_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at, 
 #pragma GCC unroll 6
       for (int k = 0; k < j; ++k) L[i][j] = mul_add(-L[i][k], L[j][k], L[i][j]);
   }
-#pragma GCC unroll 6
-  for (int j = 0; j < 6; ++j)
-#pragma GCC unroll 6
-    for (int k = 0; k < j; ++k) x[j] = mul_add(-L[j][k], x[k], x[j]);
-#pragma GCC unroll 6
-  for (int j = 0; j < 6; ++j) x[j] = x[j] * inverse[j];
-#pragma GCC unroll 6
-  for (int j = 5; j >= 0; --j)
-#pragma GCC unroll 6
-    for (int k = j + 1; k < 6; ++k) x[j] = mul_add(-L[k][j], x[k], x[j]);
+  return factor;
+}
+// x with I x = F.
+template <class S, class C>
+inline Motion<S> solve_6x6(Arena& arena, const ForwardDynamicsAccess<S, C>& at, const unsigned char* prescribed, int i,
+                           const Scale<S>& size, bool doubtful, const ArticulatedInertia<S>& I, const Force<S>& F) {
+  const InertiaFactor<S> factor = factor_6x6(arena, at, prescribed, i, size, doubtful, I);
+  S x[6] = {F.n.x, F.n.y, F.n.z, F.f.x, F.f.y, F.f.z};
+  factor.halve(x);
+  factor.complete(x);
   return read_motion(x);
 }
 
@@ -448,17 +471,17 @@ TORSOR_INLINE void sweep_accelerations(const ForwardDynamicsAccess<S, C>& tree, 
   }
 }
 
-// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if
-// null). `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+// The first two passes, for given torques and, of prescribed velocities, given accelerations.
 template <class S, class C>
-void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
-                     const unsigned char* prescribed, S* a, S* tau) {
+TORSOR_INLINE ForwardDynamicsAccess<S, C> sweep_to_base(const ModelT<C>& m, Arena& arena, const S* q, const S* v,
+                                                        const S* f_ext, const unsigned char* prescribed, const S* a,
+                                                        const S* tau, bool*& doubtful) {
   auto* bodies = arena.get<ForwardDynamicsBody<S>>(m.n());
   auto* columns = arena.get<ForwardDynamicsColumn<S>>(m.nv);
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto x = coordinates(m, arena, q);
   const ForwardDynamicsAccess<S, C> tree{m, bodies, columns, general};
-  bool* doubtful = m.has_weak ? arena.get<bool>(m.n()) : nullptr;  // whether a pivot of the subtree is in doubt
+  doubtful = m.has_weak ? arena.get<bool>(m.n()) : nullptr;  // whether a pivot of the subtree is in doubt
   if (m.has_weak) std::fill_n(doubtful, m.n(), false);
 
   sweep_velocities(tree, x, v, f_ext != nullptr);
@@ -468,6 +491,16 @@ void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, c
       bodies[i].B.f -= bodies[i].R * F.f;
     });
   sweep_inertias(tree, arena, prescribed, a, tau, f_ext != nullptr, doubtful);
+  return tree;
+}
+
+// Accelerations of the free velocities and torques of the prescribed ones, those with prescribed[k] != 0 (none if
+// null). `a` holds the prescribed accelerations on entry and all on return, `tau` the given torques and then all.
+template <class S, class C>
+void hybrid_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* f_ext,
+                     const unsigned char* prescribed, S* a, S* tau) {
+  bool* doubtful;
+  const auto tree = sweep_to_base(m, arena, q, v, f_ext, prescribed, a, tau, doubtful);
   sweep_accelerations(tree, arena, prescribed, doubtful, a, tau);
 }
 

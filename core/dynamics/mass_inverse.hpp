@@ -67,10 +67,10 @@ class TreeInverse {
       }
     });
   }
-  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of nv columns, side by side in X with their rows
-  // padded, `stride` numbers altogether. X is overwritten.
-  void multiply_negated(Arena& arena, S* X, int stride, S* const* outs) const {
-    const int nv = m_.nv, each = padded<S>(nv);
+  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of `columns` (0: nv) columns, side by side in X with
+  // their rows padded, `stride` numbers altogether. X is overwritten.
+  void multiply_negated(Arena& arena, S* X, int stride, S* const* outs, int columns = 0) const {
+    const int nv = columns > 0 ? columns : m_.nv, each = padded<S>(nv);
     struct Target {  // of a vector of X's first row
       S* to;
       int count;

@@ -98,6 +98,20 @@ if TYPE_CHECKING:
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
+    from torsor.constraints.derivatives import (
+        constrained_forward_dynamics_hessians as constrained_forward_dynamics_hessians,
+    )
+    from torsor.constraints.derivatives import constrained_forward_dynamics_jvp as constrained_forward_dynamics_jvp
+    from torsor.constraints.derivatives import constrained_forward_dynamics_vjp as constrained_forward_dynamics_vjp
+    from torsor.constraints.evaluation import constraint_derivatives as constraint_derivatives
+    from torsor.constraints.evaluation import constraint_errors as constraint_errors
+    from torsor.constraints.evaluation import constraint_jacobian as constraint_jacobian
+    from torsor.constraints.evaluation import constraint_vjp as constraint_vjp
+    from torsor.constraints.evaluation import constraint_wrenches as constraint_wrenches
+    from torsor.constraints.inverse_dynamics import constrained_inverse_dynamics as constrained_inverse_dynamics
+    from torsor.constraints.inverse_dynamics import (
+        constrained_inverse_dynamics_derivatives as constrained_inverse_dynamics_derivatives,
+    )
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost
     from torsor.costs import CustomCost as CustomCost
@@ -170,6 +184,15 @@ else:
             "constraints": """
                 Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PolynomialCoupling
                 PrescribedBody PrescribedJoint TwistConstraint
+            """,
+            "constraints.derivatives": """
+                constrained_forward_dynamics_hessians constrained_forward_dynamics_jvp constrained_forward_dynamics_vjp
+            """,
+            "constraints.evaluation": """
+                constraint_derivatives constraint_errors constraint_jacobian constraint_vjp constraint_wrenches
+            """,
+            "constraints.inverse_dynamics": """
+                constrained_inverse_dynamics constrained_inverse_dynamics_derivatives
             """,
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from torsor import _core
-from torsor._errors import SingularMassMatrixError
+from torsor._errors import ConstraintError, SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -202,13 +202,16 @@ def direct(kernel: str) -> Callable[[F], F]:
 
     For functions that only pass their arguments on: positional parameters are the model and the first inputs of the
     kernel, the defaults of all others are those of the kernel, and `f_ext`, if there is one, is its last input. Calls
-    with keywords other than `f_ext`, `out` and `threads`, and wrong calls, run the function.
+    with keywords other than `f_ext`, `out` and `threads`, and wrong calls, run the function. A second parameter named
+    `constraints` goes to the options of the kernel, whose third input is then t, 0 by default; the first call with a
+    list of constraints runs the function.
     """
 
     def wrap(function: F) -> F:
         code = function.__code__
         keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-        made = _core.Function(kernel, function, code.co_argcount, "f_ext" in keywords)
+        constrained = code.co_varnames[1:2] == ("constraints",)
+        made = _core.Function(kernel, function, code.co_argcount, "f_ext" in keywords, constrained)
         return cast(F, update_wrapper(made, function))
 
     return wrap
@@ -245,4 +248,18 @@ def raise_singular(model: Any, joint: int, state: int | None) -> None:
     raise SingularMassMatrixError(
         f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "
         "bodies beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
+    )
+
+
+def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], state: int | None) -> None:
+    """Raises the error for a row of constraints that cannot be fulfilled beside others, in a state of a batch (flat
+    index) or in a single one."""
+    where = "" if state is None else f" in state {state} of the batch (counted flat)"
+    if others:
+        what = f"{names[row]!r} contradicts {listed([names[r] for r in others])}{where}: it depends on these rows alone"
+    else:
+        what = f"{names[row]!r} cannot be fulfilled{where}: no joint moves it"
+    raise ConstraintError(
+        f"{what}, but asks for another acceleration; correct its numbers or prescribed motion, start from a state that "
+        "fulfils all constraints, leave it out, or give compliance="
     )

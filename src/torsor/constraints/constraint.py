@@ -166,7 +166,9 @@ class CompiledConstraints:
     @cached_property
     def core(self) -> _core.ConstraintSet:
         """The constraints in the core."""
-        return _core.ConstraintSet(self.model_core, len(self.constraints), list(self.parts))
+        made = _core.ConstraintSet(self.model_core, len(self.constraints), list(self.parts))
+        made.row_names = list(self.row_names)
+        return made
 
     @cached_property
     def options(self) -> dict[str, Any]:

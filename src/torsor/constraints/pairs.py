@@ -223,6 +223,17 @@ class _Welding(_Pair):
         """The rows, the placement on a or its motion, and the placement on b."""
         raise NotImplementedError
 
+    def _set_placement_a(self, placement_a: SE3 | PoseMotion | None) -> None:
+        placement_a = SE3() if placement_a is None else placement_a
+        if not callable(placement_a):
+            require_pose(placement_a, "placement_a", self)
+        elif self.a != WORLD:
+            raise ValueError(
+                f"placement_a of {self.shown_name} is a function of time on the body {self.a!r}, expected an SE3; "
+                f"markers of {WORLD!r} alone may move"
+            )
+        object.__setattr__(self, "placement_a", placement_a)
+
     def _labels(self, model: Model) -> tuple[str, ...]:
         return self._sides()[0].labels
 
@@ -316,15 +327,7 @@ class Loop(_Welding):
         if isinstance(joint, Free):
             raise ValueError(f"{self.shown_name} is by a Free joint, which constrains nothing: leave it out")
         object.__setattr__(self, "joint", joint)
-        placement_a = SE3() if placement_a is None else placement_a
-        if not callable(placement_a):
-            require_pose(placement_a, "placement_a", self)
-        elif a != WORLD:
-            raise ValueError(
-                f"placement_a of {self.shown_name} is a function of time on the body {a!r}, expected an SE3; markers "
-                f"of {WORLD!r} alone may move"
-            )
-        object.__setattr__(self, "placement_a", placement_a)
+        self._set_placement_a(placement_a)
         object.__setattr__(
             self, "placement_b", require_pose(SE3() if placement_b is None else placement_b, "placement_b", self)
         )
@@ -457,18 +460,17 @@ class PrescribedBody(_Welding):
         return out | {"placement": flat[..., 6:12]}
 
 
-class _OfPoint(_Pair):
+class _OfPoint(_Welding):
     """A constraint of the position of a point of b in a marker of a."""
 
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     _axes: ClassVar[tuple[int, ...]]
 
-    def _set(self, a: str, b: str, placement_a: SE3 | None, point_b: ArrayLike, name: str | None) -> None:
+    def _set(self, a: str, b: str, placement_a: SE3 | PoseMotion | None, point_b: ArrayLike, name: str | None) -> None:
         set_name(self, name)
         self._set_bodies(a, b)
-        placement = require_pose(SE3() if placement_a is None else placement_a, "placement_a", self)
-        object.__setattr__(self, "placement_a", placement)
+        self._set_placement_a(placement_a)
         object.__setattr__(self, "point_b", numbers(point_b, (3,), "point_b"))
 
     def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Constraint:
@@ -479,17 +481,14 @@ class _OfPoint(_Pair):
     def _offset(self) -> float:
         return 0.0
 
-    def _labels(self, model: Model) -> tuple[str, ...]:
-        return tuple(_POSITION_LABELS[i] for i in self._axes) if len(self._axes) > 1 else ("",)
-
-    def _parts(self, model: Model) -> list[Part]:
-        a, b = self._bodies(model)
-        one = np.eye(3)
+    def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         rows = [_position(i, self._offset()) for i in self._axes]
-        return [("pair", _marker(a, self.placement_a, one), _marker(b, SE3(p=self.point_b), one), rows, None)]
+        labels = tuple(_POSITION_LABELS[i] for i in self._axes) if len(self._axes) > 1 else ("",)
+        return _Form(rows, labels, np.eye(3), np.eye(3)), self.placement_a, SE3(p=self.point_b)
 
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
-        return {"placement_a": flat[..., :6], "point_b": flat[..., 9:12]}
+        out = {} if callable(self.placement_a) else {"placement_a": flat[..., :6]}
+        return out | {"point_b": flat[..., 9:12]}
 
 
 @final
@@ -501,8 +500,8 @@ class PointOnPlane(_OfPoint):
     ----------
     a, b : str
         Names of two bodies, or "world".
-    placement_a : SE3
-        Pose of the marker in a's frame.
+    placement_a : SE3 or function
+        Pose of the marker in a's frame, or its motion, as that of a `Loop`.
     point_b : (3,) array_like
         Point in b's frame.
     offset : float
@@ -513,7 +512,7 @@ class PointOnPlane(_OfPoint):
 
     a: str
     b: str
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     offset: float
     name: str | None = None
@@ -525,7 +524,7 @@ class PointOnPlane(_OfPoint):
         self,
         a: str,
         b: str,
-        placement_a: SE3 | None = None,
+        placement_a: SE3 | PoseMotion | None = None,
         point_b: ArrayLike = (0.0, 0.0, 0.0),
         *,
         offset: float = 0.0,
@@ -550,8 +549,8 @@ class PointOnLine(_OfPoint):
     ----------
     a, b : str
         Names of two bodies, or "world".
-    placement_a : SE3
-        Pose of the marker in a's frame.
+    placement_a : SE3 or function
+        Pose of the marker in a's frame, or its motion, as that of a `Loop`.
     point_b : (3,) array_like
         Point in b's frame.
     name : str, optional
@@ -560,7 +559,7 @@ class PointOnLine(_OfPoint):
 
     a: str
     b: str
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     name: str | None = None
 
@@ -571,7 +570,7 @@ class PointOnLine(_OfPoint):
         self,
         a: str,
         b: str,
-        placement_a: SE3 | None = None,
+        placement_a: SE3 | PoseMotion | None = None,
         point_b: ArrayLike = (0.0, 0.0, 0.0),
         *,
         name: str | None = None,

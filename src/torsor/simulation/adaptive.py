@@ -82,7 +82,7 @@ class _Track:
 
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.place = run, index, run.part.start + index  # in the run, and in the batch
-        models, forces, _, parameters = run.batch.arguments(run.batch.charts, np.array([index]), run.part)
+        models, forces, _, parameters, _ = run.batch.arguments(run.batch.charts, np.array([index]), run.part)
         self.model, self.forces = models[0], forces[0]
         self.parameters: FloatArray = parameters[0]
 
