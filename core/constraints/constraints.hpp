@@ -421,6 +421,7 @@ void add_custom_gradients(const ConstraintState<S>& at, const CustomPart& part, 
     if (!at.still) return;
     S* rest = at.arena.template get<S>(nv);  // less the part of the rate that does not depend on v
     std::fill_n(rest, nv, S(0.0));
+    std::fill_n(weights, rows, S(0.0));
     add_parameters(S(-1.0), rest);
   }
 }

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from torsor.constraints import Loop as Loop
     from torsor.constraints import PointOnLine as PointOnLine
     from torsor.constraints import PointOnPlane as PointOnPlane
+    from torsor.constraints import PolynomialCoupling as PolynomialCoupling
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
@@ -171,6 +172,8 @@ if TYPE_CHECKING:
     from torsor.integrators import LinearlyImplicitEuler as LinearlyImplicitEuler
     from torsor.integrators import SymplecticEuler as SymplecticEuler
     from torsor.integrators import Variational as Variational
+    from torsor.maximal import from_maximal as from_maximal
+    from torsor.maximal import to_maximal as to_maximal
     from torsor.simulation.adjoint import adjoint as adjoint
     from torsor.simulation.controls import Policy as Policy
     from torsor.simulation.losses import loss as loss
@@ -183,8 +186,8 @@ else:
         __name__,
         {
             "constraints": """
-                Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PrescribedBody
-                PrescribedJoint TwistConstraint project project_derivatives project_vjp
+                Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PolynomialCoupling
+                PrescribedBody PrescribedJoint TwistConstraint project project_derivatives project_vjp
             """,
             "constraints.derivatives": """
                 constrained_forward_dynamics_hessians constrained_forward_dynamics_jvp constrained_forward_dynamics_vjp
@@ -218,6 +221,7 @@ else:
                 Adaptive BDF1 BDF2 CustomIntegrator Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
                 Variational
             """,
+            "maximal": "from_maximal to_maximal",
             "simulation.adjoint": "adjoint",
             "simulation.controls": "Policy",
             "simulation.losses": "loss",

@@ -2,7 +2,7 @@
 evaluate them at a state, projections onto them, and what they leave of a model's freedoms."""
 
 from torsor.constraints.constraint import Constraint
-from torsor.constraints.couplings import Coupling, Gear, PrescribedJoint
+from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.derivatives import (
     ConstrainedForwardDynamicsHessians,
@@ -57,6 +57,7 @@ __all__ = [
     "Mobility",
     "PointOnLine",
     "PointOnPlane",
+    "PolynomialCoupling",
     "PrescribedBody",
     "PrescribedJoint",
     "ProjectDerivatives",
