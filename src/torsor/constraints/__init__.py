@@ -12,6 +12,12 @@ from torsor.constraints.derivatives import (
     constrained_forward_dynamics_jvp,
     constrained_forward_dynamics_vjp,
 )
+from torsor.constraints.dynamics import (
+    ConstrainedForwardDynamics,
+    ConstrainedForwardDynamicsDerivatives,
+    constrained_forward_dynamics,
+    constrained_forward_dynamics_derivatives,
+)
 from torsor.constraints.evaluation import (
     ConstraintDerivatives,
     ConstraintErrors,
@@ -32,6 +38,8 @@ from torsor.constraints.pairs import Distance, Loop, PointOnLine, PointOnPlane, 
 from torsor.constraints.twists import TwistConstraint
 
 __all__ = [
+    "ConstrainedForwardDynamics",
+    "ConstrainedForwardDynamicsDerivatives",
     "ConstrainedForwardDynamicsHessians",
     "ConstrainedForwardDynamicsJVP",
     "ConstrainedForwardDynamicsVJP",
@@ -51,6 +59,8 @@ __all__ = [
     "PrescribedBody",
     "PrescribedJoint",
     "TwistConstraint",
+    "constrained_forward_dynamics",
+    "constrained_forward_dynamics_derivatives",
     "constrained_forward_dynamics_hessians",
     "constrained_forward_dynamics_jvp",
     "constrained_forward_dynamics_vjp",
