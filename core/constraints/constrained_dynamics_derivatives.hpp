@@ -323,7 +323,8 @@ class ConstrainedDerivatives {
     }
   }
   // X -= (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A), several columns at a time. With sums over the terms of linear
-  // rows, N (w, v) = (T w + v x f, 0), T = sum of lambda (y a^T - a.y), and for a distance (0, lambda / l (1 - n n^T) dy).
+  // rows, N (w, v) = (T w + v x f, 0), T = sum of lambda (y a^T - a.y), and for a distance
+  // (0, lambda / l (1 - n n^T) dy).
   void subtract_border(const PairPart& pair, const PairState<S>& at, S* X, int stride) const {
     Mat3<S> T{zero3<S>(), zero3<S>(), zero3<S>()};
     Vec3<S> f = zero3<S>(), n = zero3<S>();
