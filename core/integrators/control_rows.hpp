@@ -1,6 +1,6 @@
 // The constraints of a variational step: g(q^k) = 0 at its control points k = 1..s, with multipliers at the points k =
 // 0..s-1. Each is weighted by w_k, the weights of the Lobatto quadrature whose nodes the control points are, whatever
-// the quadrature of the Lagrangian (docs/derivations/constraints_variational.md):
+// the quadrature of the Lagrangian (docs/derivations/constraints.md):
 //   r_0 += sum over k < s of Ad_k^T f_k,   r_k += J_k^T f_k,   f_k = h w_k G_k^T lambda_k,  dq^k = Ad_k dq0 + J_k dxi^k
 // and the momentum p^ at the end of the step is projected: p1 = p^ + G_s^T kappa with G_s M^-1 p1 + g_t = 0.
 //

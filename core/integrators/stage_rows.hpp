@@ -85,6 +85,12 @@ class StageRows {
     }
     metric.solve(lambda);
   }
+  // out (rows x nv) += s dg/dq, which is s G but for rows on velocities, where g = 0.
+  void add_position_jacobian(const S& s, S* out) const {
+    for (int r = 0; r < rows_; ++r) add_scaled(nv_, s, metric.G(r), out + std::size_t(r) * nv_);
+    for (const TwistPart& part : set_.twists)
+      add_scaled(nv_, -s, metric.G(part.row), out + std::size_t(part.row) * nv_);
+  }
   // kappa = D^+ (G v + g_t), so that v - Y kappa satisfies the constraints. `all`: motions at v.
   void fit_velocities(const Motions<S>& all, const S* q, const S* v, double t) {
     constraint_values<S>(state(all, q, v, at_.zero, t), nullptr, kappa, nullptr);

@@ -412,6 +412,7 @@ class IntegratorTable:
         iterations: int,
         substeps: int,
         baumgarte: float = 0.0,
+        post: bool = False,
     ) -> None: ...
 
 def simulate(

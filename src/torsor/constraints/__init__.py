@@ -1,8 +1,8 @@
-"""Constraints as small frozen descriptions: loops, couplings, prescribed motions, and user-defined ones; and functions
-that evaluate them at a state."""
+"""Constraints as small frozen descriptions: loops, couplings, prescribed motions, and user-defined ones; functions that
+evaluate them at a state, projections onto them, and what they leave of a model's freedoms."""
 
 from torsor.constraints.constraint import Constraint
-from torsor.constraints.couplings import Coupling, Gear, PrescribedJoint
+from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.derivatives import (
     ConstrainedForwardDynamicsHessians,
@@ -11,6 +11,12 @@ from torsor.constraints.derivatives import (
     constrained_forward_dynamics_hessians,
     constrained_forward_dynamics_jvp,
     constrained_forward_dynamics_vjp,
+)
+from torsor.constraints.dynamics import (
+    ConstrainedForwardDynamics,
+    ConstrainedForwardDynamicsDerivatives,
+    constrained_forward_dynamics,
+    constrained_forward_dynamics_derivatives,
 )
 from torsor.constraints.evaluation import (
     ConstraintDerivatives,
@@ -28,10 +34,20 @@ from torsor.constraints.inverse_dynamics import (
     constrained_inverse_dynamics,
     constrained_inverse_dynamics_derivatives,
 )
+from torsor.constraints.mobility import Mobility
 from torsor.constraints.pairs import Distance, Loop, PointOnLine, PointOnPlane, PrescribedBody
+from torsor.constraints.projection import (
+    ProjectDerivatives,
+    ProjectVJP,
+    project,
+    project_derivatives,
+    project_vjp,
+)
 from torsor.constraints.twists import TwistConstraint
 
 __all__ = [
+    "ConstrainedForwardDynamics",
+    "ConstrainedForwardDynamicsDerivatives",
     "ConstrainedForwardDynamicsHessians",
     "ConstrainedForwardDynamicsJVP",
     "ConstrainedForwardDynamicsVJP",
@@ -46,11 +62,17 @@ __all__ = [
     "Distance",
     "Gear",
     "Loop",
+    "Mobility",
     "PointOnLine",
     "PointOnPlane",
+    "PolynomialCoupling",
     "PrescribedBody",
     "PrescribedJoint",
+    "ProjectDerivatives",
+    "ProjectVJP",
     "TwistConstraint",
+    "constrained_forward_dynamics",
+    "constrained_forward_dynamics_derivatives",
     "constrained_forward_dynamics_hessians",
     "constrained_forward_dynamics_jvp",
     "constrained_forward_dynamics_vjp",
@@ -61,4 +83,7 @@ __all__ = [
     "constraint_jacobian",
     "constraint_vjp",
     "constraint_wrenches",
+    "project",
+    "project_derivatives",
+    "project_vjp",
 ]

@@ -6,7 +6,7 @@ docs/derivations/constraints.md, section 1. Multipliers act on b: forces and mom
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -139,6 +139,11 @@ def _form(joint: Joint) -> _Form | None:
     return None
 
 
+def closes_loops(joint: Joint) -> bool:
+    """Whether a joint closes loops by itself, without coordinates."""
+    return _form(joint) is not None
+
+
 def _marker(body: int, placement: SE3, turn: FloatArray) -> tuple[int, list[float]]:
     """A marker as the core reads it: the body, and R and p in its frame."""
     return body, [*(placement.R @ turn).ravel().tolist(), *placement.p.tolist()]
@@ -199,6 +204,16 @@ class _Pair(Constraint):
         a, b = (body_of(model, name, self) for name in (self.a, self.b))
         require_apart(model, a, b, self)
         return a, b
+
+
+def _moved(
+    moved: Mapping[str, tuple[str, SE3]], body: str, **fields: SE3 | tuple[float, ...] | PoseMotion
+) -> tuple[str, dict[str, Any]]:
+    """The body and its placements and points where it has become a part of another."""
+    if body not in moved:
+        return body, {}
+    other, pose = moved[body]
+    return other, {name: pose @ (x if isinstance(x, SE3) else np.array(x)) for name, x in fields.items()}
 
 
 class _Welding(_Pair):
@@ -326,6 +341,11 @@ class Loop(_Welding):
         neutral = SE3.from_matrix(self.joint.T(self.joint.neutral))
         return replace(self, placement_a=of_a.inverse() @ of_b @ self.placement_b @ neutral.inverse())
 
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Loop:
+        a, on_a = _moved(moved, self.a, placement_a=self.placement_a)
+        b, on_b = _moved(moved, self.b, placement_b=self.placement_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)
+
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         form = _form(self.joint)
         if form is None:
@@ -426,6 +446,10 @@ class PrescribedBody(_Welding):
     def _subjects(self) -> tuple[str, ...]:
         return (self.body,)
 
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> PrescribedBody:
+        body, fields = _moved(moved, self.body, placement=self.placement)
+        return replace(self, body=body, **fields)
+
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         form = _form(Fixed())
         assert form is not None
@@ -448,6 +472,11 @@ class _OfPoint(_Welding):
         self._set_bodies(a, b)
         self._set_placement_a(placement_a)
         object.__setattr__(self, "point_b", numbers(point_b, (3,), "point_b"))
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Constraint:
+        a, on_a = _moved(moved, self.a, placement_a=self.placement_a)
+        b, on_b = _moved(moved, self.b, point_b=self.point_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)  # type: ignore[type-var]
 
     def _offset(self) -> float:
         return 0.0
@@ -591,6 +620,11 @@ class Distance(_Pair):
                 "length is 0, expected a number above 0; a Loop by a Spherical joint keeps points together"
             )
         object.__setattr__(self, "length", scalar(length, "length", positive=True))
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Distance:
+        a, on_a = _moved(moved, self.a, point_a=self.point_a)
+        b, on_b = _moved(moved, self.b, point_b=self.point_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)
 
     def _labels(self, model: Model) -> tuple[str, ...]:
         return ("",)

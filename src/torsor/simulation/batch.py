@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
-from torsor.constraints.constraint import Constraint, compile_constraints
+from torsor.constraints.constraint import Constraint, compile_constraints, require_constraints
 from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
@@ -51,6 +51,15 @@ def read_models(model: Any) -> tuple[Model, ...]:
                     f"the joint of {a.name!r} is {b.joint!r} in model[{k}] and {a.joint!r} in model[0]; {_STRUCTURE}"
                 )
     return tuple(model)
+
+
+def own_constraints(models: Sequence[Model]) -> tuple[Constraint, ...]:
+    """The constraints that the models have themselves, which must be the same in all of them."""
+    own = models[0].constraints
+    for k, one in enumerate(models):
+        if one is not models[0] and one.constraints != own:
+            raise ValueError(f"model[{k}] has other constraints of its own than model[0]; give constraints= for all")
+    return require_constraints(own)
 
 
 def _same_structure(model: Model, other: Model) -> bool:
