@@ -432,7 +432,7 @@ def test_wrong_arguments() -> None:
         ts.load_urdf(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="root must be a joint"):
         ts.load_urdf(two(), root="free")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="mimic must be 'refuse' or 'ignore', got 'yes'"):
+    with pytest.raises(ValueError, match="mimic must be 'refuse' or 'couple' or 'ignore', got 'yes'"):
         ts.load_urdf(two(), mimic="yes")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unphysical must be 'refuse' or 'accept'"):
         ts.load_urdf(two(), unphysical="yes")  # type: ignore[arg-type]

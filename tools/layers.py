@@ -17,9 +17,9 @@ CORE = (
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
-    *("joints", "model", "models", "formats"),
-    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "integrators", "costs", "simulation"),
-    *("variational", "interop", "testing", "demo", "__init__"),
+    *("joints", "model", "models"),
+    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
+    *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )
 
 

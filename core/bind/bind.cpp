@@ -18,6 +18,7 @@ void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_configuration(Kernels& kernels);
+void bind_constrained_vjp(Kernels& kernels);
 void bind_constrained_dynamics(Kernels& kernels);
 void bind_constraints(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
@@ -143,6 +144,7 @@ NB_MODULE(_core, module) {
   bind_simulation(module);
   Kernels kernels;
   bind_configuration(kernels);
+  bind_constrained_vjp(kernels);
   bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_derivatives(kernels);

@@ -5,6 +5,7 @@
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"
+#include "bind/constrained_vjp.cpp"
 #include "bind/constrained_dynamics.cpp"
 #include "bind/constraints.cpp"
 #include "bind/derivatives.cpp"
@@ -21,6 +22,7 @@ namespace torsor {
 
 void bind_rare(RareKernels& kernels) {
   bind_configuration(kernels);
+  bind_constrained_vjp(kernels);
   bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_derivatives(kernels);

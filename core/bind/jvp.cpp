@@ -6,17 +6,6 @@
 namespace torsor {
 namespace {
 
-// External wrenches over dual numbers, or null.
-template <class S>
-Dual<S>* dual_wrenches(const Model& m, Arena& arena, const S* f_ext, const S* df_ext) {
-  if (f_ext == nullptr && df_ext == nullptr) return nullptr;
-  const int size = 6 * m.nframes();
-  if (f_ext != nullptr) return with_tangent(arena, f_ext, df_ext, size);
-  S* zeros = arena.get<S>(size);
-  for (int k = 0; k < size; ++k) zeros[k] = S(0.0);
-  return with_tangent(arena, zeros, df_ext, size);
-}
-
 // The model of the recursions: the given one or, along a direction of the model (compiled in cold.cpp), the one with
 // tangents.
 #ifdef TORSOR_COLD

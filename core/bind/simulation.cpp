@@ -424,7 +424,7 @@ void bind_simulation(nb::module_& module) {
           "__init__",
           [](IntegratorTable* table, int kind, const std::vector<Row>& rows, const std::optional<Row>& multistep,
              std::vector<double> fractions, double h, double tolerance, int iterations, int substeps,
-             double baumgarte) {
+             double baumgarte, bool post) {
             const auto read = [](const Row& row) {
               return TableRow{std::get<0>(row), std::get<1>(row), std::get<2>(row), std::get<3>(row)};
             };
@@ -437,6 +437,7 @@ void bind_simulation(nb::module_& module) {
                                  iterations,
                                  substeps,
                                  baumgarte,
+                                 post,
                                  {},
                                  {}};
             for (const Row& row : rows) {
@@ -452,7 +453,8 @@ void bind_simulation(nb::module_& module) {
             new (table) IntegratorTable(std::move(made));
           },
           nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),
-          nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"), nb::arg("baumgarte") = 0.0);
+          nb::arg("tolerance"), nb::arg("iterations"), nb::arg("substeps"), nb::arg("baumgarte") = 0.0,
+          nb::arg("post") = false);
   nb::class_<VariationalScheme>(module, "VariationalScheme")
       .def(
           "__init__",

@@ -57,6 +57,18 @@ const S* custom_derivatives(const ConstraintState<S>& at, const CustomPart& part
   }
 }
 
+// The same less those at rest, which are due to time alone.
+template <class S>
+const S* less_at_rest(const ConstraintState<S>& at, const CustomPart& part, const S* derivatives) {
+  const int size = 3 * part.rows * at.m.nv;
+  S *rest = at.arena.template get<S>(at.m.nv), *out = at.arena.template get<S>(size);
+  std::fill_n(rest, at.m.nv, S(0.0));
+  const S* due_to_time = custom_derivatives(
+      ConstraintState<S>{at.m, at.set, at.arena, at.all, at.q, rest, rest, at.t, at.times, at.still}, part);
+  for (int k = 0; k < size; ++k) out[k] = derivatives[k] - due_to_time[k];
+  return out;
+}
+
 // The twist of a body in a row of twists, its wrench w and acceleration, in the world's axes about the point of its
 // tree; the acceleration without gravity.
 template <class S>
@@ -223,6 +235,7 @@ void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma
     }
   for (const CustomPart& part : at.set.custom) {
     const S* x = custom_derivatives(at, part);
+    if (at.still) x = less_at_rest(at, part, x);
     int which = 0;
     for (S* matrix : {dgdot_dq, dgamma_dq, dgamma_dv}) {
       const S* from = x + which++ * part.rows * m.nv;
@@ -273,8 +286,8 @@ void add_constraint_border(const ConstraintState<S>& at, const S* lambda, const 
     for (int j = 0; j < m.nv; ++j) add_scaled(m.nv, s, x + j * m.nv, K + j * stride);
   }
 }
-// K += s K of a wrench F that moves with a body, in the world's axes about the point of its tree. `moves`: that body and
-// those above it, as far as they matter.
+// K += s K of a wrench F that moves with a body, in the world's axes about the point of its tree. `moves`: that body
+// and those above it, as far as they matter.
 template <class S>
 void add_riding(const ConstraintState<S>& at, const std::vector<int>& moves, const Force<S>& F, const S& s, S* K,
                 int stride) {
@@ -408,6 +421,7 @@ void add_custom_gradients(const ConstraintState<S>& at, const CustomPart& part, 
     if (!at.still) return;
     S* rest = at.arena.template get<S>(nv);  // less the part of the rate that does not depend on v
     std::fill_n(rest, nv, S(0.0));
+    std::fill_n(weights, rows, S(0.0));
     add_parameters(S(-1.0), rest);
   }
 }

@@ -31,6 +31,17 @@ Dual<S>* moving(const Model& m, Arena& arena, const S* q, const S* dq) {
   return x;
 }
 
+// External wrenches over dual numbers, or null.
+template <class S>
+Dual<S>* dual_wrenches(const Model& m, Arena& arena, const S* f_ext, const S* df_ext) {
+  if (f_ext == nullptr && df_ext == nullptr) return nullptr;
+  const int size = 6 * m.nframes();
+  if (f_ext != nullptr) return with_tangent(arena, f_ext, df_ext, size);
+  S* zeros = arena.get<S>(size);
+  for (int k = 0; k < size; ++k) zeros[k] = S(0.0);
+  return with_tangent(arena, zeros, df_ext, size);
+}
+
 template <class S>
 void split(const Dual<S>* x, int n, S* value, S* tangent) {
   for (int k = 0; k < n; ++k) {

@@ -3,9 +3,12 @@
 // beginning; derivatives of the latter use complex steps, lane by lane.
 //
 // Constraints hold for velocities, Sueda 2021, (2.106): ID(q0, v0, a0) = tau_f + u + G^T lambda with G v1 + g_t + beta g
-// = 0 at q0.
+// = 0 at q0. Post-stabilisation (Cline and Pai 2003; Sueda 2021, 1.12) then moves the end of the step onto the
+// constraints, to first order by the shortest way in the metric of M: M d + G^T mu = 0, G d = -g at q^ = q0 (+) h v1, and
+// q1 = q^ (+) d.
 #pragma once
 #include "integrators/implicit_stage.hpp"
+#include "integrators/projection_derivatives.hpp"
 #include "scalar/complex_step.hpp"
 
 namespace torsor {
@@ -20,7 +23,9 @@ class ExplicitStage {
         beta(table.baumgarte),
         solver_(m_, at.memory) {
     if (at.scene.constraints != nullptr) rows_.emplace(at, false);
-    for (S** vector : {&xi_, &r_}) std::fill_n(*vector = at.memory.template get<S>(m_.nv), m_.nv, S(0.0));
+    if (rows_ && table.post) after_.emplace(at, false);
+    for (S** vector : {&xi_, &r_, &d_}) std::fill_n(*vector = at.memory.template get<S>(m_.nv), m_.nv, S(0.0));
+    if (after_) end_ = at.memory.template get<S>(m_.nq);
   }
   ExplicitStage(const ExplicitStage&) = delete;
 
@@ -36,7 +41,10 @@ class ExplicitStage {
       nodes.v(stage.to)[k] = v;
       xi_[k] = v / S(stage.c);
     }
-    return good & retract<S>(m_, nodes.q(stage.from), xi_, nodes.q(stage.to)) & is_finite(largest(m_.nv, xi_));
+    S *q0 = nodes.q(stage.from), *q1 = nodes.q(stage.to);
+    if (!after_) return good & retract<S>(m_, q0, xi_, q1) & is_finite(largest(m_.nv, xi_));
+    const Mask<S> moved = stabilise(stage, t);
+    return good & moved & retract<S>(m_, end_, d_, q1) & is_finite(largest(m_.nv, d_));
   }
 
   // Linearises a stage that was taken: A_q and A_v of the residual that the accelerations solve; the factors of their
@@ -46,31 +54,54 @@ class ExplicitStage {
     const Evaluation<S> e = evaluate(stage, nodes.a(stage.from), t);
     add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
     if (linearised_) linearise_along(stage, t);
-    if (rows_) return set_chart(stage), linearise_rows(stage, t);
-    set_chart(stage);
-    return solver_.factor_matrix(M_, at_.scene.branched);
+    for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / S(stage.c);
+    set_chart(xi_, 1.0 / stage.c, V1, V0);
+    if (!rows_) return solver_.factor_matrix(M_, at_.scene.branched);
+    const Mask<S> good = linearise_rows(stage, t);
+    if (!after_ || !any(good)) return good;
+    const Mask<S> moved = stabilise(stage, t);
+    set_chart(d_, 1.0, D1, D0);
+    return good & moved;
   }
   S *Aq = nullptr, *Av = nullptr;
   BlockDiagonal<S> V1, V0;
+  BlockDiagonal<S> D1, D0;  // with post-stabilisation: of q1 by d and by q^, which has the derivatives V1 and V0
   const TreeSolver<S>& solver() const { return solver_; }
   StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
+  StageRows<S>* rows_after() { return after_ ? &*after_ : nullptr; }  // at q^, with post-stabilisation
+  Projection<S> displacement(const Stage& stage, double t) const { return {end_, d_, d_, t + 1.0 / stage.c, true}; }
   // Of constraints: d(G v1 + g_t)/dq + beta G (rows x nv) after `linearise`, of which Aq has -d(G^T lambda)/dq.
   const S* by_q(int row) const { return by_q_.data() + std::size_t(row) * m_.nv; }
 
  private:
-  void set_chart(const Stage& stage) {
-    Nodes<S>& nodes = at_.nodes;
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = nodes.v(stage.to)[k] / S(stage.c);
-    V1.scalar = S(1.0 / stage.c);
-    V0.scalar = S(1.0);
-    V1.blocks.resize(at_.scene.quaternions.size());
-    V0.blocks.resize(at_.scene.quaternions.size());
+  // Of q1 = q0 (+) xi: scale J(xi) by xi / scale, and J B by q0.
+  void set_chart(const S* xi, double scale, BlockDiagonal<S>& by_xi, BlockDiagonal<S>& by_q0) const {
+    by_xi.scalar = S(scale);
+    by_q0.scalar = S(1.0);
+    by_xi.blocks.resize(at_.scene.quaternions.size());
+    by_q0.blocks.resize(at_.scene.quaternions.size());
     for (std::size_t b = 0; b < at_.scene.quaternions.size(); ++b) {
       const Model::Body& body = m_.bodies[at_.scene.quaternions[b]];
-      const ChartTerms<S> at = chart_terms<S>(body.kind, &xi_[body.iv], nullptr);
-      for (int k = 0; k < body.nv * body.nv; ++k) V1.blocks[b].x[k] = at.J.x[k] / S(stage.c);
-      multiply(body.nv, S(1.0), at.J, at.B, V0.blocks[b], false);
+      const ChartTerms<S> at = chart_terms<S>(body.kind, &xi[body.iv], nullptr);
+      for (int k = 0; k < body.nv * body.nv; ++k) by_xi.blocks[b].x[k] = S(scale) * at.J.x[k];
+      multiply(body.nv, S(1.0), at.J, at.B, by_q0.blocks[b], false);
     }
+  }
+  // q^, the rows there at the end of the step, and the displacement d with its multipliers.
+  Mask<S> stabilise(const Stage& stage, double t) {
+    const double end = t + 1.0 / stage.c;
+    Mask<S> good = retract<S>(m_, at_.nodes.q(stage.from), xi_, end_) & is_finite(largest(m_.nv, xi_));
+    if (!any(good)) return good;
+    at_.arena.reset();
+    const Motions<S> all = with_model<S>(
+        at_.scene, [&](const auto& m) { return motions<S>(m, at_.arena, end_, at_.zero, at_.zero, false, true); });
+    good = good & after_->measure(all, end_, end);
+    if (!any(good)) return good;
+    constraint_values<S>(after_->state(all, end_, at_.zero, at_.zero, end), after_->kappa, nullptr, nullptr);
+    after_->metric.solve(after_->kappa);
+    std::fill_n(d_, m_.nv, S(0.0));
+    after_->metric.add_response(S(-1.0), after_->kappa, d_);
+    return good;
   }
   // Of the motions at (q, v), of the node where the stage begins, with its rows measured.
   Motions<S> measure_rows(const S* q, const S* v, double t, Mask<S>& good) {
@@ -132,7 +163,7 @@ class ExplicitStage {
     add_constraint_stiffness<S>(state, rows_->lambda, S(-1.0), Aq, nv);
     by_q_.assign(std::size_t(rows) * nv, S(0.0));
     constraint_derivatives<S>(state, by_q_.data(), nullptr, nullptr, nv);
-    for (int i = 0; i < rows; ++i) add_scaled(nv, S(beta), rows_->metric.G(i), by_q_.data() + std::size_t(i) * nv);
+    rows_->add_position_jacobian(S(beta), by_q_.data());
     good = good & solver_.factor_matrix(M_, at_.scene.branched);
     if (!any(good)) return good;
     rows_->fill_mass_border(state);
@@ -185,9 +216,10 @@ class ExplicitStage {
 
  private:
   TreeSolver<S> solver_;
-  std::optional<StageRows<S>> rows_;  // if there are constraints
+  std::optional<StageRows<S>> rows_;   // if there are constraints
+  std::optional<StageRows<S>> after_;  // and with post-stabilisation
   std::vector<S> by_q_;
-  S *xi_, *r_;
+  S *xi_, *r_, *d_, *end_ = nullptr;
   S *M_ = nullptr, *K_ = nullptr, *D_ = nullptr;
 };
 

@@ -1,5 +1,6 @@
-// Derivatives of rows of constraints at a node, and of the projection of its velocities
-//   M (v1 - v^) + G^T kappa = 0,   G v1 + g_t = 0    (docs/derivations/constraints.md, 5).
+// Derivatives of rows of constraints at a node, and of projections onto them
+//   M x + G^T kappa = 0,   G y + ... = 0    (docs/derivations/constraints.md, 5):
+// of velocities, x = v1 - v^, y = v1, G v1 + g_t = 0; and of a configuration, x = y = d, G d + g = 0.
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "integrators/stage_rows.hpp"
@@ -28,16 +29,32 @@ void add_row_gradient(StepContext<S>& at, const StageRows<S>& rows, const S* q, 
   });
 }
 
-// Adds the gradients of al.(M x + G^T kappa) + be.(G v1 + g_t), x = v1 - v^, at a node with the velocities v1, by q, by
-// placements and parameters of constraints, and by inertias.
+// A projection at the configuration q and the time t.
 template <class S>
-void add_projection_gradient(StepContext<S>& at, const StageRows<S>& rows, const S* free, int node, double t,
-                             const S* al, const S* be, const ConstraintGradients<S>& out, S* inertia = nullptr) {
-  const int nv = at.scene.m.nv, bodies = at.scene.m.nframes();
-  const S *q = at.nodes.q(node), *v1 = at.nodes.v(node);
-  S *x = at.arena.template get<S>(nv), *by_q = at.arena.template get<S>(nv);
-  S *by_inertia = at.arena.template get<S>(10 * bodies), *by_placement = at.arena.template get<S>(6 * bodies);
+struct Projection {
+  const S *q, *x, *y;
+  double t;
+  bool displaces;  // of the configuration
+};
+// Of the velocities of a node, from `free`.
+template <class S>
+Projection<S> velocity_projection(StepContext<S>& at, const S* free, int node, double t) {
+  const int nv = at.scene.m.nv;
+  const S* v1 = at.nodes.v(node);
+  S* x = at.arena.template get<S>(nv);
   for (int k = 0; k < nv; ++k) x[k] = v1[k] - free[k];
+  return {at.nodes.q(node), x, v1, t, false};
+}
+
+// Adds the gradients of al.(M x + G^T kappa) + be.(G y + g_t), or be.(G y + g), by q, by placements and parameters of
+// constraints, and by inertias.
+template <class S>
+void add_projection_gradient(StepContext<S>& at, const StageRows<S>& rows, const Projection<S>& done, const S* al,
+                             const S* be, const ConstraintGradients<S>& out, S* inertia = nullptr) {
+  const int nv = at.scene.m.nv, bodies = at.scene.m.nframes();
+  const S *q = done.q, *x = done.x;
+  S* by_q = at.arena.template get<S>(nv);
+  S *by_inertia = at.arena.template get<S>(10 * bodies), *by_placement = at.arena.template get<S>(6 * bodies);
   const Gradients<S> of{out.q == nullptr ? nullptr : by_q,
                         nullptr,
                         nullptr,
@@ -50,30 +67,27 @@ void add_projection_gradient(StepContext<S>& at, const StageRows<S>& rows, const
   if (out.q != nullptr) add_scaled(nv, S(1.0), by_q, out.q);
   if (inertia != nullptr) add_scaled(10 * bodies, S(1.0), by_inertia, inertia);
   if (out.placement != nullptr) add_scaled(6 * bodies, S(1.0), by_placement, out.placement);
-  add_row_gradient<S>(at, rows, q, al, t, true, nullptr, rows.kappa, out);
-  add_row_gradient<S>(at, rows, q, v1, t, false, nullptr, be, out);
+  add_row_gradient<S>(at, rows, q, al, done.t, true, nullptr, rows.kappa, out);
+  add_row_gradient<S>(at, rows, q, done.y, done.t, done.displaces, done.displaces ? be : nullptr, be, out);
 }
 
-// The matrices of the projection at a node: R = d(M x + G^T kappa)/dq (nv x nv) and d(G v1 + g_t)/dq (rows x nv).
+// The matrices of a projection: R = d(M x + G^T kappa)/dq (nv x nv) and d(G y + g_t)/dq, or d(G y + g)/dq (rows x nv).
 template <class S>
-void projection_matrices(StepContext<S>& at, const StageRows<S>& rows, const S* free, int node, double t, S* R,
-                         S* by_q) {
+void projection_matrices(StepContext<S>& at, const StageRows<S>& rows, const Projection<S>& of, S* R, S* by_q) {
   const Model& model = at.scene.m;
   const int nv = model.nv;
-  const S *q = at.nodes.q(node), *v1 = at.nodes.v(node);
-  S* x = at.arena.template get<S>(nv);
-  for (int k = 0; k < nv; ++k) x[k] = v1[k] - free[k];
   std::fill_n(R, nv * nv, S(0.0));
   with_model<S>(at.scene, [&](const auto& m) {
-    const Motions<S> all = motions<S>(m, at.arena, q, at.zero, x, false);
+    const Motions<S> all = motions<S>(m, at.arena, of.q, at.zero, of.x, false);
     body_terms(m, all.bodies);
     add_to_parents<S>(m, all.bodies, nullptr);
     pair_columns<S>(model, at.arena, all, nullptr, 0, R, nullptr, nullptr, nv);
-    const Motions<S> moving = motions<S>(m, at.arena, q, v1, at.zero, false);
-    const ConstraintState<S> state = rows.state(moving, q, v1, at.zero, t);
+    const Motions<S> moving = motions<S>(m, at.arena, of.q, of.y, at.zero, false);
+    const ConstraintState<S> state = rows.state(moving, of.q, of.y, at.zero, of.t, of.displaces);
     add_constraint_stiffness<S>(state, rows.kappa, S(1.0), R, nv);
     constraint_derivatives<S>(state, by_q, nullptr, nullptr, nv);
   });
+  if (of.displaces) rows.add_position_jacobian(S(1.0), by_q);
 }
 
 }  // namespace torsor

@@ -63,13 +63,14 @@ class StageCotangents {
     }
     return good;
   }
-  // gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
+  // With post-stabilisation from q1 to q^ first. gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
   Mask<S> over_explicit(const Stage& stage, double t) {
     ExplicitStage<S>& found = stepper_.explicit_stage();
     const Mask<S> good = found.linearise(stage, t);
     if (!any(good)) return good;
     const std::vector<int>& quaternions = stepper_.at.scene.quaternions;
     S *q1 = q(stage.to), *v1 = v(stage.to), *q0 = q(stage.from), *v0 = v(stage.from);
+    if (found.rows_after() != nullptr) over_displacement(found, stage, t);
     apply<S>(m_, quaternions, found.V1, true, q1, v1, true);
     for (int k = 0; k < nv_; ++k) lambda_[k] = v1[k] / S(stage.c);
     if (StageRows<S>* rows = found.rows(); rows != nullptr) {
@@ -95,20 +96,31 @@ class StageCotangents {
   // From the velocities of the node to those before their projection, v^: with be = D^+ Y^T gv1 and al = M^-1 gv1 -
   // Y be, gq1 -= (d(M x)/dq + K(kappa))^T al + d(G v1)/dq^T be and gv^ = gv1 - G^T be, x = v1 - v^.
   void over_projection(ImplicitStage<S>& found, const Stage& stage, double t) {
-    StepContext<S>& at = stepper_.at;
     StageRows<S>& rows = *found.rows();
-    S *gv = v(stage.to), *gq = q(stage.to);
-    std::copy_n(gv, nv_, al_.data());
-    MassAt<S> mass(at, at.nodes.q(stage.to));
+    const Projection<S> of = velocity_projection(stepper_.at, found.free_velocities(), stage.to, t);
+    project(rows, of, v(stage.to), q(stage.to));
+    rows.metric.add_torques(S(-1.0), be_.data(), v(stage.to));
+  }
+  // From q1 to q^: gd = D1^T gq1,   gq^ = D0^T gq1 - (d(M d)/dq + K(mu))^T al - d(G d + g)/dq^T be.
+  void over_displacement(ExplicitStage<S>& found, const Stage& stage, double t) {
+    const std::vector<int>& quaternions = stepper_.at.scene.quaternions;
+    std::vector<S> gq(q(stage.to), q(stage.to) + nv_), gd(nv_);
+    apply<S>(m_, quaternions, found.D1, true, gq.data(), gd.data());
+    apply<S>(m_, quaternions, found.D0, true, gq.data(), q(stage.to));
+    project(*found.rows_after(), found.displacement(stage, t), gd.data(), q(stage.to));
+  }
+  // al and be from the cotangents gy of y, and what they add to those of q.
+  void project(StageRows<S>& rows, const Projection<S>& of, const S* gy, S* gq) {
+    StepContext<S>& at = stepper_.at;
+    std::copy_n(gy, nv_, al_.data());
+    MassAt<S> mass(at, of.q);
     mass.solve(al_.data());
     std::fill(be_.begin(), be_.end(), S(0.0));
     rows.metric.add_rates(al_.data(), be_.data());
     rows.metric.solve(be_.data());
     rows.metric.add_response(S(-1.0), be_.data(), al_.data());
-    rows.metric.add_torques(S(-1.0), be_.data(), gv);
     std::vector<S> sum(nv_, S(0.0));
-    add_projection_gradient<S>(at, rows, found.free_velocities(), stage.to, t, al_.data(), be_.data(),
-                               {sum.data(), nullptr, nullptr, nullptr, nullptr});
+    add_projection_gradient<S>(at, rows, of, al_.data(), be_.data(), {sum.data(), nullptr, nullptr, nullptr, nullptr});
     add_scaled(nv_, S(-1.0), sum.data(), gq);
   }
 
@@ -153,11 +165,15 @@ class StageCotangents {
     add_row_gradient<S>(at, rows, q, lambda_.data(), t, true, nullptr, weights.data(), to);
     if (implicitly) {
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, nu_.data(), nullptr, to);
-      add_projection_gradient<S>(at, rows, stepper_.implicit().free_velocities(), stage.to, t, al_.data(), be_.data(),
-                                 {nullptr, nullptr, nullptr, placement.data(), own.data()}, inertia.data());
+      add_projection_gradient<S>(at, rows, velocity_projection(at, stepper_.implicit().free_velocities(), stage.to, t),
+                                 al_.data(), be_.data(), to, inertia.data());
     } else {
       for (int r = 0; r < rows.count(); ++r) weights[r] = S(stepper_.explicit_stage().beta) * nu_[r];
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, weights.data(), nu_.data(), to);
+      ExplicitStage<S>& found = stepper_.explicit_stage();
+      if (StageRows<S>* after = found.rows_after(); after != nullptr)
+        add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to,
+                                   inertia.data());
     }
     add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);

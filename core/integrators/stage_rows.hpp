@@ -4,8 +4,8 @@
 // The wrenches W of pairs act on bodies like forces that move with them, which makes them part of the matrix H of the
 // stage. What is missing of the derivative of G^T lambda has rank six for each pair,
 //   P Q^T,   Q = J_B - J_A,   P = J_B^T (N - . x* W) - J_A^T N,
-// all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W, so
-// that there are three of these unknowns if A is fixed in the world.
+// all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W of
+// linear rows, so that there are three of these unknowns if A does not move and no row is a distance.
 #pragma once
 #include "constraints/row_metric.hpp"
 #include "integrators/residual.hpp"
@@ -85,6 +85,12 @@ class StageRows {
     }
     metric.solve(lambda);
   }
+  // out (rows x nv) += s dg/dq, which is s G but for rows on velocities, where g = 0.
+  void add_position_jacobian(const S& s, S* out) const {
+    for (int r = 0; r < rows_; ++r) add_scaled(nv_, s, metric.G(r), out + std::size_t(r) * nv_);
+    for (const TwistPart& part : set_.twists)
+      add_scaled(nv_, -s, metric.G(part.row), out + std::size_t(part.row) * nv_);
+  }
   // kappa = D^+ (G v + g_t), so that v - Y kappa satisfies the constraints. `all`: motions at v.
   void fit_velocities(const Motions<S>& all, const S* q, const S* v, double t) {
     constraint_values<S>(state(all, q, v, at_.zero, t), nullptr, kappa, nullptr);
@@ -151,7 +157,10 @@ class StageRows {
 
  private:
   // Unknowns of a pair beside its rows, and of all pairs.
-  static int unknowns(const PairPart& pair) { return pair.A.body < 0 ? 3 : 6; }
+  static int unknowns(const PairPart& pair) {
+    const bool linear = std::none_of(pair.each.begin(), pair.each.end(), [](auto& row) { return row.is_distance; });
+    return pair.A.body < 0 && linear ? 3 : 6;
+  }
   static int turns(const ConstraintSet& set) {
     int sum = 0;
     for (const PairPart& pair : set.pairs) sum += unknowns(pair);

@@ -87,6 +87,7 @@ class StepTangents {
     for (std::size_t k = 0; k < size_; ++k) to.v[k] = from.v[k] + to.v[k] / S(stage.c);
     add_product(found.V0, from.q, to.q);
     add_product(found.V1, to.v, to.q);
+    if (found.rows_after() != nullptr) over_displacement(found, stage, t, to);
     return good;
   }
   // b = V0 dq0 + sum_j V_j dq_j;  H dq1 = -G b + c M (w dv0 + sum_j z_j dv_j) + du;  dv1 = V1 dq1 + b
@@ -134,22 +135,32 @@ class StepTangents {
   }
   // dv1 = dv^ - M^-1 R dq1 - Y dkappa,   D dkappa = G (dv^ - M^-1 R dq1) + d(G v1 + g_t)/dq dq1
   void over_projection(ImplicitStage<S>& found, StageRows<S>& rows, const Stage& stage, double t, const Node& to) {
-    StepContext<S>& at = stepper_.at;
+    project(rows, velocity_projection(stepper_.at, found.free_velocities(), stage.to, t), to.q, to.v);
+  }
+  // The same for the displacement d of q^, whose tangents are in to.q: dq1 = D0 dq^ + D1 dd
+  void over_displacement(ExplicitStage<S>& found, const Stage& stage, double t, const Node& to) {
+    std::vector<S> end(to.q, to.q + size_), d(size_, S(0.0));
+    project(*found.rows_after(), found.displacement(stage, t), end.data(), d.data());
+    std::fill_n(to.q, size_, S(0.0));
+    add_product(found.D0, end.data(), to.q);
+    add_product(found.D1, d.data(), to.q);
+  }
+  // Tangents of y, which hold those before the projection, from those of q.
+  void project(StageRows<S>& rows, const Projection<S>& of, const S* q, S* y) {
     const int count = rows.count();
     std::vector<S> by_q(std::size_t(count) * nv_), kappa(std::size_t(count) * columns_, S(0.0));
-    projection_matrices<S>(at, rows, found.free_velocities(), stage.to, t, work_, by_q.data());
-    const MassAt<S> mass(at, at.nodes.q(stage.to));
+    projection_matrices<S>(stepper_.at, rows, of, work_, by_q.data());
+    const MassAt<S> mass(stepper_.at, of.q);
     for (int k = 0; k < nv_; ++k) mass.solve(work_ + k, nv_);
-    add_product(S(-1.0), work_, to.q, to.v);
+    add_product(S(-1.0), work_, q, y);
     for (int r = 0; r < count; ++r)
       for (int k = 0; k < nv_; ++k) {
-        add_scaled(columns_, rows.metric.G(r)[k], to.v + k * columns_, &kappa[r * columns_]);
-        add_scaled(columns_, by_q[r * nv_ + k], to.q + k * columns_, &kappa[r * columns_]);
+        add_scaled(columns_, rows.metric.G(r)[k], y + k * columns_, &kappa[r * columns_]);
+        add_scaled(columns_, by_q[r * nv_ + k], q + k * columns_, &kappa[r * columns_]);
       }
     rows.metric.solve(kappa.data(), columns_);
     for (int r = 0; r < count; ++r)
-      for (int k = 0; k < nv_; ++k)
-        add_scaled(columns_, -rows.metric.Y(r)[k], &kappa[r * columns_], to.v + k * columns_);
+      for (int k = 0; k < nv_; ++k) add_scaled(columns_, -rows.metric.Y(r)[k], &kappa[r * columns_], y + k * columns_);
   }
   // If all other nodes are rows, whose tangents are unit matrices.
   void right_hand_side_of_units(const Stage& stage, const StageTerms<S>& terms, const Node& to) {

@@ -42,6 +42,7 @@ struct IntegratorTable {
   int iterations;                   // corrections that may be tried in a stage
   int substeps;                     // into which a step may be divided
   double baumgarte;                 // explicit stages: rate at which they remove errors of constraints
+  bool post;                        // explicit stages: whether they end by moving onto the constraints
   std::vector<Stage> first, later;  // of a whole step without and with a row before it: list_stages
   bool is_implicit() const { return kind == StageKind::implicit; }
 };

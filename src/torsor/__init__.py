@@ -94,9 +94,28 @@ if TYPE_CHECKING:
     from torsor.constraints import Loop as Loop
     from torsor.constraints import PointOnLine as PointOnLine
     from torsor.constraints import PointOnPlane as PointOnPlane
+    from torsor.constraints import PolynomialCoupling as PolynomialCoupling
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
+    from torsor.constraints.derivatives import (
+        constrained_forward_dynamics_hessians as constrained_forward_dynamics_hessians,
+    )
+    from torsor.constraints.derivatives import constrained_forward_dynamics_jvp as constrained_forward_dynamics_jvp
+    from torsor.constraints.derivatives import constrained_forward_dynamics_vjp as constrained_forward_dynamics_vjp
+    from torsor.constraints.dynamics import constrained_forward_dynamics as constrained_forward_dynamics
+    from torsor.constraints.dynamics import (
+        constrained_forward_dynamics_derivatives as constrained_forward_dynamics_derivatives,
+    )
+    from torsor.constraints.evaluation import constraint_derivatives as constraint_derivatives
+    from torsor.constraints.evaluation import constraint_errors as constraint_errors
+    from torsor.constraints.evaluation import constraint_jacobian as constraint_jacobian
+    from torsor.constraints.evaluation import constraint_vjp as constraint_vjp
+    from torsor.constraints.evaluation import constraint_wrenches as constraint_wrenches
+    from torsor.constraints.inverse_dynamics import constrained_inverse_dynamics as constrained_inverse_dynamics
+    from torsor.constraints.inverse_dynamics import (
+        constrained_inverse_dynamics_derivatives as constrained_inverse_dynamics_derivatives,
+    )
     from torsor.constraints import project as project
     from torsor.constraints import project_derivatives as project_derivatives
     from torsor.constraints import project_vjp as project_vjp
@@ -157,6 +176,8 @@ if TYPE_CHECKING:
     from torsor.integrators import LinearlyImplicitEuler as LinearlyImplicitEuler
     from torsor.integrators import SymplecticEuler as SymplecticEuler
     from torsor.integrators import Variational as Variational
+    from torsor.maximal import from_maximal as from_maximal
+    from torsor.maximal import to_maximal as to_maximal
     from torsor.simulation.adjoint import adjoint as adjoint
     from torsor.simulation.controls import Policy as Policy
     from torsor.simulation.losses import loss as loss
@@ -169,8 +190,18 @@ else:
         __name__,
         {
             "constraints": """
-                Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PrescribedBody
-                PrescribedJoint TwistConstraint project project_derivatives project_vjp
+                Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PolynomialCoupling
+                PrescribedBody PrescribedJoint TwistConstraint project project_derivatives project_vjp
+            """,
+            "constraints.derivatives": """
+                constrained_forward_dynamics_hessians constrained_forward_dynamics_jvp constrained_forward_dynamics_vjp
+            """,
+            "constraints.dynamics": "constrained_forward_dynamics constrained_forward_dynamics_derivatives",
+            "constraints.evaluation": """
+                constraint_derivatives constraint_errors constraint_jacobian constraint_vjp constraint_wrenches
+            """,
+            "constraints.inverse_dynamics": """
+                constrained_inverse_dynamics constrained_inverse_dynamics_derivatives
             """,
             "constraints.mobility": "mobility",
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
@@ -195,6 +226,7 @@ else:
                 Adaptive BDF1 BDF2 CustomIntegrator Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
                 Variational
             """,
+            "maximal": "from_maximal to_maximal",
             "simulation.adjoint": "adjoint",
             "simulation.controls": "Policy",
             "simulation.losses": "loss",

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torsor.constraints.derivatives import ConstrainedForwardDynamicsHessians, ConstrainedForwardDynamicsJVP
 from torsor.constraints.dynamics import ConstrainedForwardDynamics, ConstrainedForwardDynamicsDerivatives
+from torsor.constraints.evaluation import ConstraintDerivatives, ConstraintErrors
+from torsor.constraints.inverse_dynamics import ConstrainedInverseDynamicsDerivatives
 from torsor.derivatives.hessians import (
     ContractedForwardDynamicsHessians,
     ContractedInverseDynamicsHessians,
@@ -145,6 +148,85 @@ def generalized_forces_vjp(
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
+def constraint_errors(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> ConstraintErrors: ...
+def constraint_jacobian(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_derivatives(
+    model: Any, q: Any, v: Any, t: Any, a: Any, options: Any, out: Any, threads: Any, /
+) -> ConstraintDerivatives: ...
+def constraint_stiffness(
+    model: Any, q: Any, multipliers: Any, t: Any, v: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_wrenches(
+    model: Any, q: Any, multipliers: Any, t: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
+def constraint_vjp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    a: Any,
+    w_g: Any,
+    w_gdot: Any,
+    w_gamma: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
+def constrained_forward_dynamics_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    dtau: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> ConstrainedForwardDynamicsJVP: ...
+def constrained_forward_dynamics_vjp(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    w_a: Any,
+    w_multipliers: Any,
+    f_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> tuple[Any, ...]: ...
+def constrained_forward_dynamics_hessians(
+    model: Any,
+    q: Any,
+    v: Any,
+    t: Any,
+    tau: Any,
+    w_a: Any,
+    w_multipliers: Any,
+    f_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> ConstrainedForwardDynamicsHessians: ...
+def constrained_inverse_dynamics(
+    model: Any, q: Any, v: Any, t: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+def constrained_inverse_dynamics_derivatives(
+    model: Any, q: Any, v: Any, t: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> ConstrainedInverseDynamicsDerivatives: ...
 def plus(model: Any, q: Any, dv: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def minus(model: Any, q1: Any, q0: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def normalize(model: Any, q: Any, out: Any, threads: Any, /) -> FloatArray: ...
@@ -329,10 +411,12 @@ class IntegratorTable:
         tolerance: float,
         iterations: int,
         substeps: int,
+        baumgarte: float = 0.0,
+        post: bool = False,
     ) -> None: ...
 
 def simulate(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray, list[Any]],
     integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],
@@ -345,7 +429,7 @@ def simulate(
     threads: Any,
 ) -> None: ...
 def adjoint(
-    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray],
+    scenes: tuple[list[Any], list[Any], NDArray[np.int64], FloatArray, list[Any]],
     integrator: IntegratorTable | VariationalScheme,
     t0: float,
     tracks: dict[str, Any],

@@ -22,6 +22,8 @@ EnergyPart = Literal["kinetic", "potential", "forces"]
 Inputs = Literal["q", "v", "u", "qv", "vq", "qu", "uq", "vu", "uv", "qvu", "quv", "vqu", "vuq", "uqv", "uvq"]
 Threads = int | Literal["auto"]
 RefuseOrIgnore = Literal["refuse", "ignore"]
+ConstrainOrIgnore = Literal["constrain", "ignore"]
+RefuseOrCoupleOrIgnore = Literal["refuse", "couple", "ignore"]
 RefuseOrAccept = Literal["refuse", "accept"]
 OnFailure = Literal["raise", "keep"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
+    from torsor.constraints.constraint import Constraint
     from torsor.constraints.pairs import Loop
 
 
@@ -147,6 +149,7 @@ class ModelBuilder:
         self._gravity = _gravity(gravity)
         self._bodies: dict[str, Body] = {}
         self._joint_names: set[str] = set()
+        self._constraints: list[Constraint] = []
 
     def add_body(
         self,
@@ -271,14 +274,41 @@ class ModelBuilder:
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
+    def add_constraint(self, constraint: Constraint) -> ModelBuilder:
+        """Adds a constraint that belongs to the model, as a loop of a mechanism does: `Model.constraints`.
+
+        The bodies and joints that it names are looked up when it is used.
+
+        Returns
+        -------
+        ModelBuilder
+            The builder itself, so that calls can be chained.
+        """
+        self._constraints.extend(_constraints([constraint]))
+        return self
+
     def build(self) -> Model:
-        """Returns the model of all bodies added so far. The builder can be used further."""
-        return Model(self.name, self._gravity, tuple(self._bodies.values()))
+        """Returns the model of all bodies and constraints added so far. The builder can be used further."""
+        return Model(self.name, self._gravity, tuple(self._bodies.values()), tuple(self._constraints))
 
 
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
     x, y, z = frozen_array(gravity, (3,), "gravity").tolist()
     return (x, y, z)
+
+
+def _constraints(given: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError(f"constraints of a model must be a sequence of constraints, got {given!r}")
+    out = tuple(given)
+    for one in out:  # of a layer above this one
+        if isinstance(one, type) or not hasattr(one, "shown_name"):
+            raise TypeError(f"constraints of a model must be constraints such as Loop(...), got {one!r}")
+    names = [one.name for one in out if one.name is not None]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ModelError(f"there are two constraints named {twice!r}; names must differ")
+    return out
 
 
 @final
@@ -295,15 +325,20 @@ class Model:
         Acceleration of gravity in the world frame.
     bodies : tuple of Body
         Parents before children, in the order in which they were added.
+    constraints : tuple of Constraint
+        What else holds in the mechanism: loops and couplings of a file. `simulate`, `step` and `step_derivatives`
+        impose them unless they are given others; functions of the tree alone, as `forward_dynamics`, do not.
     """
 
     name: str
     gravity: tuple[float, float, float]
     bodies: tuple[Body, ...]
+    constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
         object.__setattr__(self, "bodies", tuple(self.bodies))
+        object.__setattr__(self, "constraints", _constraints(self.constraints))
         builder = ModelBuilder()  # which checks every body
         for b in self.bodies:
             if not isinstance(b, Body):
@@ -328,7 +363,10 @@ class Model:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "gravity": self.gravity, "bodies": self.bodies}
+        return {"name": self.name, "gravity": self.gravity, "bodies": self.bodies, "constraints": self.constraints}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"constraints": ()} | state)
 
     @cached_property
     def joints(self) -> tuple[ModelJoint, ...]:
@@ -525,6 +563,49 @@ class Model:
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
 
+    def with_constraints(self, constraints: Iterable[Constraint]) -> Model:
+        """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
+        return replace(self, constraints=_constraints(constraints))
+
+    def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
+        """The same mechanism in maximal coordinates: every body free, every joint a constraint. Sueda 2021, 1.2.
+
+        The model that is returned has the same bodies, on `Free` joints on the world, and each joint is a `Loop` by its
+        kind, with the name of the joint, from the parent to the body. `to_maximal` and `from_maximal` convert states.
+
+        - Coordinates are (position, quaternion) of each body in the world, in the order of the bodies, and velocities
+          their twists in their own frames: Q (7 nbodies,) and V (6 nbodies,), as `joint(name).q_slice` has them.
+        - Joints whose rows depend on their coordinates (`Screw`, splines, `Composite`, `CustomJoint`) keep these. For
+          each a further body, named as the joint with "/joint" after it, is on that joint on the parent and carries
+          half of the body's inertia; the loop welds it to the body (`with_loop`). Coordinates of these joints follow
+          those of all bodies in Q, and their velocities in V, in the order of the bodies.
+        - A body without inertia on a `Fixed` joint is a frame of its parent: it remains on it, without coordinates.
+
+        Forces on bodies are the same in both. Forces in coordinates of joints (`JointSpring`, controls) are not: in
+        maximal coordinates a joint has none, but for those that keep them. Limits of these are kept. The model's own
+        constraints are returned too if they are between bodies.
+
+        Returns
+        -------
+        model : Model
+        constraints : tuple of Constraint
+            One for each joint that constrains, in the order of the bodies; then those of the model.
+
+        Raises
+        ------
+        ModelError
+            If a body's inertia is singular, so that its free motion is not determined; or if a constraint of the model
+            is in coordinates of joints.
+
+        Examples
+        --------
+        >>> free, joints = model.maximal()
+        >>> Q, V = ts.to_maximal(model, q, v)
+        >>> ts.simulate(free, Q, V, T=1.0, integrator=ts.BDF1(h=1e-2), constraints=joints)
+        """
+        out: tuple[Model, tuple[Constraint, ...]] = import_module("torsor.maximal").maximal(self)  # a layer above
+        return out
+
     def with_loop(self, loop: Loop) -> tuple[Model, Loop]:
         """A model that has the coordinates of the joint of a loop, and the loop for it.
 
@@ -558,7 +639,8 @@ class Model:
         """A copy in which joints are welded at given positions: `lock({"finger": 0.02})`.
 
         A locked body becomes part of its parent: its inertia and visuals are merged there, its children are attached
-        there, and its name is removed. A body locked to the world remains, on a fixed joint.
+        there, and its name is removed. A body locked to the world remains, on a fixed joint. Constraints of the model
+        between bodies move with them; those in coordinates of a locked joint are refused.
 
         Parameters
         ----------
@@ -607,7 +689,17 @@ class Model:
             p = kept[parent]
             visuals = tuple(replace(s, placement=pose @ s.placement) for s in b.visuals)
             kept[parent] = replace(p, inertia=p.inertia + b.inertia.transformed(pose), visuals=p.visuals + visuals)
-        return replace(self, bodies=tuple(kept.values()))
+        joints = {self.bodies[i].joint_name for i in locked}
+        for constraint in self.constraints:
+            if joints & {*constraint._joints(self)}:
+                raise ModelError(
+                    f"lock({sorted(joints)}) removes coordinates that the constraint {constraint.shown_name!r} is "
+                    "given in; lock model.with_constraints(...) without it"
+                )
+        bodies = {name: self.bodies[i].name for name, i in self._index["body"].items()}
+        places = {name: moved[body] for name, body in bodies.items() if body in moved}
+        constraints = tuple(constraint._on(places) for constraint in self.constraints)
+        return replace(self, bodies=tuple(kept.values()), constraints=constraints)
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}
@@ -632,7 +724,8 @@ class Model:
         table = [("world", "joint", "q", "v", "mass"), *rows]
         width = [max(len(row[k]) for row in table) for k in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
-        return "\n".join([head, *lines])
+        closed = [f"constraint {c.shown_name}" for c in self.constraints]
+        return "\n".join([head, *lines, *closed])
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"

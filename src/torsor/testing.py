@@ -20,6 +20,7 @@ from torsor.constraints import (
     Loop,
     PointOnLine,
     PointOnPlane,
+    PolynomialCoupling,
     PrescribedBody,
     PrescribedJoint,
     TwistConstraint,
@@ -524,6 +525,7 @@ def example_constraints(model: Model, rng: np.random.Generator | int | None = No
         couplings = [
             Gear(first, last, -0.6, offset=0.2),
             Coupling(some, rng.uniform(0.5, 1.5, len(some)), offset=-0.3, name="coupling"),
+            PolynomialCoupling(last, first, rng.uniform(-0.5, 0.5, 5), center=0.1),
         ]
     if plain:
         j = plain[-1]

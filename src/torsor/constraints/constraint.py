@@ -93,6 +93,10 @@ class Constraint(ABC):
         """Names of the joints in whose coordinates the constraint is given; none for a constraint of bodies."""
         return ()
 
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Constraint:
+        """The same constraint where bodies have become parts of others: name -> (the other, its pose there)."""
+        return self
+
     @abstractmethod
     def _subjects(self) -> tuple[str, ...]:
         """Names of its bodies or joints."""

@@ -1,4 +1,4 @@
-"""Constraints of coordinates of joints: gears, linear couplings and prescribed joints."""
+"""Constraints of coordinates of joints: gears, linear and polynomial couplings, and prescribed joints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torsor.model import Model, ModelJoint
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray
+    from torsor._typing import Array, FloatArray
     from torsor.constraints.constraint import Part
 
 
@@ -230,6 +230,136 @@ class Gear(_Linear):
 
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
         return {"ratio": -flat[..., 1], "offset": flat[..., 2]}
+
+
+@dataclass(frozen=True, eq=False)
+class _Polynomial:
+    """y - sum_k c_k (x - center)^k of two coordinates, as the core calls it, for L states at once."""
+
+    coefficients: FloatArray
+    center: float
+    x: tuple[int, int]  # indices in q and in v
+    y: tuple[int, int]
+    nv: int
+
+    def _powers(self, u: Array, order: int) -> Array:
+        """Derivatives (L, n) of u^k of some order."""
+        k = np.arange(self.coefficients.size)
+        factor = np.prod([k - i for i in range(order)], axis=0) if order else np.ones_like(k)
+        return np.where(factor == 0, 0.0, factor * u[:, None] ** np.maximum(k - order, 0))
+
+    def _derivative(self, u: Array, order: int) -> Array:
+        return np.asarray(self._powers(u, order) @ self.coefficients)
+
+    def _evaluate(self, q: Array, v: Array, a: Array, t: float) -> Array:
+        """g, gdot, gamma and G of each state: (L, 3 + nv)."""
+        (ix, jx), (iy, jy) = self.x, self.y
+        u, rate = q[:, ix] - self.center, v[:, jx]
+        slope = self._derivative(u, 1)
+        out = np.zeros((len(q), 3 + self.nv), np.result_type(q, v, a))
+        out[:, 0] = q[:, iy] - self._derivative(u, 0)
+        out[:, 1] = v[:, jy] - slope * rate
+        out[:, 2] = a[:, jy] - slope * a[:, jx] - self._derivative(u, 2) * rate**2
+        out[:, 3 + jy] += 1.0
+        out[:, 3 + jx] -= slope
+        return out
+
+    def _derivatives(self, q: Array, v: Array, a: Array, t: float) -> Array:
+        """dgdot_dq, dgamma_dq and dgamma_dv of each state: (L, 3 nv)."""
+        ix, jx = self.x
+        u, rate = q[:, ix] - self.center, v[:, jx]
+        second = self._derivative(u, 2)
+        out = np.zeros((len(q), 3, self.nv), np.result_type(q, v, a))
+        out[:, 0, jx] = -second * rate
+        out[:, 1, jx] = -second * a[:, jx] - self._derivative(u, 3) * rate**2
+        out[:, 2, jx] = -2.0 * second * rate
+        return out.reshape(len(q), -1)
+
+    def _stiffness(self, q: Array, t: float, lam: Array) -> Array:
+        """d(G^T lam)_j / dq_k of each state: (L, nv nv)."""
+        ix, jx = self.x
+        out = np.zeros((len(q), self.nv, self.nv), np.result_type(q, lam))
+        out[:, jx, jx] = -lam[:, 0] * self._derivative(q[:, ix] - self.center, 2)
+        return out.reshape(len(q), -1)
+
+    def _parameter_gradient(
+        self, q: Array, v: Array, a: Array, t: float, wg: Array, wgdot: Array, wgamma: Array
+    ) -> Array:
+        """The gradient of wg.g + wgdot.gdot + wgamma.gamma by coefficients and center, of each state: (L, n + 1)."""
+        ix, jx = self.x
+        u = q[:, ix] - self.center
+        # of powers of u: wg u^k + (wgdot rate + wgamma acceleration) (u^k)' + wgamma rate^2 (u^k)''
+        weights = (wg, wgdot * v[:, [jx]] + wgamma * a[:, [jx]], wgamma * v[:, [jx]] ** 2)
+        by_power = sum(w * self._powers(u, order) for order, w in enumerate(weights))
+        by_center = sum(w[:, 0] * self._derivative(u, order + 1) for order, w in enumerate(weights))
+        return np.ascontiguousarray(np.concatenate([-by_power, by_center[:, None]], axis=1))
+
+
+@final
+@dataclass(frozen=True, init=False)
+class PolynomialCoupling(Constraint):
+    """A joint whose coordinate is a polynomial of another's: q_driven = sum_k coefficients[k] (q_driver - center)^k.
+
+    Its multiplier is the generalized force at the driven joint. A `Gear` is the same of degree one, and faster.
+
+    Parameters
+    ----------
+    driver, driven : str or (str, int)
+        Names of the joints, or of their bodies; (name, k) for coordinate k of a joint that has several.
+    coefficients : (n,) array_like
+        Of the powers from 0 on.
+    center : float
+        Value of the driver's coordinate about which the powers are.
+    name : str, optional
+        Name in messages.
+    """
+
+    driver: Coordinate
+    driven: Coordinate
+    coefficients: tuple[float, ...]
+    center: float
+    name: str | None = None
+
+    _numbers: ClassVar[tuple[str, ...]] = ("coefficients", "center")
+
+    def __init__(
+        self,
+        driver: Coordinate,
+        driven: Coordinate,
+        coefficients: ArrayLike,
+        *,
+        center: float = 0.0,
+        name: str | None = None,
+    ) -> None:
+        set_name(self, name)
+        object.__setattr__(self, "driver", _coordinate(driver))
+        object.__setattr__(self, "driven", _coordinate(driven))
+        object.__setattr__(self, "coefficients", row(coefficients, "coefficients"))
+        if not any(self.coefficients[1:]):
+            raise ValueError(
+                f"coefficients is {list(self.coefficients)}, a constant, expected others than that of power 0; "
+                "PrescribedJoint holds a joint at a value"
+            )
+        object.__setattr__(self, "center", scalar(center, "center"))
+
+    def _subjects(self) -> tuple[str, ...]:
+        return _label(self.driver), _label(self.driven)
+
+    def _labels(self, model: Model) -> tuple[str, ...]:
+        return ("",)
+
+    def _joints(self, model: Model) -> tuple[str, ...]:
+        return tuple(model.joint(c if isinstance(c, str) else c[0]).name for c in (self.driver, self.driven))
+
+    def _parts(self, model: Model) -> list[Part]:
+        x, y = (_place(model, coordinate, self) for coordinate in (self.driver, self.driven))
+        if x == y:
+            raise ConstraintError(f"{self.shown_name} couples a coordinate with itself, expected two coordinates")
+        bound = _Polynomial(np.array(self.coefficients), self.center, x, y, model.nv)
+        return [("custom", bound, 1, len(self.coefficients) + 1)]
+
+    def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
+        return {"coefficients": flat[..., :-1], "center": flat[..., -1]}
 
 
 @dataclass(frozen=True, eq=False)

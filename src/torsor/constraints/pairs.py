@@ -6,7 +6,7 @@ docs/derivations/constraints.md, section 1. Multipliers act on b: forces and mom
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -139,6 +139,11 @@ def _form(joint: Joint) -> _Form | None:
     return None
 
 
+def closes_loops(joint: Joint) -> bool:
+    """Whether a joint closes loops by itself, without coordinates."""
+    return _form(joint) is not None
+
+
 def _marker(body: int, placement: SE3, turn: FloatArray) -> tuple[int, list[float]]:
     """A marker as the core reads it: the body, and R and p in its frame."""
     return body, [*(placement.R @ turn).ravel().tolist(), *placement.p.tolist()]
@@ -201,12 +206,33 @@ class _Pair(Constraint):
         return a, b
 
 
+def _moved(
+    moved: Mapping[str, tuple[str, SE3]], body: str, **fields: SE3 | tuple[float, ...] | PoseMotion
+) -> tuple[str, dict[str, Any]]:
+    """The body and its placements and points where it has become a part of another."""
+    if body not in moved:
+        return body, {}
+    other, pose = moved[body]
+    return other, {name: pose @ (x if isinstance(x, SE3) else np.array(x)) for name, x in fields.items()}
+
+
 class _Welding(_Pair):
     """Rows of a joint between markers, of which that on a may move if a is the world."""
 
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         """The rows, the placement on a or its motion, and the placement on b."""
         raise NotImplementedError
+
+    def _set_placement_a(self, placement_a: SE3 | PoseMotion | None) -> None:
+        placement_a = SE3() if placement_a is None else placement_a
+        if not callable(placement_a):
+            require_pose(placement_a, "placement_a", self)
+        elif self.a != WORLD:
+            raise ValueError(
+                f"placement_a of {self.shown_name} is a function of time on the body {self.a!r}, expected an SE3; "
+                f"markers of {WORLD!r} alone may move"
+            )
+        object.__setattr__(self, "placement_a", placement_a)
 
     def _labels(self, model: Model) -> tuple[str, ...]:
         return self._sides()[0].labels
@@ -301,15 +327,7 @@ class Loop(_Welding):
         if isinstance(joint, Free):
             raise ValueError(f"{self.shown_name} is by a Free joint, which constrains nothing: leave it out")
         object.__setattr__(self, "joint", joint)
-        placement_a = SE3() if placement_a is None else placement_a
-        if not callable(placement_a):
-            require_pose(placement_a, "placement_a", self)
-        elif a != WORLD:
-            raise ValueError(
-                f"placement_a of {self.shown_name} is a function of time on the body {a!r}, expected an SE3; markers "
-                f"of {WORLD!r} alone may move"
-            )
-        object.__setattr__(self, "placement_a", placement_a)
+        self._set_placement_a(placement_a)
         object.__setattr__(
             self, "placement_b", require_pose(SE3() if placement_b is None else placement_b, "placement_b", self)
         )
@@ -322,6 +340,11 @@ class Loop(_Welding):
         of_a, of_b = _poses(require_model(model), q, self._bodies(model), self)
         neutral = SE3.from_matrix(self.joint.T(self.joint.neutral))
         return replace(self, placement_a=of_a.inverse() @ of_b @ self.placement_b @ neutral.inverse())
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Loop:
+        a, on_a = _moved(moved, self.a, placement_a=self.placement_a)
+        b, on_b = _moved(moved, self.b, placement_b=self.placement_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)
 
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         form = _form(self.joint)
@@ -423,6 +446,10 @@ class PrescribedBody(_Welding):
     def _subjects(self) -> tuple[str, ...]:
         return (self.body,)
 
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> PrescribedBody:
+        body, fields = _moved(moved, self.body, placement=self.placement)
+        return replace(self, body=body, **fields)
+
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         form = _form(Fixed())
         assert form is not None
@@ -433,34 +460,35 @@ class PrescribedBody(_Welding):
         return out | {"placement": flat[..., 6:12]}
 
 
-class _OfPoint(_Pair):
+class _OfPoint(_Welding):
     """A constraint of the position of a point of b in a marker of a."""
 
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     _axes: ClassVar[tuple[int, ...]]
 
-    def _set(self, a: str, b: str, placement_a: SE3 | None, point_b: ArrayLike, name: str | None) -> None:
+    def _set(self, a: str, b: str, placement_a: SE3 | PoseMotion | None, point_b: ArrayLike, name: str | None) -> None:
         set_name(self, name)
         self._set_bodies(a, b)
-        placement = require_pose(SE3() if placement_a is None else placement_a, "placement_a", self)
-        object.__setattr__(self, "placement_a", placement)
+        self._set_placement_a(placement_a)
         object.__setattr__(self, "point_b", numbers(point_b, (3,), "point_b"))
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Constraint:
+        a, on_a = _moved(moved, self.a, placement_a=self.placement_a)
+        b, on_b = _moved(moved, self.b, point_b=self.point_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)  # type: ignore[type-var]
 
     def _offset(self) -> float:
         return 0.0
 
-    def _labels(self, model: Model) -> tuple[str, ...]:
-        return tuple(_POSITION_LABELS[i] for i in self._axes) if len(self._axes) > 1 else ("",)
-
-    def _parts(self, model: Model) -> list[Part]:
-        a, b = self._bodies(model)
-        one = np.eye(3)
+    def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         rows = [_position(i, self._offset()) for i in self._axes]
-        return [("pair", _marker(a, self.placement_a, one), _marker(b, SE3(p=self.point_b), one), rows, None)]
+        labels = tuple(_POSITION_LABELS[i] for i in self._axes) if len(self._axes) > 1 else ("",)
+        return _Form(rows, labels, np.eye(3), np.eye(3)), self.placement_a, SE3(p=self.point_b)
 
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
-        return {"placement_a": flat[..., :6], "point_b": flat[..., 9:12]}
+        out = {} if callable(self.placement_a) else {"placement_a": flat[..., :6]}
+        return out | {"point_b": flat[..., 9:12]}
 
 
 @final
@@ -472,8 +500,8 @@ class PointOnPlane(_OfPoint):
     ----------
     a, b : str
         Names of two bodies, or "world".
-    placement_a : SE3
-        Pose of the marker in a's frame.
+    placement_a : SE3 or function
+        Pose of the marker in a's frame, or its motion, as that of a `Loop`.
     point_b : (3,) array_like
         Point in b's frame.
     offset : float
@@ -484,7 +512,7 @@ class PointOnPlane(_OfPoint):
 
     a: str
     b: str
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     offset: float
     name: str | None = None
@@ -496,7 +524,7 @@ class PointOnPlane(_OfPoint):
         self,
         a: str,
         b: str,
-        placement_a: SE3 | None = None,
+        placement_a: SE3 | PoseMotion | None = None,
         point_b: ArrayLike = (0.0, 0.0, 0.0),
         *,
         offset: float = 0.0,
@@ -521,8 +549,8 @@ class PointOnLine(_OfPoint):
     ----------
     a, b : str
         Names of two bodies, or "world".
-    placement_a : SE3
-        Pose of the marker in a's frame.
+    placement_a : SE3 or function
+        Pose of the marker in a's frame, or its motion, as that of a `Loop`.
     point_b : (3,) array_like
         Point in b's frame.
     name : str, optional
@@ -531,7 +559,7 @@ class PointOnLine(_OfPoint):
 
     a: str
     b: str
-    placement_a: SE3
+    placement_a: SE3 | PoseMotion
     point_b: tuple[float, ...]
     name: str | None = None
 
@@ -542,7 +570,7 @@ class PointOnLine(_OfPoint):
         self,
         a: str,
         b: str,
-        placement_a: SE3 | None = None,
+        placement_a: SE3 | PoseMotion | None = None,
         point_b: ArrayLike = (0.0, 0.0, 0.0),
         *,
         name: str | None = None,
@@ -592,6 +620,11 @@ class Distance(_Pair):
                 "length is 0, expected a number above 0; a Loop by a Spherical joint keeps points together"
             )
         object.__setattr__(self, "length", scalar(length, "length", positive=True))
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Distance:
+        a, on_a = _moved(moved, self.a, point_a=self.point_a)
+        b, on_b = _moved(moved, self.b, point_b=self.point_b)
+        return replace(self, a=a, b=b, **on_a, **on_b)
 
     def _labels(self, model: Model) -> tuple[str, ...]:
         return ("",)

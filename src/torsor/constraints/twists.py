@@ -12,6 +12,7 @@ from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint, body_of, carrier, over, set_name
 from torsor.forces.force import body_name, numbers, row, scalar
 from torsor.model import Model
+from torsor.spatial import SE3
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -119,6 +120,14 @@ class TwistConstraint(Constraint):
             flat = iter(numbers(values["coefficients"], self.coefficients.shape, "coefficients"))
             changed["joints"] = tuple((j, tuple(next(flat) for _ in c)) for j, c in self.joints)
         return replace(self, **changed)
+
+    def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> TwistConstraint:
+        wrenches: dict[str, FloatArray] = {}
+        for name, wrench in self.bodies:
+            other, pose = moved.get(name, (name, SE3()))
+            carried = pose.inverse().adjoint.T @ np.array(wrench)
+            wrenches[other] = wrenches[other] + carried if other in wrenches else carried
+        return replace(self, bodies=tuple((name, tuple(w.tolist())) for name, w in wrenches.items()))
 
     def _subjects(self) -> tuple[str, ...]:
         return tuple(name for name, _ in (*self.bodies, *self.joints))

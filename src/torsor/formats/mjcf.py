@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torsor._errors import FormatError, ModelError
+from torsor.constraints.constraint import Constraint, compile_constraints
+from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
+from torsor.constraints.pairs import Loop
 from torsor.formats._source import Source, text_or_path
 from torsor.inertia import Inertia
 from torsor.joints import Composite, Fixed, Free, Joint, Prismatic, Revolute, Spherical
@@ -20,7 +23,8 @@ from torsor.spatial import SE3
 if TYPE_CHECKING:
     import mujoco
 
-    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
+    from torsor._typing import ConstrainOrIgnore, RefuseOrAccept, RefuseOrIgnore, Shape
+    from torsor.constraints.couplings import Coordinate
 
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
 
@@ -29,6 +33,7 @@ def load_mjcf(
     path_or_text: Source | mujoco.MjModel,
     *,
     armature: RefuseOrIgnore = "refuse",
+    equality: ConstrainOrIgnore = "constrain",
     unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike | None = None,
     name: str | None = None,
@@ -56,11 +61,23 @@ def load_mjcf(
     (`'thigh/joint'`), to which the MuJoCo body is fixed; and so has each of several joints of one body that
     are at different places, or have a `ref` that rotates the next.
 
+    Active equality constraints become the constraints of the model, with their names (`Model.constraints`), which
+    `simulate` imposes. They are rigid here: `solref` and `solimp` are not used.
+
+    ============== ====================================================================================
+    equality       becomes
+    ============== ====================================================================================
+    connect        `Loop` by a `Spherical` joint
+    weld           `Loop` by a `Fixed` joint; with `torquescale` 0, by a `Spherical` one. Other torque
+                   scales change the units of MuJoCo's residuals alone
+    joint          `Gear`; `PrescribedJoint` without a second joint; `PolynomialCoupling` if `polycoef`
+                   has powers above the first
+    ============== ====================================================================================
+
     Geoms are kept as visuals, except planes, height fields, meshes without a file, and what belongs to the
     world; meshes keep their scale and pose, but not `refpos` and `refquat`, and the path where MuJoCo found
     them. Forces are not part of a model and are ignored: actuators, springs, damping, friction, gravity
-    compensation, fluids, contacts, tendons, equality constraints. So is armature, the inertia of joints: see
-    below.
+    compensation, fluids, contacts, tendons. So is armature, the inertia of joints: see below.
 
     Parameters
     ----------
@@ -68,6 +85,9 @@ def load_mjcf(
         Path of a file; or the text: bytes, or a string that starts with `<`; or a compiled model.
     armature : {'refuse', 'ignore'}
         Whether to refuse files in which joints, tendons or actuators have armature, or to ignore armature.
+    equality : {'constrain', 'ignore'}
+        Whether equality constraints become constraints of the model, or are ignored: the tree alone. Those of tendons
+        and flexes, which a model does not have, are refused in the first case.
     unphysical : {'refuse', 'accept'}
         Whether to refuse files with unphysical inertias, or to load them as they are.
     gravity : (3,) array_like, optional
@@ -98,6 +118,8 @@ def load_mjcf(
     """
     if armature not in ("refuse", "ignore"):
         raise ValueError(f"armature must be 'refuse' or 'ignore', got {armature!r}")
+    if equality not in ("constrain", "ignore"):
+        raise ValueError(f"equality must be 'constrain' or 'ignore', got {equality!r}")
     if unphysical not in ("refuse", "accept"):
         raise ValueError(f"unphysical must be 'refuse' or 'accept', got {unphysical!r}")
     mj = _compile(path_or_text)
@@ -113,7 +135,8 @@ def load_mjcf(
     try:
         for body in range(1, mj.nbody):
             _add_body(builder, mj, names, body, unphysical == "accept")
-        return builder.build()
+        model = builder.build()
+        return _close(model, mj, names) if equality == "constrain" else model
     except FormatError:
         raise
     except ValueError as error:
@@ -183,12 +206,20 @@ class _Names:
         self.joints: list[str | None] = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_JOINT, i) for i in range(mj.njnt)]
         self._used = {name for name in [*bodies, *self.joints] if name}
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
+        self.coordinates: dict[int, Coordinate] = {}  # of MuJoCo's joints in the model
 
     def joint(self, segment: _Segment | None, body: str) -> str | None:
         """Name of the joint of a body: that of the file, or None for the name of the body, if that is free."""
         if segment is not None and len(segment.members) == 1 and (own := self.joints[segment.members[0]]):
             return own
         return self.new(f"{body}/joint") if body in self.joints else None
+
+    def place(self, segment: _Segment, joint: str) -> None:
+        """Notes where the coordinates of the joints of a segment are: in a joint of the model."""
+        k = 0
+        for member, part in zip(segment.members, segment.joints, strict=True):
+            self.coordinates[member] = joint if len(segment.joints) == 1 else (joint, k)
+            k += part.nq
 
     def new(self, name: str) -> str:
         """The name, with a number after it if it is taken."""
@@ -261,12 +292,14 @@ def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: in
     own = segments.pop() if segments and end == SE3() else None
     for segment in segments:
         carrier = names.new(f"{name}/joint")
+        joint_name = names.joint(segment, carrier)
+        names.place(segment, joint_name or carrier)
         builder.add_body(
             carrier,
             parent,
             _joint(segment),
             segment.placement,
-            joint_name=names.joint(segment, carrier),
+            joint_name=joint_name,
             position_limits=_limits(mj, segment),
         )
         parent = carrier
@@ -278,13 +311,16 @@ def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: in
     except ModelError as error:
         fault = str(error).partition(";")[0]
         raise FormatError(f"body {name!r}: {fault}; pass unphysical='accept' to load it as it is") from error
+    joint_name = names.joint(own, name)
+    if own is not None:
+        names.place(own, joint_name or name)
     builder.add_body(
         name,
         parent,
         Fixed() if own is None else _joint(own),
         end if own is None else own.placement,
         inertia,
-        joint_name=names.joint(own, name),
+        joint_name=joint_name,
         position_limits=None if own is None else _limits(mj, own),
         visuals=_visuals(mj, body),
     )
@@ -292,6 +328,67 @@ def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: in
 
 def _joint(segment: _Segment) -> Joint:
     return segment.joints[0] if len(segment.joints) == 1 else Composite(*segment.joints)
+
+
+def _close(model: Model, mj: mujoco.MjModel, names: _Names) -> Model:
+    """The model with the active equality constraints of the file."""
+    mujoco = _mujoco()
+    made: list[Constraint] = []
+    for i in range(mj.neq):
+        if not mj.eq_active0[i]:
+            continue
+        name = mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_EQUALITY, i) or None
+        label = f"equality {i if name is None else repr(name)}"
+        try:
+            constraint = _equality(mj, names, i, name, label)
+            compile_constraints(model, [constraint])
+        except FormatError:
+            raise
+        except (KeyError, ValueError) as error:
+            raise FormatError(f"{label}: {error}; pass equality='ignore' to load the tree alone") from error
+        made.append(constraint)
+    return model.with_constraints(made)
+
+
+def _equality(mj: mujoco.MjModel, names: _Names, i: int, name: str | None, label: str) -> Constraint:
+    """One equality constraint, whose residuals are zero where those of MuJoCo are."""
+    kinds, data = _mujoco().mjtEq, mj.eq_data[i]
+    kind = kinds(mj.eq_type[i])
+    ends = int(mj.eq_obj1id[i]), int(mj.eq_obj2id[i])
+    if kind == kinds.mjEQ_JOINT:
+        return _coupling(mj, names, *ends, data[:5], name)
+    if kind not in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
+        what = "tendons" if kind == kinds.mjEQ_TENDON else "flexes or distances"
+        raise FormatError(
+            f"{label} is of {what}, which a model does not have; pass equality='ignore' to load the tree alone"
+        )
+    connects = kind == kinds.mjEQ_CONNECT or data[10] == 0.0
+    if mj.eq_objtype[i] == int(_mujoco().mjtObj.mjOBJ_SITE):
+        bodies = [int(mj.site_bodyid[site]) for site in ends]
+        placements = [_pose(mj.site_pos[site], mj.site_quat[site]) for site in ends]
+    else:
+        bodies = list(ends)
+        if kind == kinds.mjEQ_CONNECT:  # anchors in both bodies
+            placements = [SE3.translation(data[:3]), SE3.translation(data[3:6])]
+        else:  # the anchor in the second body, and its pose in the first
+            placements = [_pose(data[3:6], data[6:10]), SE3.translation(data[:3])]
+    a, b = (names.bodies[body] for body in bodies)
+    return Loop(a, b, Spherical() if connects else Fixed(), *placements, name=name)
+
+
+def _coupling(
+    mj: mujoco.MjModel, names: _Names, driven: int, driver: int, c: NDArray[np.float64], name: str | None
+) -> Constraint:
+    """y - y0 = c0 + c1 (x - x0) + ... + c4 (x - x0)^4, with x0 and y0 the values at the reference."""
+    y, y0 = names.coordinates[driven], float(mj.qpos0[mj.jnt_qposadr[driven]])
+    if driver < 0 or not c[1:].any():
+        if isinstance(y, str):
+            return PrescribedJoint(y, y0 + c[0], name=name)
+        return Coupling([y], [1.0], offset=y0 + c[0], name=name)
+    x, x0 = names.coordinates[driver], float(mj.qpos0[mj.jnt_qposadr[driver]])
+    if c[2:].any():
+        return PolynomialCoupling(x, y, [y0 + c[0], *c[1:]], center=x0, name=name)
+    return Gear(x, y, c[1], offset=y0 + c[0] - c[1] * x0, name=name)
 
 
 def _limits(mj: mujoco.MjModel, segment: _Segment) -> tuple[list[float], list[float]]:

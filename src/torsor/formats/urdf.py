@@ -14,14 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from torsor._errors import FormatError, ModelError
+from torsor.constraints.constraint import Constraint, compile_constraints
+from torsor.constraints.couplings import Gear
+from torsor.constraints.pairs import Loop
 from torsor.formats._source import Source, text_or_path
 from torsor.inertia import Inertia
-from torsor.joints import Composite, Fixed, Free, Joint, Planar, Prismatic, Revolute
-from torsor.model import Model, ModelBuilder, Visual
+from torsor.joints import Composite, Fixed, Free, Free2D, Joint, Planar, Prismatic, Revolute, Spherical, z_to
+from torsor.model import WORLD, Model, ModelBuilder, Visual
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
-    from torsor._typing import RefuseOrAccept, RefuseOrIgnore, Shape
+    from torsor._typing import RefuseOrAccept, RefuseOrCoupleOrIgnore, Shape
 
 _MAX_DEPTH = 100  # of nested elements; a robot needs six, extensions somewhat more
 _SIZES: dict[str, tuple[tuple[str, int], ...]] = {  # attributes of a shape, and how many numbers are in each
@@ -32,6 +35,7 @@ _SIZES: dict[str, tuple[tuple[str, int], ...]] = {  # attributes of a shape, and
     "mesh": (),
 }
 _JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
+_LOOP_TYPES = ("fixed", "revolute", "continuous", "prismatic", "spherical", "planar")
 
 Color = tuple[float, float, float, float]
 
@@ -40,7 +44,8 @@ def load_urdf(
     path_or_text: Source,
     root: Joint | None = None,
     *,
-    mimic: RefuseOrIgnore = "refuse",
+    loops: Source | None = None,
+    mimic: RefuseOrCoupleOrIgnore = "refuse",
     unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike = (0.0, 0.0, -9.81),
     name: str | None = None,
@@ -71,14 +76,29 @@ def load_urdf(
     transmissions, safety controllers, sensors and extensions of simulators are ignored, and so is
     `<dynamics>`: joint damping and friction are forces, which are not part of a model.
 
+    Links form a tree; loops are closed by an extension that other readers of URDF ignore, or have too::
+
+        <loop_joint name="closing" type="revolute">
+          <link1 link="coupler" xyz="0.4 0 0" rpy="0 0 0"/>
+          <link2 link="rocker" xyz="0.3 0 0" rpy="0 0 0"/>
+          <axis xyz="0 1 0"/>
+        </loop_joint>
+
+    Each becomes a `Loop` between the two links, by a joint whose frames they place: `fixed`, `revolute` or
+    `continuous` (the default), `prismatic`, `spherical` or `planar`, which is a plane normal to the axis with rotation
+    about it. They are constraints of the model (`Model.constraints`), which `simulate` imposes.
+
     Parameters
     ----------
     path_or_text : str, bytes or path-like
         Path of a file, or the text: bytes, or a string that starts with `<`.
     root : Joint, optional
         Joint between the world and the root link. None fixes it to the world; `Free()` lets it float.
-    mimic : {'refuse', 'ignore'}
-        Whether to refuse files with joints that copy others, or to load them as independent joints.
+    loops : str, bytes or path-like, optional
+        A second file, or its text: a `<robot>` of `<loop_joint>` elements, which are added to those of the first.
+    mimic : {'refuse', 'couple', 'ignore'}
+        Whether to refuse files with joints that copy others; to couple them by a `Gear`, which becomes a constraint of
+        the model; or to load them as independent joints.
     unphysical : {'refuse', 'accept'}
         Whether to refuse files with unphysical inertias, or to load them as they are.
     gravity : (3,) array_like
@@ -104,7 +124,7 @@ def load_urdf(
     >>> model.nq, model.nv
     (7, 6)
     """
-    _check_option("mimic", mimic, ("refuse", "ignore"))
+    _check_option("mimic", mimic, ("refuse", "couple", "ignore"))
     _check_option("unphysical", unphysical, ("refuse", "accept"))
     if root is not None and not isinstance(root, Joint):
         raise TypeError(f"root must be a joint such as Free(), or None to fix the robot; got {root!r}")
@@ -141,15 +161,33 @@ def load_urdf(
         add(root_link, "world", Fixed() if root is None else root, root_name, None)
     elif root is not None:
         root_link.fail("a root link called 'world' cannot move in the world; rename it, or pass root=None")
+    made: list[tuple[_Element, Constraint]] = []
     for above in ordered:
-        if mimic == "refuse" and above.child("mimic") is not None and above.text("type") != "fixed":
-            above.fail("mimics another joint; pass mimic='ignore' to load it as a joint in its own right")
+        copies = above.child("mimic") is not None and above.text("type") != "fixed"
+        if mimic == "refuse" and copies:
+            above.fail(
+                "mimics another joint; pass mimic='couple' for a constraint of the model that couples them, or "
+                "mimic='ignore' to load it as a joint in its own right"
+            )
+        if mimic == "couple" and copies:
+            made.append((above, _gear(above, joints)))
         link = links[above.required("child").text("link")]
         if link.text("name") == "world":
             link.fail("a link called 'world' must be the root of the tree; rename it")
         add(link, above.required("parent").text("link"), _joint(above), above.text("name"), above)
     try:
-        return builder.build()
+        model = builder.build()
+    except ValueError as error:
+        robot.fail(str(error), error)
+    for source in (robot, *(() if loops is None else (_parse(loops),))):
+        made += [(child, _loop(child, links)) for child in source.children if child.tag == "loop_joint"]
+    for element, constraint in made:
+        try:
+            compile_constraints(model, [constraint])
+        except (KeyError, ValueError) as error:
+            element.fail(str(error), error)
+    try:
+        return model.with_constraints([constraint for _, constraint in made])
     except ValueError as error:
         robot.fail(str(error), error)
 
@@ -249,7 +287,7 @@ def _parse(path_or_text: Source) -> _Element:
         if len(open_elements) == _MAX_DEPTH:
             raise FormatError(f"{source}, line {line}: <{tag}> is inside {_MAX_DEPTH} others, too deep")
         owner = open_elements[-1].owner if open_elements else None
-        if len(open_elements) == 1 and tag in ("link", "joint", "material"):
+        if len(open_elements) == 1 and tag in ("link", "joint", "material", "loop_joint"):
             owner = f"{tag} {attributes.get('name', '')!r}"
         element = _Element(tag, attributes, source, line, owner)
         (open_elements[-1].children if open_elements else document).append(element)
@@ -341,8 +379,11 @@ def _tree(robot: _Element, links: dict[str, _Element], joints: dict[str, _Elemen
 def _pose(element: _Element) -> SE3:
     """Pose given by the <origin> of an element, the identity when it has none."""
     origin = element.child("origin")
-    if origin is None:
-        return SE3()
+    return SE3() if origin is None else _placed(origin)
+
+
+def _placed(origin: _Element) -> SE3:
+    """Pose given by the attributes of an element."""
     p = origin.numbers("xyz", 3) if "xyz" in origin.attributes else (0.0, 0.0, 0.0)
     if "quat_xyzw" in origin.attributes:
         if "rpy" in origin.attributes:
@@ -365,14 +406,10 @@ def _joint(joint: _Element) -> Joint:
     if kind not in _JOINT_TYPES:
         joint.fail(f"unknown type {kind!r}, expected one of {', '.join(_JOINT_TYPES)}")
 
-    x, y, z = 1.0, 0.0, 0.0
-    if (child := joint.child("axis")) is not None:
-        x, y, z = child.numbers("xyz", 3)
-        if x == y == z == 0.0:
-            child.fail("is zero, expected a direction")
+    axis = _axis(joint)
     if kind == "prismatic":
-        return Prismatic((x, y, z))
-    rotation = Revolute((x, y, z))
+        return Prismatic(axis)
+    rotation = Revolute(axis)
     if kind != "planar":
         return rotation
     n = np.array(rotation.axis)
@@ -380,6 +417,58 @@ def _joint(joint: _Element) -> Joint:
     first -= n * (n @ first)
     first /= np.linalg.norm(first)
     return Composite(Planar((tuple(first.tolist()), tuple(np.cross(n, first).tolist()))), rotation)
+
+
+def _axis(joint: _Element) -> tuple[float, float, float]:
+    """The axis of a <joint> or <loop_joint>."""
+    child = joint.child("axis")
+    if child is None:
+        return 1.0, 0.0, 0.0
+    x, y, z = child.numbers("xyz", 3)
+    if x == y == z == 0.0:
+        child.fail("is zero, expected a direction")
+    return x, y, z
+
+
+def _gear(joint: _Element, joints: dict[str, _Element]) -> Gear:
+    """The coupling of a joint that mimics another."""
+    mimic = joint.required("mimic")
+    driver = mimic.text("joint")
+    if driver not in joints:
+        mimic.fail(f"its joint {driver!r} is not in the file")
+    ratio, offset = (
+        mimic.number(attribute) if attribute in mimic.attributes else default
+        for attribute, default in (("multiplier", 1.0), ("offset", 0.0))
+    )
+    try:
+        return Gear(driver, joint.text("name"), ratio, offset=offset, name=f"mimic {joint.text('name')}")
+    except ValueError as error:
+        mimic.fail(str(error), error)
+
+
+def _loop(joint: _Element, links: dict[str, _Element]) -> Loop:
+    """The loop that a <loop_joint> closes."""
+    kind = joint.text("type") if "type" in joint.attributes else "revolute"
+    if kind not in _LOOP_TYPES:
+        joint.fail(f"unknown type {kind!r}, expected one of {', '.join(_LOOP_TYPES)}")
+    axis = _axis(joint)
+    made: Joint = {"fixed": Fixed(), "prismatic": Prismatic(axis), "spherical": Spherical()}.get(kind, Revolute(axis))
+    turn = SE3()
+    if kind == "planar":
+        made, turn = Free2D(), SE3(z_to(Revolute(axis).axis))
+    ends: list[str] = []
+    placements: list[SE3] = []
+    for tag in ("link1", "link2"):
+        end = joint.required(tag)
+        name = end.text("link")
+        if name not in links and name != WORLD:
+            end.fail(f"its link {name!r} is not in the file")
+        ends.append(name)
+        placements.append(_placed(end) @ turn)
+    try:
+        return Loop(*ends, made, *placements, name=joint.text("name"))
+    except ValueError as error:
+        joint.fail(str(error), error)
 
 
 class _Limits(NamedTuple):

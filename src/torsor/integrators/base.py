@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torsor import _core
 
@@ -90,21 +90,28 @@ class Explicit(Integrator):
     """Integrators that evaluate the equations of motion at the beginning of a step.
 
     Constraints hold for velocities: G v1 + dg/dt + baumgarte g = 0 at the beginning, so that a step removes an error g
-    of positions at this rate. By default it is 1 / h: all of it, to first order.
+    of positions at this rate. By default it is 1 / h: all of it, to first order. Post-stabilisation moves the
+    configuration onto the constraints at the end of the step instead, and leaves velocities as they are.
     """
 
     baumgarte: float | None = None
+    stabilization: Literal["baumgarte", "post"] = "baumgarte"
     _kind: ClassVar[_core.StageKind] = _core.StageKind.explicit
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.baumgarte is not None:
             require_rate(self.baumgarte, f"baumgarte of {type(self).__name__}")
+        if self.stabilization not in ("baumgarte", "post"):
+            raise ValueError(
+                f"stabilization of {type(self).__name__} is {self.stabilization!r}, expected 'baumgarte' or 'post'"
+            )
 
     @cached_property
     def _numbers(self) -> _core.IntegratorTable:
-        beta = 1.0 / self.h if self.baumgarte is None else float(self.baumgarte)
-        return _core.IntegratorTable(self._kind, [(1.0, 1.0, 0.0, [])], None, [0.0], self.h, 1e-10, 1, 1, beta)
+        post = self.stabilization == "post"
+        beta = (0.0 if post else 1.0 / self.h) if self.baumgarte is None else float(self.baumgarte)
+        return _core.IntegratorTable(self._kind, [(1.0, 1.0, 0.0, [])], None, [0.0], self.h, 1e-10, 1, 1, beta, post)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torsor.integrators import CustomIntegrator, Integrator
 from torsor.model import Model
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
-from torsor.simulation.batch import read_models
+from torsor.simulation.batch import own_constraints, read_models
 from torsor.simulation.controls import Policy
 from torsor.simulation.failures import Failure
 from torsor.simulation.parameters import read_parameters
@@ -67,10 +67,11 @@ def read(
     model: Model | Sequence[Model],
     forces: Sequence[Force],
     policy: Any,
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] | None = None,
 ) -> dict[str, Any]:
     """The fields of a saved trajectory, of these models, forces and constraints, with this policy."""
-    models, forces, constraints = read_models(model), require_forces(forces), require_constraints(constraints)
+    models, forces = read_models(model), require_forces(forces)
+    constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
     with _open_arrays(path) as data:
         label = repr(os.fspath(path))
         _check_shapes(label, data, models)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _core
-from torsor.constraints.constraint import Constraint, compile_constraints
+from torsor.constraints.constraint import Constraint, compile_constraints, require_constraints
 from torsor.forces.force import Force, compile_forces
 from torsor.model import Model, require_model
 from torsor.simulation import charts as _charts
@@ -51,6 +51,15 @@ def read_models(model: Any) -> tuple[Model, ...]:
                     f"the joint of {a.name!r} is {b.joint!r} in model[{k}] and {a.joint!r} in model[0]; {_STRUCTURE}"
                 )
     return tuple(model)
+
+
+def own_constraints(models: Sequence[Model]) -> tuple[Constraint, ...]:
+    """The constraints that the models have themselves, which must be the same in all of them."""
+    own = models[0].constraints
+    for k, one in enumerate(models):
+        if one is not models[0] and one.constraints != own:
+            raise ValueError(f"model[{k}] has other constraints of its own than model[0]; give constraints= for all")
+    return require_constraints(own)
 
 
 def _same_structure(model: Model, other: Model) -> bool:
@@ -305,12 +314,12 @@ class Batch:
             model = self.models[m]
             if charts != self.charts:
                 model = _charts.with_charts(model, self.parts, charts)
-            sets = next((sets for one, *sets in self._sets if one.same_tree(model._core)), None)
-            if sets is None:
+            found = next((sets for sets in self._sets if sets[0].same_tree(model._core)), None)
+            if found is None:
                 rows = compile_constraints(model, self.constraints).core if self.constraints else None
-                sets = [compile_forces(model, self._first).core, rows]
-                self._sets.append((model._core, *sets))
-            self._ready[charts, m] = (model, *sets)
+                found = (model._core, compile_forces(model, self._first).core, rows)
+                self._sets.append(found)
+            self._ready[charts, m] = (model, *found[1:])
         return self._ready[charts, m]
 
     def arguments(
@@ -369,5 +378,6 @@ def switching_parts(
     """The joints that change their charts: all joints with charts, except where a force or a constraint is given in
     coordinates."""
     parts = _charts.chart_parts(model)
-    kept = {name for one in (*forces, *constraints) for name in one._joints(model)} if parts else set()
+    given: tuple[Force | Constraint, ...] = (*forces, *constraints)
+    kept = {name for one in given for name in one._joints(model)} if parts else set()
     return [p for p in parts if model.joints[p.body].name not in kept]

@@ -15,6 +15,8 @@ from torsor.integrators import Integrator
 from torsor.integrators.base import Explicit
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from torsor._typing import FloatArray
     from torsor.simulation.batch import Batch
 
@@ -47,9 +49,9 @@ def require_consistent(batch: Batch, integrator: Integrator, t: float, q: FloatA
         g, gdot, _ = _core.constraint_errors(model, q[of], v[of], t, None, options, None, 1)
         reach = 1.0 + np.abs(q[of]).max(axis=-1, initial=0.0)[:, None]
         speed = 1.0 + np.abs(v[of]).max(axis=-1, initial=0.0)[:, None]
-        _refuse(batch, of, g / reach > _GAP, -g / reach > _GAP, g, "g", "stays open by")
+        _refuse(batch, of, np.abs(g) / reach > _GAP, g, "g", "stays open by")
         if velocities:
-            _refuse(batch, of, gdot / speed > _RATE, -gdot / speed > _RATE, gdot, "dg/dt", "moves at")
+            _refuse(batch, of, np.abs(gdot) / speed > _RATE, gdot, "dg/dt", "moves at")
         for k, constraint in enumerate(batch.constraints):
             for i in of.tolist():
                 if constraint.flipped(model, q[i], t=t):
@@ -61,14 +63,14 @@ def require_consistent(batch: Batch, integrator: Integrator, t: float, q: FloatA
 
 
 def _refuse(
-    batch: Batch, of: FloatArray, above: FloatArray, below: FloatArray, value: FloatArray, what: str, verb: str
+    batch: Batch, of: NDArray[np.int64], bad: NDArray[np.bool_], value: FloatArray, what: str, verb: str
 ) -> None:
-    bad = np.argwhere(above | below)
-    if not len(bad):
+    """Raises the error for the first state with bad rows (states, rows), naming the one that is out most."""
+    if not bad.any():
         return
     assert batch.rows is not None
-    i = int(bad[0][0])
-    row = int(np.argmax(np.where((above | below)[i], np.abs(value[i]), 0.0)))
+    i = int(np.argmax(bad.any(axis=1)))
+    row = int(np.argmax(np.where(bad[i], np.abs(value[i]), 0.0)))
     where = f" in trajectory {of[i]} of the batch" if batch.shape else ""
     raise ConstraintError(
         f"the initial state does not satisfy the constraints{where}: {batch.rows.row_names[row]!r} {verb} "

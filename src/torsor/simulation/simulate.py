@@ -21,7 +21,7 @@ from torsor.forces.force import Force, require_forces
 from torsor.integrators import Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
-from torsor.simulation.batch import Batch, read_models
+from torsor.simulation.batch import Batch, own_constraints, read_models
 from torsor.simulation.consistency import require_consistent, require_holonomic
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
@@ -51,7 +51,7 @@ def simulate(
     steps: int | None = None,
     integrator: Integrator,
     forces: Sequence[Force] = (),
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] | None = None,
     controls: Control = None,
     actuation: Sequence[str] | ArrayLike | None = None,
     parameters: Sequence[Mapping[str, ArrayLike] | None] | None = None,
@@ -88,8 +88,9 @@ def simulate(
         Such as `BDF2(h=1e-2)`.
     forces : sequence of Force
         Forces in addition to gravity.
-    constraints : sequence of Constraint
-        Loops, couplings and prescribed motions. The initial state must satisfy them (`project`).
+    constraints : sequence of Constraint, optional
+        Loops, couplings and prescribed motions; those of the model by default (`Model.constraints`), () for none. The
+        initial state must satisfy them (`project`).
     controls : (nu,) or (..., steps, nu) array_like, function of time, or policy, optional
         Torques, constant over each step. A function u(t) is evaluated at the times of the integrator's stages; a policy
         u(t, q, v), or a `Policy` with derivatives, once at the beginning of each step, with the states q (..., nq), v
@@ -163,7 +164,7 @@ def simulate(
     if controls is not None and policy is None:
         u, stages = read_controls(first, integrator, controls, acting, t)
     forces = require_forces(forces)
-    constraints = require_constraints(constraints)
+    constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
     require_holonomic(integrator, constraints)
     values = read_parameters(first, forces, parameters)
     rows = read_parameters(first, forces, signals, count)

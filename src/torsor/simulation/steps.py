@@ -92,7 +92,6 @@ class MomentumStepDerivatives(NamedTuple):
 
 
 _NONE: tuple[Force, ...] = ()
-_NO_ROWS: tuple[Constraint, ...] = ()
 _NOW = 0.0  # the time if none is given
 _START = np.array(_NOW)
 
@@ -106,7 +105,7 @@ def step(
     *,
     actuation: Sequence[str] | ArrayLike | None = None,
     forces: Sequence[Force] = _NONE,
-    constraints: Sequence[Constraint] = _NO_ROWS,
+    constraints: Sequence[Constraint] | None = None,
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     out: Step | None = None,
@@ -129,8 +128,9 @@ def step(
         The joints on which the controls act, or the matrix B of the torques B u. By default u are the nv torques.
     forces : sequence of Force
         Forces in addition to gravity. They are compiled once for the same model and force objects.
-    constraints : sequence of Constraint
-        Loops, couplings and prescribed motions, compiled likewise. The state need not satisfy them.
+    constraints : sequence of Constraint, optional
+        Loops, couplings and prescribed motions, compiled likewise; those of the model by default, () for none. The
+        state need not satisfy them.
     t : (...) array_like
         Time at the beginning of the step.
     previous : (q, v), optional
@@ -158,7 +158,7 @@ def step(
     options, parameters = _require_steps(integrator)._options, None
     if forces is not _NONE:
         options, parameters, _ = _with_forces(options, model, forces)
-    if constraints is not _NO_ROWS:
+    if constraints is not None or _has_own(model):
         options = _with_constraints(options, model, integrator, constraints)
     if actuation is not None:
         u = _torques(u, read_actuation(model, actuation))
@@ -180,7 +180,7 @@ def step_derivatives(
     p: None = ...,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
-    constraints: Sequence[Constraint] = ...,
+    constraints: Sequence[Constraint] | None = ...,
     t: ArrayLike = ...,
     previous: None = ...,
     threads: Threads = ...,
@@ -196,7 +196,7 @@ def step_derivatives(
     p: None = ...,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
-    constraints: Sequence[Constraint] = ...,
+    constraints: Sequence[Constraint] | None = ...,
     t: ArrayLike = ...,
     previous: tuple[ArrayLike, ArrayLike],
     threads: Threads = ...,
@@ -212,7 +212,7 @@ def step_derivatives(
     p: ArrayLike,
     actuation: Sequence[str] | ArrayLike | None = ...,
     forces: Sequence[Force] = ...,
-    constraints: Sequence[Constraint] = ...,
+    constraints: Sequence[Constraint] | None = ...,
     t: ArrayLike = ...,
     previous: None = ...,
     threads: Threads = ...,
@@ -229,7 +229,7 @@ def step_derivatives(
     p: ArrayLike | None = None,
     actuation: Sequence[str] | ArrayLike | None = None,
     forces: Sequence[Force] = _NONE,
-    constraints: Sequence[Constraint] = _NO_ROWS,
+    constraints: Sequence[Constraint] | None = None,
     t: ArrayLike = _NOW,
     previous: tuple[ArrayLike, ArrayLike] | None = None,
     threads: Threads = 1,
@@ -254,9 +254,9 @@ def step_derivatives(
         The joints on which the controls act, or the matrix B of the torques B u. By default u are the nv torques.
     forces : sequence of Force
         Forces in addition to gravity.
-    constraints : sequence of Constraint
-        Loops, couplings and prescribed motions. The derivatives are those of the step from any state, also from one
-        that does not satisfy them.
+    constraints : sequence of Constraint, optional
+        Loops, couplings and prescribed motions; those of the model by default, () for none. The derivatives are those
+        of the step from any state, also from one that does not satisfy them.
     t : (...) array_like
         Time at the beginning of the step.
     previous : (q, v), optional
@@ -295,7 +295,7 @@ def step_derivatives(
         if forces is not _NONE:
             options, parameters, given = _with_forces(options, model, forces)
             require_second_derivatives(integrator, given)
-        if constraints is not _NO_ROWS:
+        if constraints is not None or _has_own(model):
             options = _with_constraints(options, model, integrator, constraints)
         kernel = _core.step_derivatives if previous is None else _core.two_step_derivatives
         made = kernel(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
@@ -314,14 +314,14 @@ def _by_momenta(
     u: ArrayLike | None,
     acting: Actuation | None,
     forces: Sequence[Force],
-    constraints: Sequence[Constraint],
+    constraints: Sequence[Constraint] | None,
     t: ArrayLike,
     threads: Threads,
 ) -> MomentumStepDerivatives:
     if not isinstance(integrator, Variational):
         raise TypeError(f"p is for Variational, whose steps are of momenta; give v to {type(integrator).__name__}")
     options, compiled = variational_options(model, integrator, forces)
-    if constraints is not _NO_ROWS:
+    if constraints is not None or _has_own(model):
         options = _with_constraints(options, model, integrator, constraints)
     parameters = None if compiled is None else compiled.parameters
     options["wanted"] = 0xFF if compiled is None else 0x3FF
@@ -362,11 +362,15 @@ def _with_forces(
     return {**options, "forces": compiled.core}, compiled.parameters, compiled.given
 
 
+def _has_own(model: Model) -> bool:
+    return isinstance(model, Model) and bool(model.constraints)
+
+
 def _with_constraints(
-    options: dict[str, Any], model: Model, integrator: Integrator, constraints: Sequence[Constraint]
+    options: dict[str, Any], model: Model, integrator: Integrator, constraints: Sequence[Constraint] | None
 ) -> dict[str, Any]:
     """Options of the core with constraints."""
-    compiled = compile_constraints(model, constraints)
+    compiled = compile_constraints(model, model.constraints if constraints is None else constraints)
     require_holonomic(integrator, compiled.constraints)
     return {**options, **compiled.options} if compiled.constraints else options
 

@@ -286,7 +286,7 @@ class Trajectory:
         model: Model | Sequence[Model],
         forces: Sequence[Force] = (),
         policy: Policy | OfState | None = None,
-        constraints: Sequence[Constraint] = (),
+        constraints: Sequence[Constraint] | None = None,
     ) -> Trajectory:
         """Reads a file that `save` wrote.
 
@@ -304,8 +304,8 @@ class Trajectory:
             Its forces.
         policy : Policy or function, optional
             The policy that gave the controls, if any. Without it the trajectory has no gradients.
-        constraints : sequence of Constraint
-            Its constraints.
+        constraints : sequence of Constraint, optional
+            Its constraints; those of the model by default.
 
         Returns
         -------
