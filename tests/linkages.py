@@ -73,8 +73,10 @@ def _closed(model: ts.Model, one: Any, q: np.ndarray, t: float) -> Any:
     g = errors(model, [one], q, t=t)[0]
     if isinstance(one, ts.TwistConstraint):
         return one
+    if callable(getattr(one, "placement_a", None)):
+        return None
     if isinstance(one, ts.Loop):
-        return None if callable(one.placement_a) else one.at(model, q)
+        return one.at(model, q)
     if isinstance(one, ts.PrescribedBody):
         at = ts.SE3.from_matrix(ts.body_poses(model, q)[model._index["body"][one.body]]) @ one.placement
         if callable(one.motion):
