@@ -7,15 +7,13 @@ import pytest
 from compare import close
 
 import torsor as ts
-from torsor import _core, testing
-from torsor.constraints.constraint import compile_constraints
+from torsor import testing
 
 
 def errors(model, constraints, q, v=None):
     """g, gdot and gamma."""
     v = np.zeros(model.nv) if v is None else v
-    options = compile_constraints(model, constraints).options
-    return _core.constraint_errors(model, q, v, 0.0, np.zeros(model.nv), options, None, 1)
+    return ts.constraint_errors(model, constraints, q, v, np.zeros(model.nv))
 
 
 # ---- MJCF --------------------------------------------------------------------------------------------------
