@@ -12,10 +12,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from population import FRAMES
+from population import FRAMES, moved_by
 
 import torsor as ts
 from torsor import testing
+from torsor.constraints.constraint import carrier, compile_constraints
 
 Arguments = dict[str, Any]
 
@@ -33,7 +34,8 @@ class Function:
     function : the public function itself
     takes : its arrays, as name or name:axes with commas; `AXES` has those of the other names
     gives : the axes of its results, in order: v is nv, q is nq, b is nbodies, a number itself, b6 is 6 nbodies in one
-        axis; "..." stands for further results, of any axes
+        axis, m and n are the rows and the number of `constraints_of` the model, r the rows of `few_constraints_of` it;
+        "..." stands for further results, of any axes
     given : its other arguments, for a model
     pack : turns the arrays into keyword arguments, where these are not the same
     error : what it raises where the mass matrix is singular, if it solves with it
@@ -94,7 +96,8 @@ class Function:
 
 
 AXES = {"q": "q", "q0": "q", "q1": "q", "f_ext": "b 6", "df_ext": "b 6", "y": "b 6", "points": "3 3", "t": "",
-        "body_terms": "b 6 6"}  # fmt: skip
+        "body_terms": "b 6 6", "w_g": "m", "w_gdot": "m", "w_gamma": "m", "multipliers": "m",
+        "w_multipliers": "r"}  # fmt: skip
 
 
 def axes_of(name: str) -> str:
@@ -105,6 +108,9 @@ def axes_of(name: str) -> str:
 
 def shape_of(axes: str, model: ts.Model) -> tuple[int, ...]:
     sizes = {"v": model.nv, "q": model.nq, "b": model.nbodies}
+    if {"m", "n", "r"} & set(axes.split()):
+        every, few = (compile_constraints(model, f(model)) for f in (constraints_of, few_constraints_of))
+        sizes |= {"m": every.rows, "n": len(every.constraints), "r": few.rows}
 
     def size(axis: str) -> int:
         merged = axis[1:] if axis[0] == "b" else ""
@@ -211,6 +217,66 @@ def forces(model: ts.Model) -> Arguments:
     return {"forces": forces_of(model)}
 
 
+@cache
+def ends(model: ts.Model) -> list[str]:
+    """Two bodies that move relative to each other, or the world and one: the last is that which most velocities move.
+    None if nothing moves."""
+    moves = moved_by(model).sum(1)
+    if not moves.any():
+        return []
+    index = {b.name: k for k, b in enumerate(model.bodies)}
+    last = max(index, key=lambda name: (moves[index[name]], name))
+    others = [name for name in sorted(index) if carrier(model, index[name]) != carrier(model, index[last])]
+    return [*others[:1], "world", last][:3] if others else ["world", last]
+
+
+@cache
+def constraints_of(model: ts.Model) -> tuple[ts.Constraint, ...]:
+    """Every kind of constraint, but for those with functions in Python."""
+    found = ends(model)
+    if not found:
+        return ()
+    rng = np.random.default_rng(3)
+    point = lambda: rng.standard_normal(3)  # noqa: E731
+    pose = lambda: testing.random_pose(rng)  # noqa: E731
+    first, last = found[0], found[-1]
+    kinds = (ts.Fixed(), ts.Revolute((1, 2, 3)), ts.Prismatic((0, 1, 1)), ts.Cylindrical(), ts.Universal(),
+             ts.Spherical(), ts.Planar(), ts.Free2D(), ts.Translational())  # fmt: skip
+    plain = sorted(j.name for j in model.joints if isinstance(j.joint, (ts.Revolute, ts.Prismatic)))
+    joint = max(model.joints, key=lambda j: (j.nv, j.name))
+    return (
+        *(ts.Loop((first, "world")[k % 2], last, kind, pose(), pose()) for k, kind in enumerate(kinds)),
+        ts.PointOnPlane(last, first, pose(), point(), offset=0.3),
+        ts.PointOnLine(first, last, pose(), point()),
+        ts.Distance(last, point(), "world", 5 + point(), 2.0),
+        ts.PrescribedBody(last, pose(), pose()),
+        *(ts.Gear(*pair, 0.7, offset=0.1) for pair in [plain[:2]] if len(pair) == 2),
+        *(ts.Coupling(plain[:3], rng.uniform(1, 2, len(plain[:3])), offset=0.2) for _ in plain[:1]),
+        *(ts.PrescribedJoint(name, 0.4) for name in plain[:1]),
+        ts.TwistConstraint({last: rng.standard_normal(6)}, {joint.name: rng.standard_normal(joint.nv)}, 0.3),
+    )
+
+
+@cache
+def few_constraints_of(model: ts.Model) -> tuple[ts.Constraint, ...]:
+    """So few that they do not depend on each other."""
+    found = ends(model)
+    if not found:
+        return ()
+    rng = np.random.default_rng(4)
+    distance = ts.Distance("world", 5 + rng.standard_normal(3), found[-1], rng.standard_normal(3), 2.0)
+    plane = ts.PointOnPlane(found[0], found[-1], testing.random_pose(rng), rng.standard_normal(3))
+    return (distance, plane) if moved_by(model).sum(1).max() > 2 else (distance,)
+
+
+def constraints(model: ts.Model) -> Arguments:
+    return {"constraints": constraints_of(model)}
+
+
+def few_constraints(model: ts.Model) -> Arguments:
+    return {"constraints": few_constraints_of(model)}
+
+
 def integrated(integrator: ts.Integrator) -> Callable[[ts.Model], Arguments]:
     return lambda model: {"integrator": integrator, **forces(model)}
 
@@ -241,6 +307,10 @@ def line(function: Callable[..., Any], takes: str, gives: str | Sequence[str], *
 def _packed_steps(**arrays: Any) -> Arguments:
     before = {key: arrays.pop(key) for key in ("previous_q", "previous_v")}
     return {**arrays, "previous": tuple(before.values())}
+
+
+def _packed_contract(*, w_a: Any, w_multipliers: Any, **arrays: Any) -> Arguments:
+    return {**arrays, "contract": (w_a, w_multipliers)}
 
 
 def _packed_weights(*, wq: Any, wp: Any, **arrays: Any) -> Arguments:
@@ -355,6 +425,48 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "generalized_forces_vjp": line(
         ts.generalized_forces_vjp, "q v w t", ["v", "v", "..."], given=forces, placed=True, real=True, dense=True
+    ),
+}
+
+_ROWS = {"given": constraints, "placed": True}
+_DYNAMICS = {"given": few_constraints, "placed": True, "error": SINGULAR}
+FUNCTIONS |= {
+    "constraint_errors": line(ts.constraint_errors, "q v a", ["m", "m", "m"], **_ROWS),
+    "constraint_jacobian": line(ts.constraint_jacobian, "q", "m v", **_ROWS),
+    "constraint_derivatives": line(ts.constraint_derivatives, "q v a", ["m v"] * 3, optional=("v", "a"), **_ROWS),
+    "constraint_wrenches": line(ts.constraint_wrenches, "q multipliers", "n 6", **_ROWS),
+    "constraint_vjp": line(ts.constraint_vjp, "q v a w_g w_gdot w_gamma", ["v", "v", "v", "b 6", "..."], **_ROWS),
+    "constrained_forward_dynamics_jvp": line(
+        ts.constrained_forward_dynamics_jvp,
+        "q v tau dq dv dtau f_ext df_ext",
+        ["v", "r", "v", "r"],
+        real=True,
+        **_DYNAMICS,
+    ),
+    "constrained_forward_dynamics_vjp": line(
+        ts.constrained_forward_dynamics_vjp,
+        "q v tau w_a w_multipliers f_ext",
+        ["v"] * 3 + [*_GRADIENT, "..."],
+        **_DYNAMICS,
+    ),
+    "constrained_forward_dynamics_hessians": line(
+        ts.constrained_forward_dynamics_hessians,
+        "q v tau w_a w_multipliers f_ext",
+        ["v v"] * 4 + ["v"] * 3,
+        real=True,
+        pack=_packed_contract,
+        **_DYNAMICS,
+    ),
+    "constrained_inverse_dynamics": line(
+        ts.constrained_inverse_dynamics, "q v a f_ext", ["v", "r"], given=few_constraints, placed=True, dense=True
+    ),
+    "constrained_inverse_dynamics_derivatives": line(
+        ts.constrained_inverse_dynamics_derivatives,
+        "q v a f_ext",
+        ["v v"] * 3 + ["r v"] * 3,
+        given=few_constraints,
+        placed=True,
+        dense=True,
     ),
 }
 

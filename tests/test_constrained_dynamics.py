@@ -59,7 +59,9 @@ def tolerance(case, least=1e-11):
     G = oracle.jacobian(case.model, case.parts, case.q, case.t)
     D = G @ np.linalg.solve(ts.mass_matrix(case.model, case.q), G.T)
     values = np.linalg.eigvalsh(D)
-    return max(least, conditioned(case.model, case.q), 1e-15 * values.max() / values[values > 1e-10 * values.max()].min())
+    return max(
+        least, conditioned(case.model, case.q), 1e-15 * values.max() / values[values > 1e-10 * values.max()].min()
+    )
 
 
 def torques(case, seed=0):
@@ -157,7 +159,9 @@ def test_rows_on_twists_and_user_defined_rows():
     model = ts.models.chain(5)
     names = [b.name for b in model.bodies]
     constraints = [
-        ts.TwistConstraint({names[2]: rng.standard_normal(6), names[4]: rng.standard_normal(6)}, {model.joints[1].name: 0.7}),
+        ts.TwistConstraint(
+            {names[2]: rng.standard_normal(6), names[4]: rng.standard_normal(6)}, {model.joints[1].name: 0.7}
+        ),
         Rolling([0.3, 0.8]),
     ]
     q, v, tau = rng.standard_normal((3, 5))
@@ -216,7 +220,9 @@ def test_redundant_rows(closing, cut):
     D = G @ np.linalg.solve(ts.mass_matrix(case.model, case.q), G.T)
     values, vectors = np.linalg.eigh(D)
     kept = vectors[:, values > 1e-9 * values.max()]
-    force = np.linalg.solve(ts.mass_matrix(case.model, case.q), ts.inverse_dynamics(case.model, case.q, case.v, found.a) - tau)
+    force = np.linalg.solve(
+        ts.mass_matrix(case.model, case.q), ts.inverse_dynamics(case.model, case.q, case.v, found.a) - tau
+    )
     close(found.multipliers, kept @ np.diag(1 / values[-2:]) @ kept.T @ G @ force, 1e-12)
     d = dynamics_derivatives(case.model, described(case), case.q, case.v, tau)
     expected = oracle.forward_dynamics_derivatives(case.model, case.parts, case.q, case.v, tau)
@@ -232,11 +238,15 @@ def test_the_range_of_G_turns():
     model, rng = b.build(), np.random.default_rng(0)
     # A point on three planes of the motion, of which two are enough.
     constraints = [
-        ts.PointOnPlane("world", "three", ts.SE3.rotation((0, 1, 0), angle) @ ts.SE3.translation(0, 0, 0.3), (0.7, 0, 0))
+        ts.PointOnPlane(
+            "world", "three", ts.SE3.rotation((0, 1, 0), angle) @ ts.SE3.translation(0, 0, 0.3), (0.7, 0, 0)
+        )
         for angle in (0.2, 1.3, 2.1)
     ]
     q, v, tau = rng.standard_normal((3, 3))
-    constraints = [replace(c, offset=float(c.offset + g)) for c, g in zip(constraints, _values(model, constraints, q), strict=True)]
+    constraints = [
+        replace(c, offset=float(c.offset + g)) for c, g in zip(constraints, _values(model, constraints, q), strict=True)
+    ]
     parts = [part for c in constraints for part in c._parts(model)]
     assert oracle.rank(model, parts, q) == 2
     d = dynamics_derivatives(model, constraints, q, v, tau)
@@ -289,7 +299,9 @@ def test_an_unneeded_row_is_no_contradiction():
         rng = np.random.default_rng(0)
         for _ in range(20):
             q = case.q + 1e-13 * rng.standard_normal(3)
-            found = dynamics(case.model, described(case), q, case.v, rng.standard_normal(3) * 10.0 ** rng.integers(-8, 8))
+            found = dynamics(
+                case.model, described(case), q, case.v, rng.standard_normal(3) * 10.0 ** rng.integers(-8, 8)
+            )
             assert found.rank == 2
             dynamics(case.model, described(case), q, case.v, np.zeros(3), baumgarte=(10.0, 10.0))
 
@@ -310,7 +322,9 @@ def test_contradictory_rows_are_named():
     model, constraints = contradictory()
     state = np.zeros((3, 3))
     for function in (dynamics, dynamics_derivatives):
-        with pytest.raises(ts.ConstraintError, match=r"'backwards' contradicts 'forwards': it depends on these rows alone"):
+        with pytest.raises(
+            ts.ConstraintError, match=r"'backwards' contradicts 'forwards': it depends on these rows alone"
+        ):
             function(model, constraints, *state)
         with pytest.raises(ts.ConstraintError, match=r"in state 0 of the batch"):
             function(model, constraints, *np.zeros((3, 5, 3)))
@@ -341,7 +355,9 @@ def test_a_row_that_nothing_moves():
     b = ts.ModelBuilder()
     b.add_body("bar", "world", ts.Revolute((0, 1, 0)), None, models.rod(1.0))
     model = b.build()
-    moving = ts.PointOnPlane("world", "bar", ts.SE3.rotation((1, 0, 0), -np.pi / 2), (1, 0, 0))  # y = 0: across the plane
+    moving = ts.PointOnPlane(
+        "world", "bar", ts.SE3.rotation((1, 0, 0), -np.pi / 2), (1, 0, 0)
+    )  # y = 0: across the plane
     assert dynamics(model, [moving], [0.3], [1.0], [0.0]).rank == 0
 
     def away(t):
@@ -363,9 +379,19 @@ def batch_case(kind):
     elif kind == "both":  # independent rows, but at two states, where the linkage is flat
         b = ts.ModelBuilder()
         for name, parent in (("one", "world"), ("two", "one")):
-            b.add_body(name, parent, ts.Revolute((0, 1, 0)), ts.SE3.translation(1.0 if parent != "world" else 0.0, 0, 0), models.rod(1.0))
+            b.add_body(
+                name,
+                parent,
+                ts.Revolute((0, 1, 0)),
+                ts.SE3.translation(1.0 if parent != "world" else 0.0, 0, 0),
+                models.rod(1.0),
+            )
         model = b.build()
-        ties = (models.Tie("line", "world", "two", models.frame((0, 1, 0), (0.5, 0, 0)), models.frame((0, 1, 0), (1, 0, 0))),)
+        ties = (
+            models.Tie(
+                "line", "world", "two", models.frame((0, 1, 0), (0.5, 0, 0)), models.frame((0, 1, 0), (1, 0, 0))
+            ),
+        )
         q = rng.standard_normal((19, 2))
         q[[3, 12], 1] = 0.0
         return models.Case(model, ties, q[0], np.zeros(2)), q, np.zeros((19, 2)), rng.standard_normal((19, 2))
@@ -373,7 +399,12 @@ def batch_case(kind):
         case = models.random_case(5, on=False) if kind == "random" else models.humanoid()
         q = case.model.plus(case.q, 0.3 * rng.standard_normal((19, case.model.nv)))
     n = case.model.nv
-    return case, q, np.broadcast_to(case.v, (19, n)) if kind == "redundant" else rng.standard_normal((19, n)), rng.standard_normal((19, n))
+    return (
+        case,
+        q,
+        np.broadcast_to(case.v, (19, n)) if kind == "redundant" else rng.standard_normal((19, n)),
+        rng.standard_normal((19, n)),
+    )
 
 
 @pytest.mark.parametrize("kind", ["redundant", "both", "random", "humanoid"])
@@ -407,7 +438,9 @@ def test_times_of_a_batch():
     tau = torques(case)
     together = dynamics(case.model, described(case), case.q, case.v, tau, t=t)
     for k in range(11):
-        assert same_bits(tuple(x[k] for x in together), tuple(dynamics(case.model, described(case), case.q, case.v, tau, t=t[k])))
+        assert same_bits(
+            tuple(x[k] for x in together), tuple(dynamics(case.model, described(case), case.q, case.v, tau, t=t[k]))
+        )
 
 
 def test_threads_and_out():

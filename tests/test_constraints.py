@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compare import along_q, close, differences
-from population import models, sweep
+from compare import along_q, close, differences, same_bits
+from population import models, reordered, shuffled, sweep
 
 import torsor as ts
 from torsor import _core, testing
@@ -333,3 +333,47 @@ def test_which_side_is_a_changes_signs_alone():
     other = ts.Loop(last, first, ts.Fixed(), loop.placement_b, loop.placement_a)
     G, H = (ts.constraint_jacobian(model, [c], q) for c in (loop, other))
     close(G, -H)
+
+
+# ---- batches
+
+
+def test_batches_with_times_of_their_own():
+    """States of different times in the lanes of a pack, with motions that are functions in Python."""
+    model = models(4)[0].values[0]
+    constraints = [c for c in testing.example_constraints(model, 0) if in_motion(model, c)]
+    rng = np.random.default_rng(6)
+    q, (v, a), t = model.random(rng, 11), rng.standard_normal((2, 11, model.nv)), rng.uniform(0, 2, 11)
+    rows = compile_constraints(model, constraints).rows
+    w = rng.standard_normal((11, rows))
+    together = [
+        *ts.constraint_errors(model, constraints, q, v, a, t=t),
+        ts.constraint_jacobian(model, constraints, q, t=t),
+        *ts.constraint_derivatives(model, constraints, q, v, a, t=t, threads=2),
+        ts.constraint_wrenches(model, constraints, q, w, t=t),
+        *ts.constraint_vjp(model, constraints, q, v, a, w_g=w, w_gdot=w, w_gamma=w, t=t)[:4],
+    ]
+    for k in range(11):
+        alone = [
+            *ts.constraint_errors(model, constraints, q[k], v[k], a[k], t=t[k]),
+            ts.constraint_jacobian(model, constraints, q[k], t=t[k]),
+            *ts.constraint_derivatives(model, constraints, q[k], v[k], a[k], t=t[k]),
+            ts.constraint_wrenches(model, constraints, q[k], w[k], t=t[k]),
+            *ts.constraint_vjp(model, constraints, q[k], v[k], a[k], w_g=w[k], w_gdot=w[k], w_gamma=w[k], t=t[k])[:4],
+        ]
+        assert same_bits([x[k] for x in together], alone)
+
+
+@every_tree
+def test_the_order_of_bodies_changes_no_bit(model):
+    other, order = shuffled(model, np.random.default_rng(7))
+    q, v, a = state(model)
+    x = reordered(q, "q", order), reordered(v, "v", order), reordered(a, "v", order)
+    constraints = [c for c in testing.example_constraints(model, 0) if not isinstance(c, ts.CustomConstraint)]
+    assert same_bits(
+        ts.constraint_errors(other, constraints, *x, t=T), ts.constraint_errors(model, constraints, q, v, a, t=T)
+    )
+    assert same_bits(
+        ts.constraint_derivatives(other, constraints, *x, t=T),
+        [reordered(y, "m v", order) for y in ts.constraint_derivatives(model, constraints, q, v, a, t=T)],
+    )

@@ -146,6 +146,7 @@ struct PartReader {
         }
       part.each.push_back(std::move(out));
     }
+    part.lanes = row_lanes(part.each);
     const int rows = static_cast<int>(part.each.size());
     static_cast<ConstraintPart&>(part) = begin(constraint, rows, 12 + rows);
     part.motion = read_motion(t[4], 24);

@@ -239,7 +239,14 @@ struct RowForces {
   using V = Wide<S>;
   static constexpr int width = sizeof(V) / sizeof(S);
   Force<V>* on;
+  bool* touched;  // by body: whether anything acts on it yet
   int vectors;
+  void touch(int body) const {
+    if (touched[body]) return;
+    touched[body] = true;
+    std::fill_n(on + body * vectors, vectors, zero_force<V>());
+  }
+  // To a body that is touched.
   TORSOR_INLINE void add(int body, int row, double sign, const Force<S>& F) const {
     Force<V>& to = on[body * vectors + row / width];
     if constexpr (width == 1) {
@@ -258,8 +265,8 @@ struct RowForces {
 
 // Carries the rows of a walk from the bodies that their wrenches act on, and from E, if they act on velocities too.
 template <class S, class C>
-void carry_forces(const CarriedTree<S, C>& at, const RowWalk& walk, const RowForces<S>& forces,
-                  const CarriedRows<S>& rows) {
+__attribute__((noinline)) void carry_forces(const CarriedTree<S, C>& at, const RowWalk& walk,
+                                            const RowForces<S>& forces, const CarriedRows<S>& rows) {
   using V = Wide<S>;
   constexpr int width = sizeof(V) / sizeof(S);
   const ModelT<C>& m = at.tree.m;
@@ -269,6 +276,7 @@ void carry_forces(const CarriedTree<S, C>& at, const RowWalk& walk, const RowFor
     const auto& body = m.bodies[i];
     const auto& b = at.tree.bodies[i];
     Force<V>* arrived = forces.on + i * vectors;
+    forces.touch(i);
     const std::size_t first = std::size_t(body.iv) * places + walk.place;
     if (body.kind == Kind::free) {
       const InertiaFactor<S>& factor = *at.factors[i];
@@ -292,28 +300,29 @@ void carry_forces(const CarriedTree<S, C>& at, const RowWalk& walk, const RowFor
       }
       continue;
     }
+    Force<V>* parent = body.parent >= 0 ? forces.on + body.parent * vectors : nullptr;
+    const bool start = parent != nullptr && !forces.touched[body.parent];
+    if (start) forces.touched[body.parent] = true;
     visit<S>(m, body, at.tree.general, [&](auto joint) TORSOR_INLINE_LAMBDA {
       using Joint = decltype(joint);
-      for (int k = joint.nv - 1; k >= 0; --k) {
-        const auto& column = at.tree.columns[body.iv + k];
-        const Motion<V> S_ = lift<V>(joint.column(b.R, k));
-        const Force<V> U = lift<V>(column.U);
-        const V Psi(column.Psi);
-        for (int c = 0; c < vectors; ++c) {
+      const Vec3<V> r = lift<V>(b.r);
+      for (int c = 0; c < vectors; ++c) {
+        Force<V> f = arrived[c];
+        for (int k = joint.nv - 1; k >= 0; --k) {
+          const auto& column = at.tree.columns[body.iv + k];
           const std::size_t place = first + std::size_t(k) * places + c * width;
-          V e = pair_column<Joint>(S_, arrived[c]);
+          V e = pair_column<Joint>(lift<V>(joint.column(b.R, k)), f);
           if (on_velocities) e += load<V>(rows.E + place);
-          const V x = e * Psi;
+          const V x = e * V(column.Psi);
           store(e, rows.E + place);
           store(x, rows.F + place);
-          arrived[c] = mul_add(-x, U, arrived[c]);
+          f = mul_add(-x, lift<V>(column.U), f);
         }
+        if (parent == nullptr) continue;
+        if (body.offset) f = shift_back(f, r);
+        parent[c] = start ? f : parent[c] + f;
       }
     });
-    if (body.parent < 0) continue;
-    Force<V>* parent = forces.on + body.parent * vectors;
-    const Vec3<V> r = lift<V>(b.r);
-    for (int c = 0; c < vectors; ++c) parent[c] += body.offset ? shift_back(arrived[c], r) : arrived[c];
   }
 }
 
@@ -347,7 +356,8 @@ struct RowEvaluation {
   }
 
   // Sets `values` of the rows of a walk, their wrenches on bodies, and their coefficients of velocities in E.
-  void evaluate(const RowWalk& walk, const RowForces<S>& forces, const CarriedRows<S>& rows, S* values) const {
+  __attribute__((noinline)) void evaluate(const RowWalk& walk, const RowForces<S>& forces, const CarriedRows<S>& rows,
+                                          S* values) const {
     const int places = rows.plan.places;
     if (walk.on_velocities())
       for_each_velocity(m, walk.bodies, [&](int k) {
@@ -359,6 +369,8 @@ struct RowEvaluation {
     for (int index : walk.pairs) {
       const PairPart& pair = set.pairs[index];
       const PairMotion<S> x = at.pair_motion(pair);
+      if (pair.B.body >= 0) forces.touch(pair.B.body);
+      if (pair.A.body >= 0) forces.touch(pair.A.body);
       for (int r = 0; r < pair.rows; ++r) {
         const int row = pair.row + r;
         const EvaluatedRow<S> out = evaluate_row(x, pair.each[r], gains);
@@ -405,6 +417,7 @@ struct RowEvaluation {
         const BodyTwist x = body_twist(body);
         gdot += dot(x.V, x.own);
         gamma += dot(x.A, x.own);
+        forces.touch(body.marker.body);
         forces.add(body.marker.body, part.row - walk.row, 1.0, x.carried);
       }
       values[part.row] = stabilised(gains, S(0.0), gdot, gamma);
@@ -496,8 +509,9 @@ struct RowEvaluation {
 // The passes of forward dynamics up to the third, the factors of free joints, and accelerations a of the bodies that
 // carry rows.
 template <class S>
-CarriedTree<S, double> begin_dynamics(const Model& m, Arena& arena, const ConstraintSet& set, double t, const S* q,
-                                      const S* v, const S* tau, const S* f_ext, const ConstraintGains& gains, S* a) {
+__attribute__((noinline)) CarriedTree<S, double> begin_dynamics(const Model& m, Arena& arena, const ConstraintSet& set,
+                                                                double t, const S* q, const S* v, const S* tau,
+                                                                const S* f_ext, const ConstraintGains& gains, S* a) {
   bool* doubtful;
   const auto tree = sweep_to_base(m, arena, q, v, f_ext, nullptr, a, tau, doubtful);
   const CarriedTree<S, double> at{tree,
@@ -541,10 +555,10 @@ void constrained_forward_dynamics(const Model& m, Arena& arena, const Constraint
   S* values = arena.get<S>(set.rows);
   int most = 0;
   for (const RowWalk& walk : rows.plan.walks) most = std::max(most, (walk.rows + width - 1) / width);
-  RowForces<S> forces{arena.get<Force<V>>(std::size_t(m.n()) * most), 0};
+  RowForces<S> forces{arena.get<Force<V>>(std::size_t(m.n()) * most), arena.get<bool>(m.n()), 0};
   for (const RowWalk& walk : rows.plan.walks) {
     forces.vectors = (walk.rows + width - 1) / width;
-    for (int i : walk.bodies) std::fill_n(forces.on + i * forces.vectors, forces.vectors, zero_force<V>());
+    std::fill_n(forces.touched, m.n(), false);
     evaluation.evaluate(walk, forces, rows, values);
     carry_forces(at, walk, forces, rows);
   }

@@ -7,6 +7,7 @@
 // null space of G^T and x such that G x = lambda, dlambda/dq gains N N^T d(G x)/dq.
 #pragma once
 #include "constraints/constrained_dynamics.hpp"
+#include "constraints/row_groups.hpp"
 #include "derivatives/forward_dynamics_derivatives.hpp"
 
 namespace torsor {
@@ -21,6 +22,10 @@ template <class S>
 class ConstrainedDerivatives {
   using V = Wide<S>;
   static constexpr int width = sizeof(V) / sizeof(S);
+  struct Target {  // of a vector of columns: the matrices, or null, and the column
+    S *da, *dl;
+    int at;
+  };
 
  public:
   ConstrainedDerivatives(const Model& m, Arena& arena, const ConstraintSet& set, double t, const S* q, const S* v,
@@ -38,10 +43,13 @@ class ConstrainedDerivatives {
         times_(times_at(set, arena, t)),
         each_(padded<S>(m.nv)),
         across_(padded<S>(set.rows)),
-        G_(arena.get<S>(std::size_t(set.rows) * each_)),
+        G_(arena.get<S>(std::size_t(m.nv) * across_)),
         Y_(arena.get<S>(std::size_t(m.nv) * across_)),
         a_(arena.get<S>(m.nv)),
         lambda_(arena.get<S>(set.rows)),
+        states_(arena.get<PairState<S>>(set.pairs.size())),
+        velocities_(arena.get<int>(2 * m.depth)),
+        targets_(arena.get<Target>(3 * each_ / width)),
         D_(arena, set.rows) {}
 
   void run(const ConstrainedBlocks<S>& out) {
@@ -58,24 +66,29 @@ class ConstrainedDerivatives {
     else
       solve_by_factors();
     if (stride == 0) return;
-    S *X = arena_.get<S>(std::size_t(nv) * stride), *X0 = arena_.get<S>(std::size_t(nv) * stride);
+    S* X = arena_.get<S>(std::size_t(nv) * stride + width);
     std::fill_n(X, std::size_t(nv) * stride, S(0.0));
     const auto part = [&](S* matrix, int i) { return start[i] >= 0 ? matrix + start[i] : nullptr; };
+    for (std::size_t p = 0; p < set_.pairs.size(); ++p) states_[p] = pair_state(set_.pairs[p], all_, times_);
     ride();
     pair_columns(m_, arena_, all_, wrenches_, axes_, part(X, 0), part(X, 1), static_cast<S*>(nullptr), stride);
     if (start[0] >= 0) subtract_stiffness(X, stride);
     for (int k = 0; start[2] >= 0 && k < nv; ++k) X[k * stride + start[2] + k] = S(-1.0);
-    solve_mass(X, stride, X0);
-    // gamma_x + 2 alpha gdot_x + beta^2 g_x + G X0, which D^-1 makes -dlambda
+    // gamma_x + 2 alpha gdot_x + beta^2 g_x
     S* B = arena_.get<S>(std::size_t(rows) * stride);
     std::fill_n(B, std::size_t(rows) * stride, S(0.0));
-    differentiate_rows(part(B, 0), part(B, 1), stride);
-    add_product(G_, each_, X0, stride, B);
-    D_.solve_columns(B, stride, stride);
-    subtract_product(B, stride, start, das, X0);
+    if (start[0] >= 0 || start[1] >= 0) differentiate_rows(part(B, 0), part(B, 1), stride);
     for (int i = 0; i < 3; ++i)
-      for (int r = 0; dls[i] != nullptr && r < rows; ++r)
-        for (int k = 0; k < nv; ++k) dls[i][r * nv + k] = -B[std::size_t(r) * stride + start[i] + k];
+      for (int c = 0; start[i] >= 0 && c < each_; c += width) targets_[(start[i] + c) / width] = {das[i], dls[i], c};
+    if (inverse_)
+      inverse_->multiply_negated_by_blocks(
+          arena_, X, stride, [&](auto size, int c, S* X0) TORSOR_INLINE_LAMBDA { finish(size, c, X0, B + c, stride); });
+    else
+      for (int c = 0; c < stride; c += width) {
+        S* X0 = arena_.get<S>(std::size_t(nv) * width);
+        solve_column(X + c, stride, X0);
+        finish(std::integral_constant<int, 1>(), c, X0, B + c, stride);
+      }
     if (dls[0] != nullptr && any(D_.any_skipped())) add_turning_range(dls[0]);
   }
 
@@ -83,7 +96,7 @@ class ConstrainedDerivatives {
   ConstraintState<S> state() const { return {m_, set_, arena_, all_, q_, v_, a_, t_, times_, false}; }
 
   // Accelerations, multipliers, D and Y by the sparse factors of M^-1.
-  void solve_by_factors() {
+  __attribute__((noinline)) void solve_by_factors() {
     const int nv = m_.nv, rows = set_.rows;
     S* rest = arena_.get<S>(nv);
     std::fill_n(rest, nv, S(0.0));
@@ -94,28 +107,13 @@ class ConstrainedDerivatives {
       for (int k = m_.links[i].iv; k < m_.links[i].iv + m_.links[i].nv; ++k)
         a_[k] = tau_[k] - dot(all_.columns[k].S_, all_.bodies[i].f);
     inverse_->multiply(a_, a_);  // a without constraints
-    const ConstraintState<S> at{m_, set_, arena_, all_, q_, v_, rest, t_, times_, false};
-    S *g = arena_.get<S>(rows), *gdot = arena_.get<S>(rows), *b = arena_.get<S>(rows);
-    constraint_values(at, g, gdot, b);
-    constraint_jacobian(at, G_, each_);
+    S* b = arena_.get<S>(rows);
+    evaluate_rows(rest, b);
     S* X = arena_.get<S>(std::size_t(nv) * across_);
-    for (int k = 0; k < nv; ++k)
-      for (int r = 0; r < across_; ++r) X[k * across_ + r] = r < rows ? -G_[std::size_t(r) * each_ + k] : S(0.0);
+    for (int k = 0; k < nv * across_; k += width) store(-load<V>(G_ + k), X + k);
     S* const outs[] = {Y_};
     inverse_->multiply_negated(arena_, X, across_, outs, across_);
-    for_each_row([&](int r, const std::vector<int>& bodies) {
-      S* to = D_.matrix() + r * D_.stride();
-      for (int s = r / width * width; s < rows; s += width) {
-        V sum(0.0);
-        for_each_velocity(m_, bodies, [&](int k) {
-          sum = mul_add(V(G_[std::size_t(r) * each_ + k]), load<V>(Y_ + k * across_ + s), sum);
-        });
-        store(sum, to + s);
-      }
-      S value = stabilised(gains_, g[r], gdot[r], b[r]);
-      for_each_velocity(m_, bodies, [&](int k) { value = mul_add(G_[std::size_t(r) * each_ + k], a_[k], value); });
-      b[r] = -value;
-    });
+    pair_with_solutions(b);
     D_.factor(gains_.compliance);
     D_.solve(b, lambda_);
     if (any(D_.any_skipped())) check();
@@ -139,82 +137,130 @@ class ConstrainedDerivatives {
     constrained_forward_dynamics(m_, arena_, set_, t_, q_, v_, tau_, f, gains_, a_, lambda_, arena_.get<S>(1));
     all_ = motions(m_, arena_, q_, v_, a_);
     wrenches_ = sum_subtrees(m_, arena_, all_.bodies, f_ext_, axes_);
-    constraint_jacobian(state(), G_, each_);
+    evaluate_rows(a_, nullptr);
     articulated_ = factor_mass<S>(m_, arena_, q_, nullptr, nullptr);
-    const CarriedRows<S> rows = carry_rows(m_, arena_, set_, articulated_, G_, each_);
+    S* G = arena_.get<S>(std::size_t(set_.rows) * m_.nv);
+    for (int r = 0; r < set_.rows; ++r)
+      for (int k = 0; k < m_.nv; ++k) G[std::size_t(r) * m_.nv + k] = G_[k * across_ + r];
+    const CarriedRows<S> rows = carry_rows(m_, arena_, set_, articulated_, G, m_.nv);
     D_.pair_rows(m_, rows);
     D_.factor(gains_.compliance);
     std::fill_n(Y_, std::size_t(m_.nv) * across_, S(0.0));
     solve_all_rows(m_, arena_, articulated_, rows, Y_, across_);
   }
-  // X0 = -M^-1 X. X is overwritten.
-  void solve_mass(S* X, int stride, S* X0) {
-    if (inverse_) {
-      S* const outs[] = {X0};
-      inverse_->multiply_negated(arena_, X, stride, outs, stride);
-      return;
-    }
-    for (int k = 0; k < m_.nv * stride; ++k) X0[k] = -X[k];
-    for (int c = 0; c < stride; ++c) torsor::solve_mass(m_, articulated_, X0 + c, X0 + c, stride);
+  // X0 = -M^-1 X of `width` columns, rows of X0 next to each other.
+  void solve_column(const S* X, int stride, S* X0) {
+    for (int k = 0; k < m_.nv; ++k)
+      for (int c = 0; c < width; ++c) X0[k * width + c] = -X[k * stride + c];
+    for (int c = 0; c < width; ++c) solve_mass(m_, articulated_, X0 + c, X0 + c, width);
   }
 
-  // Calls f(row, bodies), bodies being those whose velocities the row of G may depend on.
-  template <class F>
-  void for_each_row(F f) const {
-    for (const RowWalk& walk : row_plan<S>(set_).walks)
-      for (int r = 0; r < walk.rows; ++r) f(walk.row + r, walk.bodies);
-  }
-  // B += G X, rows of G `of_G` apart.
-  void add_product(const S* G, int of_G, const S* X, int stride, S* B) const {
-    const std::vector<RowWalk>& walks = row_plan<S>(set_).walks;
-    for (const RowWalk& walk : walks)
-      in_blocks<2>(walk.rows, [&](auto count, int first) TORSOR_INLINE_LAMBDA {
-        const S* g = G + std::size_t(walk.row + first) * of_G;
-        S* to = B + std::size_t(walk.row + first) * stride;
-        in_blocks<4>(stride / width, [&](auto size, int vector) TORSOR_INLINE_LAMBDA {
-          const int c = vector * width;
-          V sum[decltype(count)::value][size];
-          for (int r = 0; r < count; ++r)
-            for (int b = 0; b < size; ++b) sum[r][b] = load<V>(to + r * stride + c + b * width);
-          for_each_velocity(m_, walk.bodies, [&](int k) TORSOR_INLINE_LAMBDA {
-            const S* x = X + std::size_t(k) * stride + c;
-            for (int r = 0; r < count; ++r) {
-              const V s(g[r * of_G + k]);
-              for (int b = 0; b < size; ++b) sum[r][b] = mul_add(s, load<V>(x + b * width), sum[r][b]);
-            }
+  // g, gdot and gamma as they enter, at accelerations a, into b, and G.
+  __attribute__((noinline)) void evaluate_rows(const S* a, S* b) {
+    std::fill_n(G_, std::size_t(m_.nv) * across_, S(0.0));
+    const ConstraintState<S> at{m_, set_, arena_, all_, q_, v_, a, t_, times_, false};
+    for (const PairPart& pair : set_.pairs) {
+      const PairState<S> state = pair_state(pair, all_, times_);
+      const PairState<V> wide = lift_state<V>(state);
+      for_each_group<S>(pair, wide, false, [&](const RowGroup<V>& x) TORSOR_INLINE_LAMBDA {
+        const int row = pair.row + x.first;
+        if (b != nullptr) store_columns(stabilised(gains_, x.g, x.gdot, x.gamma), x.rows, b + row);
+        const auto put = [&](const std::vector<int>& moves, const Force<V>& F) TORSOR_INLINE_LAMBDA {
+          for_each_velocity(m_, moves, [&](int k) TORSOR_INLINE_LAMBDA {
+            store_columns(dot(lift<V>(all_.columns[k].S_), F), x.rows, G_ + k * across_ + row);
           });
-          for (int r = 0; r < count; ++r)
-            for (int b = 0; b < size; ++b) store(sum[r][b], to + r * stride + c + b * width);
-        });
-      });
-  }
-  // das = X0 - Y B
-  void subtract_product(const S* B, int stride, const int* start, S* const* das, const S* X0) const {
-    const int nv = m_.nv, rows = set_.rows;
-    for (int i = 0; i < 3; ++i) {
-      if (das[i] == nullptr) continue;
-      in_blocks<3>(nv, [&](auto count, int first) TORSOR_INLINE_LAMBDA {
-        in_blocks<5>(each_ / width, [&](auto size, int vector) TORSOR_INLINE_LAMBDA {
-          const int c = vector * width;
-          V sum[decltype(count)::value][size];
-          for (int k = 0; k < count; ++k)
-            for (int b = 0; b < size; ++b)
-              sum[k][b] = load<V>(X0 + std::size_t(first + k) * stride + start[i] + c + b * width);
-          for (int r = 0; r < rows; ++r) {
-            const S* from = B + std::size_t(r) * stride + start[i] + c;
-            V x[size];
-            for (int b = 0; b < size; ++b) x[b] = load<V>(from + b * width);
-            for (int k = 0; k < count; ++k) {
-              const V s(-Y_[(first + k) * across_ + r]);
-              for (int b = 0; b < size; ++b) sum[k][b] = mul_add(s, x[b], sum[k][b]);
-            }
-          }
-          for (int k = 0; k < count; ++k)
-            for (int b = 0; b < size; ++b)
-              store_columns(sum[k][b], nv - c - b * width, das[i] + (first + k) * nv + c + b * width);
-        });
+        };
+        put(pair.moves_B, wide.to_B.act(x.W));
+        if (pair.moves_A.empty()) return;
+        const Force<V> on_A = wide.to_A.act(x.W);
+        put(pair.moves_A, {-on_A.n, -on_A.f});
       });
     }
+    if (set_.couplings.empty() && set_.twists.empty() && set_.custom.empty()) return;
+    S* G = arena_.get<S>(std::size_t(set_.rows) * m_.nv);  // of all rows, but other rows are left as they are
+    S *g = arena_.get<S>(set_.rows), *gdot = arena_.get<S>(set_.rows), *gamma = arena_.get<S>(set_.rows);
+    constraint_values(at, g, gdot, gamma);
+    constraint_jacobian(at, G, m_.nv);
+    const auto take = [&](const ConstraintPart& part) {
+      for (int r = part.row; r < part.row + part.rows; ++r) {
+        if (b != nullptr) b[r] = stabilised(gains_, g[r], gdot[r], gamma[r]);
+        for (int k = 0; k < m_.nv; ++k) G_[k * across_ + r] = G[std::size_t(r) * m_.nv + k];
+      }
+    };
+    for (const auto& part : set_.couplings) take(part);
+    for (const auto& part : set_.twists) take(part);
+    for (const auto& part : set_.custom) take(part);
+  }
+  // D = G Y, and b = -(b + G a).
+  __attribute__((noinline)) void pair_with_solutions(S* b) {
+    for (const RowWalk& walk : row_plan<S>(set_).walks)
+      for (int r = walk.row; r < walk.row + walk.rows; ++r) {
+        S value = b[r];
+        for_each_velocity(m_, walk.bodies, [&](int k) { value = mul_add(G_[k * across_ + r], a_[k], value); });
+        b[r] = -value;
+        S* to = D_.matrix() + r * D_.stride();
+        in_blocks<2>((across_ - r / width * width) / width, [&](auto size, int vector) TORSOR_INLINE_LAMBDA {
+          const int s = r / width * width + vector * width;
+          V sum[size];
+          for (int c = 0; c < size; ++c) sum[c] = V(0.0);
+          for_each_velocity(m_, walk.bodies, [&](int k) TORSOR_INLINE_LAMBDA {
+            const V own(G_[k * across_ + r]);
+            for (int c = 0; c < size; ++c) sum[c] = mul_add(own, load<V>(Y_ + k * across_ + s + c * width), sum[c]);
+          });
+          for (int c = 0; c < size; ++c) store(sum[c], to + s + c * width);
+        });
+      }
+  }
+
+  // dlambda = -D^-1 (B + G X0) and da = X0 + Y dlambda of `size` vectors of columns, from c on. X0 has its rows next to
+  // each other, those of B are `stride` apart.
+  template <class Size>
+  __attribute__((noinline)) void finish(Size size, int c, const S* X0, S* B, int stride) const {
+    const int nv = m_.nv, rows = set_.rows;
+    for (const RowWalk& walk : row_plan<S>(set_).walks)
+      in_blocks<3>(walk.rows, [&](auto count, int first) TORSOR_INLINE_LAMBDA {
+        const S* G = G_ + walk.row + first;
+        S* to = B + std::size_t(walk.row + first) * stride;
+        V sum[decltype(count)::value][Size::value];
+        for (int r = 0; r < count; ++r)
+          for (int b = 0; b < size; ++b) sum[r][b] = load<V>(to + r * stride + b * width);
+        for_each_velocity(m_, walk.bodies, [&](int k) TORSOR_INLINE_LAMBDA {
+          const S* x = X0 + k * size * width;
+          for (int r = 0; r < count; ++r) {
+            const V g(G[k * across_ + r]);
+            for (int b = 0; b < size; ++b) sum[r][b] = mul_add(g, load<V>(x + b * width), sum[r][b]);
+          }
+        });
+        for (int r = 0; r < count; ++r)
+          for (int b = 0; b < size; ++b) store(sum[r][b], to + r * stride + b * width);
+      });
+    D_.solve_columns(B, size * width, stride);
+    const Target* target = targets_ + c / width;
+    for (int r = 0; r < rows; ++r)
+      for (int b = 0; b < size; ++b) {
+        if (target[b].dl == nullptr) continue;
+        const int at = target[b].at;
+        store_columns(-load<V>(B + std::size_t(r) * stride + b * width), nv - at, target[b].dl + r * nv + at);
+      }
+    bool some = false;
+    for (int b = 0; b < size; ++b) some = some || target[b].da != nullptr;
+    if (!some) return;
+    in_blocks<3>(nv, [&](auto count, int first) TORSOR_INLINE_LAMBDA {
+      V sum[decltype(count)::value][Size::value];
+      for (int k = 0; k < count; ++k)
+        for (int b = 0; b < size; ++b) sum[k][b] = load<V>(X0 + ((first + k) * size + b) * width);
+      for (int r = 0; r < rows; ++r) {
+        const S* from = B + std::size_t(r) * stride;
+        for (int k = 0; k < count; ++k) {
+          const V y(-Y_[(first + k) * across_ + r]);
+          for (int b = 0; b < size; ++b) sum[k][b] = mul_add(y, load<V>(from + b * width), sum[k][b]);
+        }
+      }
+      for (int k = 0; k < count; ++k)
+        for (int b = 0; b < size; ++b)
+          if (target[b].da != nullptr)
+            store_columns(sum[k][b], nv - target[b].at, target[b].da + (first + k) * nv + target[b].at);
+    });
   }
   static TORSOR_INLINE void store_columns(const V& x, int count, S* to) {
     if constexpr (width == 1)
@@ -243,18 +289,18 @@ class ConstrainedDerivatives {
 
   // Wrenches of reaction that move with their bodies, in the forces of all subtrees. Not those of pairs with joints that
   // move both markers: these would be forces on both that cancel.
-  void ride() {
+  __attribute__((noinline)) void ride() {
     const auto subtract = [&](int i, const Force<S>& F) {
       for (; i >= 0; i = m_.links[i].parent) {
         all_.bodies[i].f.n -= F.n;
         all_.bodies[i].f.f -= F.f;
       }
     };
-    for (const PairPart& pair : set_.pairs) {
+    for (std::size_t p = 0; p < set_.pairs.size(); ++p) {
+      const PairPart& pair = set_.pairs[p];
       if (pair.has_common) continue;
-      const PairState<S> state = pair_state(pair, all_, times_);
-      const Force<S> W = pair_wrench(state, pair, lambda_), on_A = state.to_A.act(W);
-      subtract(pair.B.body, state.to_B.act(W));
+      const Force<S> W = pair_wrench(states_[p], pair, lambda_), on_A = states_[p].to_A.act(W);
+      subtract(pair.B.body, states_[p].to_B.act(W));
       if (pair.motion.size == 0) subtract(pair.A.body, {-on_A.n, -on_A.f});
     }
     for (const TwistPart& part : set_.twists)
@@ -265,29 +311,167 @@ class ConstrainedDerivatives {
       }
   }
   // X -= the rest of K.
-  void subtract_stiffness(S* X, int stride) const {
-    for (const PairPart& pair : set_.pairs)
-      if (pair.has_common) add_riding(state(), pair, lambda_, S(-1.0), X, stride);
-    add_constraint_border(state(), lambda_, S(-1.0), X, stride);
-  }
-  // gamma_x + 2 alpha gdot_x + beta^2 g_x
-  void differentiate_rows(S* by_q, S* by_v, int stride) const {
-    const int nv = m_.nv, rows = set_.rows;
-    S* rate = gains_.alpha != 0.0 && by_q != nullptr ? arena_.get<S>(std::size_t(rows) * stride) : nullptr;
-    constraint_derivatives(state(), rate, by_q, by_v, stride);
-    const S twice(2.0 * gains_.alpha), square(gains_.beta * gains_.beta);
-    for (int r = 0; r < rows; ++r) {
-      const S* G = G_ + std::size_t(r) * each_;
-      if (rate != nullptr) add_scaled(nv, twice, rate + r * stride, by_q + r * stride);
-      if (gains_.beta != 0.0 && by_q != nullptr) add_positions(r, square, G, by_q + r * stride);
-      if (gains_.alpha != 0.0 && by_v != nullptr) add_scaled(nv, twice, G, by_v + r * stride);
+  __attribute__((noinline)) void subtract_stiffness(S* X, int stride) const {
+    for (std::size_t p = 0; p < set_.pairs.size(); ++p) {
+      if (set_.pairs[p].has_common) add_riding(state(), set_.pairs[p], lambda_, S(-1.0), X, stride);
+      subtract_border(set_.pairs[p], states_[p], X, stride);
+    }
+    for (const CustomPart& part : set_.custom) {
+      const S* K = custom_stiffness(state(), part, lambda_);
+      for (int j = 0; j < m_.nv; ++j) add_scaled(m_.nv, S(-1.0), K + j * m_.nv, X + j * stride);
     }
   }
-  // Rows on twists have no g.
-  void add_positions(int r, const S& square, const S* G, S* to) const {
-    for (const TwistPart& part : set_.twists)
-      if (part.row == r) return;
-    add_scaled(m_.nv, square, G, to);
+  // X -= (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A), several columns at a time. With sums over the terms of linear rows,
+  // N (w, v) = (T w + v x f, 0), T = sum of lambda (y a^T - a.y), and for a distance (0, lambda / l (1 - n n^T) dy).
+  void subtract_border(const PairPart& pair, const PairState<S>& at, S* X, int stride) const {
+    Mat3<S> T{zero3<S>(), zero3<S>(), zero3<S>()};
+    Vec3<S> f = zero3<S>(), n = zero3<S>();
+    Force<S> W = zero_force<S>();
+    S trace(0.0), stretch(0.0);
+    for (int r = 0; r < pair.rows; ++r) {
+      const S& lambda = lambda_[pair.row + r];
+      const PairRow& row = pair.each[r];
+      if (row.is_distance) {
+        const S inverse = S(1.0) / square_root(dot(at.p, at.p));
+        n = inverse * at.p;
+        stretch += lambda * inverse;
+        W.f = mul_add(lambda, n, W.f);
+      }
+      for (const RowTerm& term : row.terms) {
+        const Vec3<S> y = mul_add(S(term.s), at.p, at.R * term.b), a = (lambda * S(term.coefficient)) * lift<S>(term.a);
+        T.x = mul_add(a.x, y, T.x);
+        T.y = mul_add(a.y, y, T.y);
+        T.z = mul_add(a.z, y, T.z);
+        trace += dot(a, y);
+        f = mul_add(S(term.s), a, f);
+        W.n = cross_add(y, a, W.n);
+      }
+    }
+    T.x.x -= trace;
+    T.y.y -= trace;
+    T.z.z -= trace;
+    W.f += f;
+    // Columns of the velocities that move B, then of those that move A.
+    int *velocity = velocities_, of_B = 0, count = 0;
+    for (auto i = pair.moves_B.rbegin(); i != pair.moves_B.rend(); ++i)
+      for (int k = 0; k < m_.links[*i].nv; ++k) velocity[count++] = m_.links[*i].iv + k;
+    of_B = count;
+    for (auto i = pair.moves_A.rbegin(); i != pair.moves_A.rend(); ++i)
+      for (int k = 0; k < m_.links[*i].nv; ++k) velocity[count++] = m_.links[*i].iv + k;
+    const Mat3<V> T_ = lift<V>(T);
+    const Vec3<V> f_ = lift<V>(f), n_ = lift<V>(n), p_ = lift<V>(at.p);
+    const Force<V> W_ = lift<V>(W);
+    const SE3<V> to_A = lift<V>(at.to_A), to_B = lift<V>(at.to_B);
+    const bool has_distance = pair.sees[3] && pair.lanes.empty();
+    for (int first = 0, part; first < count; first += part) {
+      const bool moves_B = first < of_B;
+      part = std::min(width, (moves_B ? of_B : count) - first);
+      const Motion<V> column = gather(velocity + first, part), eta = (moves_B ? to_B : to_A).act_inverse(column);
+      Force<V> change{T_ * eta.w + cross(eta.v, f_), zero3<V>()};
+      if (has_distance) {
+        const Vec3<V> dy = cross_add(eta.w, p_, eta.v);
+        change.f = V(stretch) * (dy - dot(n_, dy) * n_);
+      }
+      const V sign(moves_B ? -1.0 : 1.0);
+      const Force<V> by_B = to_B.act(change - cross(eta, W_)), by_A = to_A.act(change);
+      const bool consecutive = rises(velocity + first, part);
+      for (int j = 0; j < count; ++j) {
+        const Motion<V> row = lift<V>(all_.columns[velocity[j]].S_);
+        const V x = j < of_B ? sign * dot(row, by_B) : -(sign * dot(row, by_A));
+        S* to = X + velocity[j] * stride;
+        if constexpr (width == 1) {
+          to[velocity[first]] += x;
+        } else if (consecutive) {
+          store_columns(load<V>(to + velocity[first]) + x, part, to + velocity[first]);
+        } else {
+          for (int l = 0; l < part; ++l) to[velocity[first + l]] += x.lane(l);
+        }
+      }
+    }
+  }
+  static bool rises(const int* velocity, int count) {
+    for (int l = 1; l < count; ++l)
+      if (velocity[l] != velocity[l - 1] + 1) return false;
+    return true;
+  }
+  TORSOR_INLINE Motion<V> gather(const int* velocity, int count) const {
+    if constexpr (width == 1) {
+      return all_.columns[*velocity].S_;
+    } else {
+      alignas(64) S numbers[6][width] = {};
+      for (int l = 0; l < count; ++l) {
+        const Motion<S>& c = all_.columns[velocity[l]].S_;
+        numbers[0][l] = c.w.x;
+        numbers[1][l] = c.w.y;
+        numbers[2][l] = c.w.z;
+        numbers[3][l] = c.v.x;
+        numbers[4][l] = c.v.y;
+        numbers[5][l] = c.v.z;
+      }
+      return {{load<V>(numbers[0]), load<V>(numbers[1]), load<V>(numbers[2])},
+              {load<V>(numbers[3]), load<V>(numbers[4]), load<V>(numbers[5])}};
+    }
+  }
+  // gamma_x + 2 alpha gdot_x + beta^2 g_x
+  __attribute__((noinline)) void differentiate_rows(S* by_q, S* by_v, int stride) const {
+    const V twice(2.0 * gains_.alpha), square(gains_.beta * gains_.beta);
+    const bool damped = gains_.alpha != 0.0, pulled = gains_.beta != 0.0;
+    for (std::size_t p = 0; p < set_.pairs.size(); ++p) {
+      const PairPart& pair = set_.pairs[p];
+      const PairState<V> at = lift_state<V>(states_[p]);
+      for_each_group<S>(pair, at, true, [&](const RowGroup<V>& x) TORSOR_INLINE_LAMBDA {
+        const GroupWrenches<V> w = group_wrenches(at, pair.A_rests(), x);
+        RowWrenches<V> in_A = w.gamma;  // with the gains
+        if (damped) {
+          in_A.C0 = mul_add(twice, w.rate, in_A.C0);
+          in_A.C1 = mul_add(twice, x.W, in_A.C1);
+        }
+        if (pulled) in_A.C0 = mul_add(square, x.W, in_A.C0);
+        const auto put = [&](const std::vector<int>& moves, const SE3<V>& to, const V& sign) TORSOR_INLINE_LAMBDA {
+          const Force<V> C0 = to.act(in_A.C0), C1 = to.act(in_A.C1), C2 = to.act(in_A.C2);
+          const int row = (pair.row + x.first) * stride;
+          for_each_velocity(m_, moves, [&](int k) TORSOR_INLINE_LAMBDA {
+            const auto& c = all_.columns[k];
+            const Motion<V> S_ = lift<V>(c.S_);
+            if (by_q != nullptr)
+              scatter(sign * (dot(S_, C0) + dot(lift<V>(c.Psidot), C1) + dot(lift<V>(c.Psiddot), C2)), x.rows,
+                      by_q + row + k, stride);
+            if (by_v != nullptr)
+              scatter(sign * (dot(S_, C1) + dot(lift<V>(c.Vdot), C2)), x.rows, by_v + row + k, stride);
+          });
+        };
+        put(pair.moves_B, at.to_B, V(1.0));
+        if (!pair.moves_A.empty()) put(pair.moves_A, at.to_A, V(-1.0));
+      });
+    }
+    if (!set_.couplings.empty() || !set_.twists.empty() || !set_.custom.empty())
+      differentiate_other_rows(by_q, by_v, stride);
+  }
+  static TORSOR_INLINE void scatter(const V& x, int rows, S* to, int stride) {
+    if constexpr (width == 1)
+      *to = x;
+    else
+      for (int r = 0; r < rows; ++r) to[r * stride] = x.lane(r);
+  }
+  // Those that are not of pairs.
+  __attribute__((noinline)) void differentiate_other_rows(S* by_q, S* by_v, int stride) const {
+    const int nv = m_.nv;
+    const std::size_t size = std::size_t(set_.rows) * nv;
+    S *rate = arena_.get<S>(size), *dq = arena_.get<S>(size), *dv = arena_.get<S>(size);
+    constraint_derivatives(state(), rate, dq, dv, nv);
+    const S twice(2.0 * gains_.alpha), square(gains_.beta * gains_.beta);
+    const auto take = [&](const ConstraintPart& part, bool has_g) {
+      for (int r = part.row; r < part.row + part.rows; ++r)
+        for (int k = 0; k < nv; ++k) {
+          const std::size_t at = std::size_t(r) * nv + k;
+          const S& G = G_[k * across_ + r];
+          if (by_q != nullptr) by_q[r * stride + k] = dq[at] + twice * rate[at] + (has_g ? square * G : S(0.0));
+          if (by_v != nullptr) by_v[r * stride + k] = dv[at] + twice * G;
+        }
+    };
+    for (const auto& part : set_.couplings) take(part, true);
+    for (const auto& part : set_.twists) take(part, false);  // which have no g
+    for (const auto& part : set_.custom) take(part, true);
   }
   // dl_dq += N N^T d(G x)/dq, G x = lambda, in lanes where rows were skipped.
   __attribute__((noinline)) void add_turning_range(S* dl_dq) {
@@ -327,8 +511,11 @@ class ConstrainedDerivatives {
   const ConstraintGains& gains_;
   const double* times_;
   int each_, across_;  // numbers in a row of nv, and of rows, of whole vectors
-  S *G_, *Y_;          // rows x nv and nv x rows, padded
+  S *G_, *Y_;          // G^T and M^-1 G^T, nv x rows, padded
   S *a_, *lambda_;
+  PairState<S>* states_;  // at these
+  int* velocities_;
+  Target* targets_;
   Delassus<S> D_;
   Motions<S> all_{};
   const WorldWrench<S>* wrenches_ = nullptr;

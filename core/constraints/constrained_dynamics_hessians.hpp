@@ -26,7 +26,8 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
   const int nv = m.nv, rows = p.set.rows;
   Lease lease;  // memory of one direction
   Arena& arena = *lease;
-  for (int k = 0; k < nv && (qq != nullptr || qv != nullptr); ++k) {
+  const std::vector<int>& bodies = row_plan<S>(p.set).bodies;  // no other velocities move rows
+  const auto by_q = [&](int k) {
     arena.reset();
     const auto fixed = [&](const S* x, int n) -> const Dual<S>* {
       return x != nullptr ? with_tangent<S>(arena, x, nullptr, n) : nullptr;
@@ -45,8 +46,8 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
       if (qq != nullptr) qq[j * nv + k] += dq[j].d;
       if (qv != nullptr) qv[k * nv + j] += dv[j].d;
     }
-  }
-  for (int k = 0; k < nv && vv != nullptr; ++k) {  // the gradient by v is linear in v
+  };
+  const auto by_v = [&](int k) {  // the gradient by v is linear in v
     arena.reset();
     S *direction = arena.get<S>(nv), *dv = arena.get<S>(nv);
     for (int j = 0; j < nv; ++j) {
@@ -57,7 +58,9 @@ void add_row_hessians(const ConstrainedProblem<S>& p, const S* a, const RowWeigh
     const VirtualRows<S> along(m, arena, p.set, p.t, p.times, p.q, direction);
     add_constraint_gradients<S>(m, along.state, none, none, w.nu, {nullptr, dv, nullptr, nullptr, nullptr});
     for (int j = 0; j < nv; ++j) vv[j * nv + k] += dv[j];
-  }
+  };
+  if (qq != nullptr || qv != nullptr) for_each_velocity(m, bodies, by_q);
+  if (vv != nullptr) for_each_velocity(m, bodies, by_v);
 }
 
 // First derivatives of a, lambda and x, one direction after the other: a[k * nv + i] = da_i/dx_k. x is null if rows are
@@ -125,7 +128,7 @@ class ConstrainedSecondOrder {
       S *a = out.a + k * nv_, *lambda = out.lambda + k * rows_;
       for (int i = 0; i < nv_; ++i) a[i] = torque(i, k);
       solve_mass(m, s_.mass, a, a);
-      add_product(rows_, nv_, S(-1.0), s_.G, a, lambda);
+      add_product(m, rows_, S(-1.0), s_.G, a, lambda);
       for (int i = 0; r != nullptr && i < rows_; ++i) lambda[i] -= r[i * nv_ + k];
       s_.D.solve(lambda, lambda);
       solve_rows(m, s_.mass, s_.rows, lambda, y);
@@ -154,16 +157,19 @@ class ConstrainedSecondOrder {
 template <class S>
 struct MixedDerivatives {
   S *a, *lambda, *x;
-  // Y[j][k] = ell_q_j z . z_k
-  void multiply(int nv, int rows, const ConstrainedTangents<S>& z, S* Y) const {
-    for (int j = 0; j < nv; ++j)
-      for (int k = 0; k < nv; ++k) {
-        S sum(0.0);
-        for (int i = 0; i < nv; ++i) sum = mul_add(a[i * nv + j], z.a[k * nv + i], sum);
-        for (int i = 0; i < rows; ++i) sum = mul_add(lambda[i * nv + j], z.lambda[k * rows + i], sum);
-        for (int i = 0; x != nullptr && i < nv; ++i) sum = mul_add(x[i * nv + j], z.x[k * nv + i], sum);
-        Y[j * nv + k] = sum;
-      }
+  // Y[j][k] = ell_q_j z . z_k, summed in the order of the tree
+  void multiply(const Model& m, int rows, const ConstrainedTangents<S>& z, S* Y) const {
+    const int nv = m.nv;
+    std::fill_n(Y, nv * nv, S(0.0));
+    const auto add = [&](const S* row, const S* tangents, int n, int i) {
+      for (int j = 0; j < nv; ++j)
+        for (int k = 0; k < nv; ++k) Y[j * nv + k] = mul_add(row[j], tangents[k * n + i], Y[j * nv + k]);
+    };
+    for (const Model::Link& link : m.links)
+      for (int i = link.iv; i < link.iv + link.nv; ++i) add(a + i * nv, z.a, nv, i);
+    for (int i = 0; i < rows; ++i) add(lambda + i * nv, z.lambda, rows, i);
+    for (const Model::Link& link : m.links)
+      for (int i = link.iv; x != nullptr && i < link.iv + link.nv; ++i) add(x + i * nv, z.x, nv, i);
   }
 };
 
@@ -200,16 +206,16 @@ void constrained_forward_dynamics_hessians(const ConstrainedProblem<S>& p, const
   pair_columns<S>(m, arena, second.all, second.wrenches, p.axes, ID_q, ID_v, nullptr, nv);
   const ConstrainedSecondOrder<S> first(p, s);
   if (out.qq != nullptr) {
-    mixed.multiply(nv, rows, first.by_q(ID_q), Y);
+    mixed.multiply(m, rows, first.by_q(ID_q), Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.qq[j * nv + k] += Y[j * nv + k] + Y[k * nv + j];
   }
   if (out.qv != nullptr) {
-    mixed.multiply(nv, rows, first.by_v(ID_v), Y);
+    mixed.multiply(m, rows, first.by_v(ID_v), Y);
     for (int e = 0; e < size; ++e) out.qv[e] += Y[e];
   }
   if (out.tauq != nullptr) {
-    mixed.multiply(nv, rows, first.by_tau(), Y);
+    mixed.multiply(m, rows, first.by_tau(), Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.tauq[j * nv + k] = Y[k * nv + j];
   }

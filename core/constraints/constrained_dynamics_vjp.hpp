@@ -5,14 +5,24 @@
 //   ID(q, v, a) - tau - G^T lambda = 0,   gamma + 2 alpha gdot + beta^2 g + e lambda = 0,
 // e being the compliance. For weights w and w_l on them the gradient is that of
 //   mu.ID - lambda.(G mu) + nu.(gamma + 2 alpha gdot + beta^2 g),   M mu + G^T nu = -w,   G mu - e nu = w_l.
-// Where rows depend on each other, lambda is the one of least norm, lambda = G x, and the part n of w_l that lies in the
-// null space of G^T gives n.(G x) besides.
+// Where rows depend on each other, lambda is the one of least norm, lambda = G x, and the part n of w_l that lies in
+// the null space of G^T gives n.(G x) besides.
 #pragma once
 #include "constraints/constrained_solution.hpp"
 #include "derivatives/dual_states.hpp"
 #include "derivatives/inverse_dynamics_vjp.hpp"
 
 namespace torsor {
+
+// y += s A x, of `rows` rows of nv numbers, which are added in the order of the tree.
+template <class S>
+void add_product(const Model& m, int rows, const S& s, const S* A, const S* x, S* y) {
+  for (const Model::Link& link : m.links)
+    for (int k = link.iv; k < link.iv + link.nv; ++k) {
+      const S factor = s * x[k];
+      for (int r = 0; r < rows; ++r) y[r] = mul_add(A[r * m.nv + k], factor, y[r]);
+    }
+}
 
 // x with G x = lambda, for multipliers of least norm.
 template <class S>
@@ -54,10 +64,8 @@ ConstrainedCotangents<S> constrained_cotangents(const Model& m, Arena& arena, co
   ConstrainedCotangents<S> c{arena.get<S>(nv), arena.get<S>(rows), nullptr};
   for (int k = 0; k < nv; ++k) c.mu[k] = w != nullptr ? -w[k] : S(0.0);
   if (w != nullptr) solve_mass(m, s.mass, c.mu, c.mu);
-  for (int r = 0; r < rows; ++r) {
-    c.nu[r] = w_l != nullptr ? -w_l[r] : S(0.0);
-    for (int k = 0; w != nullptr && k < nv; ++k) c.nu[r] = mul_add(s.G[r * nv + k], c.mu[k], c.nu[r]);
-  }
+  for (int r = 0; r < rows; ++r) c.nu[r] = w_l != nullptr ? -w_l[r] : S(0.0);
+  if (w != nullptr) add_product(m, rows, S(1.0), s.G, c.mu, c.nu);
   s.D.solve(c.nu, c.nu);
   S* y = arena.get<S>(nv);
   solve_rows(m, s.mass, s.rows, c.nu, y);
@@ -122,13 +130,6 @@ void constrained_forward_dynamics_vjp(const ConstrainedProblem<S>& p, const S* w
                     {out.q, out.v, nullptr, out.placement, out_parameters});
 }
 
-// y += A x, of `rows` rows of n numbers.
-template <class S>
-void add_product(int rows, int n, const S& s, const S* A, const S* x, S* y) {
-  for (int r = 0; r < rows; ++r)
-    for (int k = 0; k < n; ++k) y[r] = mul_add(s * A[r * n + k], x[k], y[r]);
-}
-
 // A direction of the inputs; any may be null.
 template <class S>
 struct ConstrainedDirection {
@@ -164,12 +165,12 @@ void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const Cons
     S* K = arena.get<S>(nv * nv);
     std::fill_n(K, nv * nv, S(0.0));
     add_constraint_stiffness(at, s.lambda, S(1.0), K, nv);
-    add_product(nv, nv, S(1.0), K, d.q, x);
-    add_product(rows, nv, S(1.0), gamma_q, d.q, y);
-    add_product(rows, nv, S(2.0 * p.gains.alpha), gdot_q, d.q, y);
+    add_product(m, nv, S(1.0), K, d.q, x);
+    add_product(m, rows, S(1.0), gamma_q, d.q, y);
+    add_product(m, rows, S(2.0 * p.gains.alpha), gdot_q, d.q, y);
     S* g = arena.get<S>(rows);
     std::fill_n(g, rows, S(0.0));
-    add_product(rows, nv, S(p.gains.beta * p.gains.beta), s.G, d.q, g);
+    add_product(m, rows, S(p.gains.beta * p.gains.beta), s.G, d.q, g);
     for (const TwistPart& part : p.set.twists) g[part.row] = S(0.0);  // which have no g
     for (int r = 0; r < rows; ++r) y[r] += g[r];
     if (any(s.D.any_skipped())) {
@@ -177,16 +178,16 @@ void constrained_forward_dynamics_jvp(const ConstrainedProblem<S>& p, const Cons
       constraint_derivatives<S>(along_x.state, gdot_q, nullptr, nullptr, nv);
       extra = arena.get<S>(rows);
       std::fill_n(extra, rows, S(0.0));
-      add_product(rows, nv, S(1.0), gdot_q, d.q, extra);
+      add_product(m, rows, S(1.0), gdot_q, d.q, extra);
       s.D.project_on_null_space(extra, 1, 1);
     }
   }
   if (d.v != nullptr) {
-    add_product(rows, nv, S(1.0), gamma_v, d.v, y);
-    add_product(rows, nv, S(2.0 * p.gains.alpha), s.G, d.v, y);
+    add_product(m, rows, S(1.0), gamma_v, d.v, y);
+    add_product(m, rows, S(2.0 * p.gains.alpha), s.G, d.v, y);
   }
   solve_mass(m, s.mass, x, x);
-  add_product(rows, nv, S(1.0), s.G, x, y);
+  add_product(m, rows, S(1.0), s.G, x, y);
   for (int r = 0; r < rows; ++r) y[r] = -y[r];
   s.D.solve(y, y);
   if (da != nullptr) {

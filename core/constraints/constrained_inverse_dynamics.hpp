@@ -1,11 +1,11 @@
 // Inverse dynamics under constraints: torques on some of the velocities, and multipliers, of least norm together
-// (docs/derivations/constraints.md, 4).
+// (docs/derivations/constraints.md, 3).
 //
-// ID(q, v, a) = B tau + G^T lambda, B having a column of the identity for each velocity with a torque. With A = [B, G^T]
-// and S = A A^T, the solution of least norm is y = A^T x with S x = ID. Its derivative is
+// ID(q, v, a) = B tau + G^T lambda, B having a column of the identity for each velocity with a torque. With
+// A = [B, G^T] and S = A A^T, the solution of least norm is y = A^T x with S x = ID. Its derivative is
 //   dy = A^T Z + (0, E),   S Z = dID - K dq - G^T E,   E = dG x,
-// where the last terms are due to the turning of the null space of A. S is factorised as D is, and each solution is
-// corrected once, which regains what is lost by forming S.
+// where the last terms are due to the turning of the null space of A. S is factorised as D of delassus.hpp is,
+// and each solution is refined, which restores what is lost by forming S.
 #pragma once
 #include "constraints/constraints.hpp"
 #include "constraints/delassus.hpp"

@@ -39,6 +39,38 @@ struct PairRow {
   double offset;
 };
 
+// Rows of a pair side by side in a vector: their terms, with coefficients multiplied into a.
+struct RowLanes {
+  struct Term {
+    double a[3][kLanes], b[3][kLanes], s[kLanes];
+  };
+  int rows = 0;
+  double offset[kLanes] = {};
+  std::vector<Term> terms;
+};
+inline std::vector<RowLanes> row_lanes(const std::vector<PairRow>& rows) {
+  std::vector<RowLanes> out;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].is_distance) return {};
+    if (r % kLanes == 0) out.emplace_back();
+    RowLanes& lanes = out.back();
+    const int l = lanes.rows++;
+    lanes.offset[l] = rows[r].offset;
+    for (std::size_t k = 0; k < rows[r].terms.size(); ++k) {
+      if (k == lanes.terms.size()) lanes.terms.emplace_back();
+      const RowTerm& from = rows[r].terms[k];
+      RowLanes::Term& to = lanes.terms[k];
+      const double a[3] = {from.a.x, from.a.y, from.a.z}, b[3] = {from.b.x, from.b.y, from.b.z};
+      for (int c = 0; c < 3; ++c) {
+        to.a[c][l] = from.coefficient * a[c];
+        to.b[c][l] = b[c];
+      }
+      to.s[l] = from.s;
+    }
+  }
+  return out;
+}
+
 // Numbers that are given functions of time.
 struct TimeFunction : UserCode {
   virtual void evaluate(double t, double* out) const = 0;
@@ -57,11 +89,12 @@ struct ConstraintPart {
 struct PairPart : ConstraintPart {
   Marker A, B;
   std::vector<PairRow> each;
+  std::vector<RowLanes> lanes;  // the same, if none is a distance
   TimeSlot motion;  // of marker A, in the world: pose (R by rows, p), twist and its rate in the marker's frame
   std::vector<int> moves_A, moves_B;  // the bodies whose joints move one of the two markers only, tips first
   bool A_rests() const { return A.body < 0 && motion.size == 0; }
   bool sees[4];          // which points of RowTerm::seen its rows look at
-  bool has_common;        // whether joints move both markers
+  bool has_common;       // whether joints move both markers
   bool has_other_terms;  // and whether at others
   bool needs_velocity;   // whether gamma depends on linear velocities of the bodies
 };

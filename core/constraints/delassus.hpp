@@ -160,7 +160,7 @@ class Delassus {
   int rows() const { return m_; }
 
   // D from rows that were carried.
-  void pair_rows(const Model& m, const CarriedRows<S>& rows) {
+  __attribute__((noinline)) void pair_rows(const Model& m, const CarriedRows<S>& rows) {
     const int places = rows.plan.places;
     int* common = arena_.get<int>(m.nv);
     for (const RowWalk& a : rows.plan.walks)
@@ -174,7 +174,7 @@ class Delassus {
           j += of_b >= of_a;
         }
         for (int c = 0; c < b->rows; c += width)
-          in_chunks(a.rows, [&](auto size, int first) TORSOR_INLINE_LAMBDA {
+          in_chunks(b == &a ? std::min(a.rows, c + width) : a.rows, [&](auto size, int first) TORSOR_INLINE_LAMBDA {
             V sum[size];
             for (int r = 0; r < size; ++r) sum[r] = V(0.0);
             const S *F = rows.F + a.place + first, *E = rows.E + b->place + c;
@@ -189,7 +189,7 @@ class Delassus {
   }
 
   // Factorises D + compliance.
-  void factor(double compliance = 0.0) {
+  __attribute__((noinline)) void factor(double compliance = 0.0) {
     const S tiny(1e-300);  // a row that moves nothing is skipped
     any_skipped_ = no_lane<S>();
     std::fill_n(L_, std::size_t(m_) * stride_, S(0.0));
@@ -231,7 +231,7 @@ class Delassus {
   }
 
   // x = D^-1 b, or of least norm; both may be the same.
-  void solve(const S* b, S* x) const {
+  __attribute__((noinline)) void solve(const S* b, S* x) const {
     std::copy_n(b, m_, x_);
     for (int j = 0; j < m_; ++j) {
       const S* column = D_ + j * stride_;
@@ -253,7 +253,7 @@ class Delassus {
   }
   // The same of many columns, in place: B has `columns` of them in rows that are `stride` apart, both multiples of the
   // vector.
-  void solve_columns(S* B, int columns, int stride) const {
+  __attribute__((noinline)) void solve_columns(S* B, int columns, int stride) const {
     S* given = nullptr;
     if (__builtin_expect(any(any_skipped_), 0)) {
       given = arena_.get<S>(std::size_t(m_) * stride);

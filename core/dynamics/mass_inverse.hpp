@@ -78,44 +78,62 @@ class TreeInverse {
     auto* targets = arena.get<Target>(stride / width);
     for (int c = 0; c < stride; c += width) targets[c / width] = {outs[c / each] + c % each, nv - c % each};
     in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
-      // -D^-1 W^T X, in place
-      each_body(stride, [&](const Model::Link& link, int first, int end) TORSOR_INLINE_LAMBDA {
-        for (int j = 0; j < link.nv; ++j) {
-          S* own = X + (link.iv + j) * stride + c;
-          const S* w = W_ + link.above + j;
-          V sum[size];
-          for (int b = 0; b < size; ++b) sum[b] = load<V>(own + b * width);
-          for (int o = first + j + 1; o < end; ++o) {
-            const V s(w[order_[o] * stride_]);
-            const S* from = X + order_[o] * stride + c;
-            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
-          }
-          const V scale(-Dinv_[link.iv + j]);
-          for (int b = 0; b < size; ++b) store(scale * sum[b], own + b * width);
-        }
-      });
-      // W times that
       const Target* target = targets + c / width;
-      each_body(stride, [&](const Model::Link& link, int, int) TORSOR_INLINE_LAMBDA {
-        for (int j = 0; j < link.nv; ++j) {
-          const int k = link.iv + j;
-          const S* w = W_ + k * stride_;
-          V sum[size];
-          for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
-          for (int t = 0; t < link.above + j; ++t) {
-            const V s(w[t]);
-            const S* from = X + path_[t] + c;
-            for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
-          }
-          for (int b = 0; b < size; ++b)
-            store_columns(held(k) ? V(0.0) : sum[b], target[b].count, target[b].to + k * nv);
-        }
+      multiply_block(size, X, stride, c, [&](int k, int b, const V& x) TORSOR_INLINE_LAMBDA {
+        store_columns(x, target[b].count, target[b].to + k * nv);
       });
+    });
+  }
+  // The same block by block: done(size, c, block) after each, which has columns c .. c + size of vectors, rows next to
+  // each other.
+  template <class F>
+  void multiply_negated_by_blocks(Arena& arena, S* X, int stride, F done) const {
+    S* block = arena.get<S>(std::size_t(m_.nv) * 8 * width);
+    in_blocks(stride, [&](auto size, int c) TORSOR_INLINE_LAMBDA {
+      multiply_block(size, X, stride, c,
+                     [&](int k, int b, const V& x) TORSOR_INLINE_LAMBDA { store(x, block + (k * size + b) * width); });
+      done(size, c, block);
     });
   }
 
  private:
   const S& weight(int k, int t) const { return W_[k * stride_ + t]; }
+
+  // put(k, b, x) for the rows of a block of `size` vectors of -M_ff^-1 X, from column c on.
+  template <class Size, class Put>
+  TORSOR_INLINE void multiply_block(Size size, S* X, int stride, int c, Put put) const {
+    // -D^-1 W^T X, in place
+    each_body(stride, [&](const Model::Link& link, int first, int end) TORSOR_INLINE_LAMBDA {
+      for (int j = 0; j < link.nv; ++j) {
+        S* own = X + (link.iv + j) * stride + c;
+        const S* w = W_ + link.above + j;
+        V sum[size];
+        for (int b = 0; b < size; ++b) sum[b] = load<V>(own + b * width);
+        for (int o = first + j + 1; o < end; ++o) {
+          const V s(w[order_[o] * stride_]);
+          const S* from = X + order_[o] * stride + c;
+          for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
+        }
+        const V scale(-Dinv_[link.iv + j]);
+        for (int b = 0; b < size; ++b) store(scale * sum[b], own + b * width);
+      }
+    });
+    // W times that
+    each_body(stride, [&](const Model::Link& link, int, int) TORSOR_INLINE_LAMBDA {
+      for (int j = 0; j < link.nv; ++j) {
+        const int k = link.iv + j;
+        const S* w = W_ + k * stride_;
+        V sum[size];
+        for (int b = 0; b < size; ++b) sum[b] = load<V>(X + k * stride + c + b * width);
+        for (int t = 0; t < link.above + j; ++t) {
+          const V s(w[t]);
+          const S* from = X + path_[t] + c;
+          for (int b = 0; b < size; ++b) sum[b] = mul_add(s, load<V>(from + b * width), sum[b]);
+        }
+        for (int b = 0; b < size; ++b) put(k, b, held(k) ? V(0.0) : sum[b]);
+      }
+    });
+  }
 
   // f(link, first, end) for all bodies, parents first; path_ leads to each in steps of `stride`, and its subtree's
   // velocities are order_[first .. end).

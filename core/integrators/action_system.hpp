@@ -23,6 +23,7 @@ class ActionBlocks {
         system.set_range(12 * a + k, 12 * a + 6, 12 * a + 12);
         system.set_range(12 * a + 6 + k, 12 * a, 12 * a + (on_bodies_ ? 12 : 3));
       }
+    for (int y = length(scene.rule); y < system.sums(); ++y) system.set_range(y, 0, 0);  // of constraints
   }
 
   static int copies(const Rule& rule, bool whole) { return rule.s + (whole ? 1 : 0); }  // of unknowns

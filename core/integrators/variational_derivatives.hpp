@@ -3,6 +3,7 @@
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "dynamics/mass_inverse.hpp"
+#include "integrators/control_row_derivatives.hpp"
 #include "integrators/variational_step.hpp"
 #include "scalar/complex_step.hpp"
 
@@ -338,6 +339,13 @@ class StepLinearisation {
     std::fill_n(D, all + last, S(0.0));
     by_start(D, stride);
     by_torques(D, stride, rows, parameters);
+    ControlRows<S>* constraints = step_.rows();
+    S* Y = nullptr;  // right-hand sides of the rows
+    if (constraints != nullptr) {
+      const std::size_t width = std::size_t(constraints->border().width()) * stride;
+      std::fill_n(Y = memory.get<S>(width), width, S(0.0));
+      add_rows_by_start(*constraints, step_.arena, nv_, step_.multipliers(), D, Y, stride);
+    }
     std::copy_n(D + all, last, out.p1);
     out.xi = memory.get<S>(all);
     std::fill_n(out.xi, all, S(0.0));
@@ -352,7 +360,10 @@ class StepLinearisation {
       add_scaled(nv_, S(-1.0), out.turned + std::size_t(k) * nv_, row);
       add_scaled(nv_, S(-1.0), out.mass + std::size_t(k) * nv_, row + nv_);
     }
-    step_.solver().solve_columns(out.xi, stride);
+    if (constraints != nullptr)
+      constraints->solve_columns(step_.solver(), out.xi, stride, Y);
+    else
+      step_.solver().solve_columns(out.xi, stride);
     // dp1 with the control coordinates moving, dq1 = J dxi^s + Ad dq0
     by_coordinates(out.xi, out.p1, stride);
     momentum_rows(out.p1, out.xi, stride);
@@ -371,6 +382,7 @@ class StepLinearisation {
         for (int r = 0; r < chart.n; ++r) out.q1[std::size_t(iv + r) * stride + k] = y[r] + start[r];
       }
     });
+    if (constraints != nullptr) project_columns(scene_, step_.arena, *constraints, out.q1, out.p1, stride);
     return good;
   }
 
@@ -499,30 +511,44 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 }
 
 // Reverse over one step: from weights on q1 and p1 to gradients by q0, p0 and controls (added; by_u may be null), and
-// the multiplier of r. A small pivot within a subtree loses digits; iterative refinement recovers them, in each lane as
-// long as it helps there. False in lanes where the matrix of Newton's method is singular.
+// the multiplier of r. `of_rows`: their weights, with constraints. A small pivot within a subtree loses digits;
+// iterative refinement recovers them, in each lane as long as it helps there. False in lanes where the matrix of
+// Newton's method is singular.
 template <class S>
 Mask<S> reverse_step(VariationalStep<S>& step, const S* on_q1, const S* on_p1, S* by_q0, S* by_p0, S* by_u,
-                     std::vector<S>& multiplier) {
+                     std::vector<S>& multiplier, RowWeights<S>* of_rows = nullptr) {
   const VariationalScene& scene = step.scene;
   const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
   multiplier.assign(size, S(0.0));
   std::vector<S> by_xi(size), start(nv), controls(by_u == nullptr ? 0 : std::size_t(rows) * nv);
   const Mask<S> good = step.factor(no_lane<S>());
   if (!any(good)) return good;
+  if (of_rows != nullptr) {
+    of_rows->begin(step.arena, on_q1, on_p1);
+    on_q1 = of_rows->on_q1.data();
+    on_p1 = of_rows->on_p1.data();
+  }
   Mask<S> going = good;
   S first(0.0), before(0.0);
   for (int round = 0;; ++round) {
     for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), S(0.0));
     step_vjp<S>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
                 {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()});
+    if (of_rows != nullptr)
+      of_rows->add(step.arena, step.multipliers(), multiplier.data(), start.data(), by_xi.data());
     S left(0.0);
     for (const S& x : by_xi) left = larger(left, absolute(x));
     if (round == 0) first = left;
     if (round > 0) going = going & !(less_equal(left, S(1e-12) * first) | less(S(0.1) * before, left));
     if (round == 3 || !any(going)) break;
     before = left;
-    step.solver().solve_transposed(by_xi.data());
+    if (of_rows != nullptr) {
+      step.rows()->solve_transposed(step.solver(), by_xi.data(), of_rows->left.data());
+      for (std::size_t k = 0; k < of_rows->nu.size(); ++k)
+        of_rows->nu[k] = select(going, of_rows->nu[k] - of_rows->left[k], of_rows->nu[k]);
+    } else {
+      step.solver().solve_transposed(by_xi.data());
+    }
     for (int k = 0; k < size; ++k)
       multiplier[k] = select(going, mul_add(S(-1.0), by_xi[k], multiplier[k]), multiplier[k]);
   }

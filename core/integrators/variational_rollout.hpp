@@ -103,6 +103,7 @@ class VariationalAdjoint {
         first_(first) {
     for (auto* vector : {&gq_, &gp_, &q0_, &p0_, &v_, &by_q_, &by_v_}) vector->assign(m_.nv, S(0.0));
     q_.resize(m_.nq);
+    if (step_.rows() != nullptr) of_rows_.emplace(step_.scene, *step_.rows());
   }
   ParameterSums<S> sums;
 
@@ -134,7 +135,7 @@ class VariationalAdjoint {
       jobs_.read(size, u_.data(), u_row);
     }
     good = good & reverse_step<S>(step_, gq_.data(), gp_.data(), q0_.data(), p0_.data(),
-                                  by_controls ? u_.data() : nullptr, multiplier_);
+                                  by_controls ? u_.data() : nullptr, multiplier_, of_rows_ ? &*of_rows_ : nullptr);
     if (!any(good)) return good;
     if (by_controls) jobs_.write(size, u_.data(), good, u_row);
     if (sums.all().inertia != nullptr) {
@@ -215,7 +216,9 @@ class VariationalAdjoint {
     std::vector<S> by_q(nv), by_xi(std::size_t(s) * nv), inertia(10 * bodies), placement(6 * bodies);
     std::vector<S> still(nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
     step_vjp<S>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
-                {multiplier_.data(), gq_.data(), gp_.data()}, {by_q.data(), by_xi.data(), nullptr},
+                {multiplier_.data(), of_rows_ ? of_rows_->on_q1.data() : gq_.data(),
+                 of_rows_ ? of_rows_->on_p1.data() : gp_.data()},
+                {by_q.data(), by_xi.data(), nullptr},
                 [&](int a, const Displacement<S>& d) {
                   const ActionPoint<S>& at = step_.action().points[a];
                   const S weight(at.weight);
@@ -241,6 +244,9 @@ class VariationalAdjoint {
                   });
                   for (int k = 0; k < nv; ++k) d.q[k] = d.q[k] / weight;
                 });
+    if (of_rows_)
+      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), out.inertia, out.placement,
+                               out.constraints);
   }
   // Imaginary parts of the gradients of v.M(q) v by parameters, along a displacement of a point, in lane l.
   void kinetic_along(const ActionPoint<S>& at, const Displacement<S>& d, int l, S* inertia, S* placement) {
@@ -268,6 +274,7 @@ class VariationalAdjoint {
   const int64_t first_;
   std::vector<S> gq_, gp_, q0_, p0_, multiplier_, u_;
   std::vector<S> q_, v_, by_q_, by_v_;  // of a row
+  std::optional<RowWeights<S>> of_rows_;  // with constraints
 };
 
 }  // namespace torsor

@@ -4,6 +4,7 @@
 #include "dynamics/inverse_dynamics.hpp"
 #include "dynamics/mass_solve.hpp"
 #include "integrators/action_system.hpp"
+#include "integrators/control_rows.hpp"
 #include "integrators/newton.hpp"
 #include "linear/tree_solver.hpp"
 
@@ -18,9 +19,13 @@ class VariationalStep {
       : scheme(scheme),
         scene(what, scheme.rule, scheme.h),
         solver_(scene.m, memory, ActionBlocks<S>::copies(scheme.rule, false)),
-        blocks(scene, false, solver_.tree(ActionBlocks<S>::length(scheme.rule), ActionBlocks<S>::length(scheme.rule))) {
-    const int nv = scene.m.nv, size = blocks.size();
-    for (auto* vector : {&xi, &r, &marked_}) vector->resize(size);
+        blocks(scene, false,
+               solver_.tree(ActionBlocks<S>::length(scheme.rule),
+                            ActionBlocks<S>::length(scheme.rule) + ControlRows<S>::sums(scene))) {
+    if (scene.constraints != nullptr) rows_.emplace(scene, memory);
+    const int nv = scene.m.nv, size = this->size();
+    r.resize(blocks.size());
+    for (auto* vector : {&xi, &marked_}) vector->resize(size);
     for (S** vector : {&delta, &correction, &guess, &last, &older}) *vector = memory.get<S>(size);
     for (auto* vector : {&p0, &v0, &a0, &p1, &v1, &a1}) vector->resize(nv);
     for (auto* vector : {&q0, &q1}) vector->resize(scene.m.nq);
@@ -33,7 +38,7 @@ class VariationalStep {
   Arena &memory = fresh(*lease), &arena = fresh(*scratch);  // arena: until the next evaluation
   const S* p = nullptr;                                     // parameters of the forces
   std::vector<S> q0, p0, v0, a0, q1, p1, v1, a1;
-  std::vector<S> xi;    // control coordinates
+  std::vector<S> xi;    // control coordinates, then multipliers at the control points before the last
   Shortfall shortfall;  // of the last attempt that failed
 
   // Whether systems are solved densely: always if forces couple joints, and where it is faster.
@@ -56,6 +61,7 @@ class VariationalStep {
     with_model<S>(scene, [&](const auto& numbers) { inverse_dynamics<S>(numbers, arena, q, v, rest, nullptr, bias); });
     for (int k = 0; k < m.nv; ++k) tau[k] += (u == nullptr ? S(0.0) : u[k]) - bias[k];
     solve_mass(m, mass, tau, a);
+    if (rows_) rows_->constrain(arena, mass, q, v, t, a);
     return every_lane<S>();
   }
 
@@ -68,6 +74,11 @@ class VariationalStep {
   Mask<S> take(double t, const StepControls<S>& controls) {
     t_ = t;
     controls_ = controls;
+    if (rows_) {
+      arena.reset();
+      const Mask<S> good = rows_->begin(arena, q0.data(), v0.data(), a0.data(), controls.at(0, scene.m.nv), p, t);
+      if (!any(good)) return good;
+    }
     begin_path();
     const Mask<S> good = find(*this, scheme.tolerance, begin(1.0, last), every_lane<S>(), scheme.iterations, shortfall);
     scene.h = scheme.h;
@@ -78,12 +89,16 @@ class VariationalStep {
   const StepEnd<S>& end() const { return end_; }
   double start() const { return t_; }
   const StepControls<S>& controls() const { return controls_; }
+  ControlRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }  // null without constraints
+  const S* multipliers() const { return xi.data() + blocks.size(); }
 
   // r at xi. False if a joint turns too far.
   Mask<S> evaluate() {
     const int nv = scene.m.nv;
     arena.reset();
     action_ = evaluate_action<S>(scene, arena, q0.data(), xi.data(), t_, controls_, p);
+    if (rows_)
+      action_.good = action_.good & rows_->evaluate(arena, q0.data(), xi.data(), multipliers(), t_, action_.D);
     end_ = end_of(scene, arena, xi.data(), action_);
     std::copy_n(action_.D, blocks.size(), r.begin());
     S* pulled = arena.get<S>(nv);
@@ -95,8 +110,10 @@ class VariationalStep {
   Mask<S> factor(const Mask<S>& keep) {
     if (!any(keep)) return factor_system(dense());
     solver_.save();
+    if (rows_) rows_->border().save();
     const Mask<S> good = factor_system(dense());
     solver_.restore(keep);
+    if (rows_) rows_->border().restore(keep);
     return good;
   }
   Mask<S> factor_for_columns() { return factor_system(dense() || scene.m.nv < kTreeOfColumns); }
@@ -107,7 +124,7 @@ class VariationalStep {
 
   // The rest of the interface that integrators/newton.hpp requires.
   S *delta, *correction, *guess, *last, *older;
-  int size() const { return blocks.size(); }
+  int size() const { return blocks.size() + (rows_ ? rows_->unknowns() : 0); }
   void mark() { marked_ = xi; }
   Mask<S> place(double length, const S* along, const Mask<S>& where) {
     for (int k = 0; k < size(); ++k) xi[k] = select(where, mul_add(S(length), along[k], marked_[k]), xi[k]);
@@ -118,14 +135,17 @@ class VariationalStep {
     return evaluate();
   }
   void solve(S* out) {
-    for (int k = 0; k < size(); ++k) out[k] = -r[k];
+    for (int k = 0; k < blocks.size(); ++k) out[k] = -r[k];
+    if (rows_) return rows_->solve(solver_, out, rows_->g);
     solver_.solve(out);
   }
   // The size of a correction, as an error of velocities.
-  S measure(const S* x) const { return largest(size(), x) / S(scene.h); }
+  S measure(const S* x) const { return largest(blocks.size(), x) / S(scene.h); }
+  // With constraints, also the error due to rounding of g.
   S allowance(double tolerance) const {
     const S reach = larger(S(1.0), largest(scene.m.nq, q0.data()));
-    return (S(tolerance) + S(4e-16) * reach) * (S(1.0) + largest(scene.m.nv, xi.data()) / S(scene.h));
+    const S allowed = (S(tolerance) + S(4e-16) * reach) * (S(1.0) + largest(scene.m.nv, xi.data()) / S(scene.h));
+    return rows_ ? allowed + S(4e-16 / scene.h) * reach : allowed;
   }
   S rounding(const S& allowed);
   // Kept factors are trusted where no forces act.
@@ -137,8 +157,10 @@ class VariationalStep {
   Mask<S> accept() {
     const int nv = scene.m.nv;
     std::copy_n(end_.p1, nv, p1.begin());
-    const Mask<S> good = retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
-    return good & !turns_too_far(scene.m, q0.data(), q1.data());
+    Mask<S> good = retract(scene.m, q0.data(), xi.data() + (scene.rule.s - 1) * nv, q1.data());
+    good = good & !turns_too_far(scene.m, q0.data(), q1.data());
+    if (!rows_ || !any(good)) return good;
+    return good & rows_->project(arena, p1.data(), largest(nv, xi.data()) / S(scene.h));
   }
   void begin_path() {
     for (int c = 0; c < scene.rule.s; ++c) std::copy_n(a0.begin(), scene.m.nv, last + c * scene.m.nv);
@@ -149,6 +171,8 @@ class VariationalStep {
     scene.h = part * scheme.h;
     for_each_control(
         [&](int k, int at, double time) { xi[at] = S(time) * (v0[k] + S(0.5 * time) * accelerations[at]); });
+    for (int k = 0; rows_ && k < rows_->unknowns(); ++k)
+      xi[blocks.size() + k] = rows_->lambda_start[k % rows_->count()];
     const Mask<S> good = evaluate();
     return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
   }
@@ -169,20 +193,29 @@ class VariationalStep {
   }
   // A single state for which there are no factors over the tree has dense ones.
   Mask<S> factor_system(bool dense) {
+    const bool riding = ControlRows<S>::sums(scene) > 0;  // wrenches in sums over the tree
+    const int first = ActionBlocks<S>::length(scene.rule);
     blocks.fill(action_, end_, arena, p);
     if (!dense) {
+      if (riding) rows_->add_to_tree(multipliers(), blocks.system, first);
       const Mask<S> good = solver_.factor_tree();
-      if (any(good) || Lanes<S>::value > 1) return good;
+      if (any(good) || Lanes<S>::value > 1) return any(good) ? good & factor_border() : good;
+      if (riding) blocks.fill(action_, end_, arena, p);
     }
+    if (riding) rows_->leave_tree(blocks.system, first);
     blocks.assemble(action_, end_, arena, p, solver_.dense());
-    return solver_.factor_dense();
+    if (rows_) rows_->add_to_matrix(arena, multipliers(), solver_.dense());
+    const Mask<S> good = solver_.factor_dense();
+    return any(good) ? good & factor_border() : good;
   }
+  Mask<S> factor_border() { return rows_ ? rows_->factor(arena, solver_, multipliers()) : every_lane<S>(); }
 
   // Numbers of velocities from which systems over the tree are faster: with one unknown each, with several, and with
   // many right-hand sides.
   static constexpr int kTree = 4, kTreeOfSeveral = 10, kTreeOfColumns = 128;
   TreeSolver<S> solver_;
   ActionBlocks<S> blocks;
+  std::optional<ControlRows<S>> rows_;  // if there are constraints
   std::vector<S> r, marked_;
   double t_ = 0.0;
   StepControls<S> controls_{nullptr, 1};
@@ -190,8 +223,8 @@ class VariationalStep {
   StepEnd<S> end_{};
 };
 
-// The correction due to rounding of the momenta: J^-1 times their rounding errors, with signs that alternate along
-// chains, the direction in which J is weakest.
+// The correction due to rounding of the momenta, and of constraints: J^-1 times their rounding errors, with signs that
+// alternate along chains, the direction in which J is weakest.
 template <class S>
 S VariationalStep<S>::rounding(const S&) {
   const int nv = scene.m.nv, s = scene.rule.s;
@@ -209,7 +242,10 @@ S VariationalStep<S>::rounding(const S&) {
         }
         correction[c * nv + k] = S((k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon()) * sum;
       }
-  solver_.solve(correction);
+  if (rows_)
+    rows_->solve(solver_, correction, rows_->roundings(arena, multipliers(), correction));
+  else
+    solver_.solve(correction);
   return measure(correction);
 }
 

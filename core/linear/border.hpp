@@ -63,11 +63,11 @@ class Border {
       for (int r = 0; r < w_; ++r)
         add_scaled(columns, Z_[k * columns_ + r], y + r * columns, X + std::size_t(k) * columns);
   }
-  // [[H, -B], [C, -E]]^T (x, y) = (b, 0); y receives its part.
-  void solve_transposed(const TreeSolver<S>& solver, S* x, S* y) const {
+  // [[H, -B], [C, -E]]^T (x, y) = (b, 0), or (b, c) if `given`; y: c and then y.
+  void solve_transposed(const TreeSolver<S>& solver, S* x, S* y, bool given = false) const {
     if (w_ > 0) {
       for (int r = 0; r < w_; ++r) {
-        y[r] = S(0.0);
+        if (!given) y[r] = S(0.0);
         for (int k = 0; k < n_; ++k) y[r] = mul_add(Z_[k * columns_ + r], x[k], y[r]);
       }
       torsor::solve_transposed(w_, LU_, pivots_.data(), y);

@@ -63,6 +63,7 @@ class TreeSystem {
 
   // The blocks of body i, to be filled. Unknown k of it has column k of A_i and C_i and row k of L_i and E_i.
   int unknowns(int i) const { return copies_ * m_.links[i].nv; }
+  int sums() const { return ny_; }
   S* A(int i, int k) { return &A_[std::size_t(first_[i] + k) * xs_]; }
   S* E(int i, int k) { return &E_[std::size_t(first_[i] + k) * xs_]; }
   S* C(int i, int k) { return &C_[std::size_t(first_[i] + k) * ys_]; }

@@ -112,6 +112,10 @@ if TYPE_CHECKING:
     from torsor.constraints.inverse_dynamics import (
         constrained_inverse_dynamics_derivatives as constrained_inverse_dynamics_derivatives,
     )
+    from torsor.constraints import project as project
+    from torsor.constraints import project_derivatives as project_derivatives
+    from torsor.constraints import project_vjp as project_vjp
+    from torsor.constraints.mobility import mobility as mobility
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost
     from torsor.costs import CustomCost as CustomCost
@@ -183,7 +187,7 @@ else:
         {
             "constraints": """
                 Constraint Coupling CustomConstraint Distance Gear Loop PointOnLine PointOnPlane PolynomialCoupling
-                PrescribedBody PrescribedJoint TwistConstraint
+                PrescribedBody PrescribedJoint TwistConstraint project project_derivatives project_vjp
             """,
             "constraints.derivatives": """
                 constrained_forward_dynamics_hessians constrained_forward_dynamics_jvp constrained_forward_dynamics_vjp
@@ -194,6 +198,7 @@ else:
             "constraints.inverse_dynamics": """
                 constrained_inverse_dynamics constrained_inverse_dynamics_derivatives
             """,
+            "constraints.mobility": "mobility",
             "costs": "ControlEffort Cost CustomCost EnergyCost PointTarget PositionTarget VelocityTarget",
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
             "derivatives.jvp": """

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from torsor import _core
 from torsor._check import StepFailed, as_array, record_of
+from torsor.constraints.constraint import Constraint, compile_constraints, require_constraints
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, require_forces
+from torsor.integrators.variational import lobatto
+from torsor.simulation.consistency import require_holonomic
 from torsor.simulation.failures import step_error
 from torsor.simulation.steps import variational_options
 
@@ -54,6 +59,8 @@ def discrete_euler_lagrange(
     u: ArrayLike | None = None,
     *,
     forces: Sequence[Force] = (),
+    constraints: Sequence[Constraint] = (),
+    multipliers: ArrayLike | None = None,
     t: ArrayLike = 0.0,
     threads: Threads = 1,
 ) -> DiscreteEulerLagrange:
@@ -71,6 +78,11 @@ def discrete_euler_lagrange(
         Torques, constant over the step; zero by default.
     forces : sequence of Force
         Forces in addition to gravity.
+    constraints : sequence of Constraint
+        Constraints whose multipliers act at the control points. The points need not satisfy them.
+    multipliers : (..., order / 2 + 1, rows) array_like
+        With constraints: their multipliers at the control points. Point k gains h w_k G^T multipliers, w_k being the
+        weights of the Gauss-Lobatto quadrature, whatever the rule of the integrator.
     t : (...) array_like
         Time at the beginning of the step.
     threads : int or "auto"
@@ -83,7 +95,42 @@ def discrete_euler_lagrange(
     """
     options, compiled = variational_options(model, integrator, forces)
     parameters = None if compiled is None else compiled.parameters
-    return _core.discrete_euler_lagrange(model, q, u, as_array("t", t), parameters, options, None, threads)
+    time = as_array("t", t)
+    constraints = require_constraints(constraints)
+    if bool(constraints) != (multipliers is not None):
+        given = "constraints alone" if constraints else "multipliers alone"
+        raise TypeError(f"discrete_euler_lagrange takes constraints with their multipliers, got {given}")
+    found = _core.discrete_euler_lagrange(model, q, u, time, parameters, options, None, threads)
+    if not constraints:
+        return found
+    points = as_array("q", q)
+    torques = _torques_of_rows(model, integrator, constraints, points, as_array("multipliers", multipliers), time)
+    return DiscreteEulerLagrange(
+        found.p0 - torques[..., 0, :], found.residual + torques[..., 1:-1, :], found.p1 + torques[..., -1, :]
+    )
+
+
+def _torques_of_rows(
+    model: Model,
+    integrator: Variational,
+    constraints: tuple[Constraint, ...],
+    q: FloatArray,
+    multipliers: FloatArray,
+    t: FloatArray,
+) -> FloatArray:
+    """h w G^T multipliers at the control points, (..., order / 2 + 1, nv)."""
+    require_holonomic(integrator, constraints)
+    compiled = compile_constraints(model, constraints)
+    nodes, weights = lobatto(integrator.order // 2 + 1)
+    if multipliers.ndim < 2 or multipliers.shape[-2:] != (len(nodes), compiled.rows):
+        raise ValueError(
+            f"multipliers has shape {multipliers.shape}, expected (..., {len(nodes)}, {compiled.rows}): the control "
+            "points, and the rows of the constraints"
+        )
+    times = t[..., None] + integrator.h * (1.0 + nodes) / 2.0
+    G = _core.constraint_jacobian(model, q, None, times, None, compiled.options, None, 1)
+    scaled = integrator.h * weights[:, None] / 2.0 * multipliers
+    return np.einsum("...ij,...i->...j", G, scaled)
 
 
 @record_of("step_hessian")
@@ -115,6 +162,7 @@ def step_hessian(
     *,
     contract: tuple[ArrayLike, ArrayLike],
     forces: Sequence[Force] = (),
+    constraints: Sequence[Constraint] = (),
     t: ArrayLike = 0.0,
     threads: Threads = 1,
 ) -> StepHessian:
@@ -136,6 +184,8 @@ def step_hessian(
         Weights on q1, in the tangent space, and on p1: the derivatives of a loss, for example.
     forces : sequence of Force
         Forces in addition to gravity, without `CustomForce`.
+    constraints : sequence of Constraint
+        Must be empty: second derivatives of steps under constraints are not available.
     t : (...) array_like
         Time at the beginning of the step.
     threads : int or "auto"
@@ -157,6 +207,11 @@ def step_hessian(
                 f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, lacks; take "
                 "differences of step_derivatives(..., p=p)"
             )
+    if require_constraints(constraints):
+        raise TypeError(
+            "step_hessian has no second derivatives of steps under constraints; take differences of "
+            "step_derivatives(..., p=p, constraints=constraints)"
+        )
     try:
         wq, wp = contract
     except (TypeError, ValueError):

@@ -1,5 +1,5 @@
-"""Constraints as small frozen descriptions: loops, couplings, prescribed motions, and user-defined ones; and functions
-that evaluate them at a state."""
+"""Constraints as small frozen descriptions: loops, couplings, prescribed motions, and user-defined ones; functions that
+evaluate them at a state, projections onto them, and what they leave of a model's freedoms."""
 
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
@@ -28,7 +28,15 @@ from torsor.constraints.inverse_dynamics import (
     constrained_inverse_dynamics,
     constrained_inverse_dynamics_derivatives,
 )
+from torsor.constraints.mobility import Mobility
 from torsor.constraints.pairs import Distance, Loop, PointOnLine, PointOnPlane, PrescribedBody
+from torsor.constraints.projection import (
+    ProjectDerivatives,
+    ProjectVJP,
+    project,
+    project_derivatives,
+    project_vjp,
+)
 from torsor.constraints.twists import TwistConstraint
 
 __all__ = [
@@ -46,11 +54,14 @@ __all__ = [
     "Distance",
     "Gear",
     "Loop",
+    "Mobility",
     "PointOnLine",
     "PointOnPlane",
     "PolynomialCoupling",
     "PrescribedBody",
     "PrescribedJoint",
+    "ProjectDerivatives",
+    "ProjectVJP",
     "TwistConstraint",
     "constrained_forward_dynamics_hessians",
     "constrained_forward_dynamics_jvp",
@@ -62,4 +73,7 @@ __all__ = [
     "constraint_jacobian",
     "constraint_vjp",
     "constraint_wrenches",
+    "project",
+    "project_derivatives",
+    "project_vjp",
 ]

@@ -157,7 +157,6 @@ def constrained_forward_dynamics_vjp(
     w_multipliers: ArrayLike | None = None,
     f_ext: ArrayLike | None = None,
     f_ext_frame: Frame = "body",
-    outputs: Sequence[str] | None = None,
     t: ArrayLike = 0.0,
     baumgarte: Sequence[float] | None = None,
     compliance: float = 0.0,
@@ -182,8 +181,6 @@ def constrained_forward_dynamics_vjp(
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
-    outputs : sequence of str, optional
-        Names of the fields to compute, all by default; the others are None.
     t : (...) array_like
         Time.
     baumgarte : pair of float, optional
@@ -213,11 +210,10 @@ def constrained_forward_dynamics_vjp(
     """
     constraints = tuple(constraints)
     options = constrained_options(model, constraints, f_ext_frame, baumgarte, compliance)
-    options = {**options, "wanted": output_bits(ConstrainedForwardDynamicsVJP._fields, outputs)}
     *states, flat = _core.constrained_forward_dynamics_vjp(
         model, q, v, t, tau, w_a, w_multipliers, f_ext, options, None, threads
     )
-    parameters = compile_constraints(model, constraints).unflatten(flat) if flat is not None else None
+    parameters = compile_constraints(model, constraints).unflatten(flat)
     return ConstrainedForwardDynamicsVJP._make([*states, parameters])
 
 

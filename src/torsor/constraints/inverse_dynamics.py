@@ -105,7 +105,12 @@ def constrained_inverse_dynamics(
     compiled = compile_constraints(model, constraints)
     mask = _actuated_mask(model, compiled, actuated)
     options = {**compiled.options, "prescribed": mask, "axes": axes(f_ext_frame, "f_ext_frame")}
-    outs = None if out is None else (*out, np.empty_like(out[0]))
+    outs: tuple[Any, ...] | None = None
+    if out is not None:
+        if not isinstance(out, (tuple, list)) or len(out) != 2:
+            got = len(out) if isinstance(out, (tuple, list)) else type(out).__name__
+            raise TypeError(f"out must be a tuple of 2 arrays, got {got}")
+        outs = (*out, np.empty(np.shape(out[0])))
     tau, multipliers, rest = _core.constrained_inverse_dynamics(model, q, v, t, a, f_ext, options, outs, threads)
     _require_forces(model, rest)
     return ConstrainedInverseDynamics(tau, multipliers)

@@ -9,6 +9,8 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import as_array
+from torsor._errors import ConstraintError, ConvergenceError
+from torsor.constraints.projection import project
 from torsor.dynamics import forward_dynamics
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
@@ -82,8 +84,8 @@ class _Track:
 
     def __init__(self, run: Run, index: int) -> None:
         self.run, self.index, self.place = run, index, run.part.start + index  # in the run, and in the batch
-        models, forces, _, parameters, _ = run.batch.arguments(run.batch.charts, np.array([index]), run.part)
-        self.model, self.forces = models[0], forces[0]
+        models, forces, _, parameters, rows = run.batch.arguments(run.batch.charts, np.array([index]), run.part)
+        self.model, self.forces, self.rows = models[0], forces[0], rows[0]
         self.parameters: FloatArray = parameters[0]
 
     def acceleration(self, time: float, q: FloatArray, v: FloatArray, step: int) -> FloatArray:
@@ -100,6 +102,10 @@ class _Track:
             tau = tau + (u if run.controls.actuation is None else run.controls.actuation.torques(u))
         elif run.u is not None:
             tau = tau + run.u[self.index if len(run.u) > 1 else 0, step, 0]
+        if self.rows is not None:
+            options = {"constraints": self.rows}
+            a, _, _ = _core.constrained_forward_dynamics(model, q, v, time, tau, None, options, None, 1)
+            return a
         return forward_dynamics(model, q, v, tau)
 
     def step_parameters(self, step: int) -> FloatArray:
@@ -135,5 +141,10 @@ class _Track:
             if rates.running:  # an error of a force or of controls; SciPy's own are about numbers that are not finite
                 raise
             raise _NoEnd(_NOT_FINITE if rates.not_finite else str(error)) from None
-        run.q[i, k + 1] = model.plus(result.y[:nq, -1].copy(), np.zeros(model.nv))
-        run.v[i, k + 1] = result.y[nq:, -1]
+        q, v = model.plus(result.y[:nq, -1].copy(), np.zeros(model.nv)), result.y[nq:, -1].copy()
+        if self.rows is not None:
+            try:
+                q, v = project(model, run.batch.constraints, q, v, t=float(t[k + 1]))
+            except (ConvergenceError, ConstraintError) as error:
+                raise _NoEnd(str(error)) from None
+        run.q[i, k + 1], run.v[i, k + 1] = q, v

@@ -23,8 +23,9 @@ from torsor.simulation import archive as _archive
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import Batch, Span
-from torsor.simulation.controls import Policy
+from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.failures import Failed, Failure
+from torsor.simulation.parameters import steps_of_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -209,6 +210,52 @@ class Trajectory:
         shape = (*self.batch_shape, rows)
         parts = kinetic.reshape(shape), potential.reshape(shape), of_forces.reshape((*shape, len(self.forces)))
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
+
+    @cached_property
+    def multipliers(self) -> FloatArray:
+        """Multipliers of the constraints, (..., rows, number of rows of constraints): those of constrained forward
+        dynamics at every row, with the forces and controls of the step that ends there, at the first row of the first
+        step. They are of least norm where rows depend on each other."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        count = 0 if self._batch.rows is None else self._batch.rows.rows
+        out = np.zeros((n, rows, count))
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        for s in self._spans() if count and out.size else []:
+            at = (s.tracks, s.rows)
+            tau = np.asarray(
+                _core.generalized_forces(s.model, q[at], v[at], self.t[s.rows], s.parameters, s.options, None, 1)
+            )
+            torques = self._torques(s)
+            options, tau = {"constraints": s.constraints}, tau if torques is None else tau + torques
+            _, out[at], _ = _core.constrained_forward_dynamics(
+                s.model, q[at], v[at], self.t[s.rows], tau, None, options, None, 1
+            )
+        return out.reshape((*self.batch_shape, rows, count))
+
+    @cached_property
+    def reactions(self) -> FloatArray:
+        """Wrenches of the constraints on their second bodies, (..., rows, number of constraints, 6), each in the frame
+        of that body, moment first: of `multipliers`. Zero for constraints of coordinates."""
+        rows, n = len(self.t), prod(self.batch_shape)
+        multipliers = self.multipliers.reshape(n, rows, self.multipliers.shape[-1])
+        out = np.zeros((n, rows, len(self.constraints), 6))
+        q = self.q.reshape(n, rows, self.model.nq)
+        for s in self._spans() if multipliers.size else []:
+            at, options = (s.tracks, s.rows), {"constraints": s.constraints}
+            out[at] = _core.constraint_wrenches(s.model, q[at], multipliers[at], self.t[s.rows], options, None, 1)
+        return out.reshape((*self.batch_shape, *out.shape[1:]))
+
+    def _torques(self, span: Span) -> FloatArray | None:
+        """Torques of the controls at the rows of a span, (tracks, rows, nv): of the last stage of the step that ends
+        there, at the first row of the first stage of the first step."""
+        given = controls_of(self)
+        if given.values is None or not given.values.shape[1]:
+            return None
+        rows = np.arange(span.rows.start, span.rows.stop)
+        last = np.where(rows == 0, 0, given.values.shape[2] - 1)
+        tracks = span.tracks if len(given.values) > 1 else slice(None)
+        u = given.values[tracks, steps_of_rows(rows, self.every), last]
+        return u if given.actuation is None else given.actuation.torques(u)
 
     @property
     def _description(self) -> _fingerprint.Description:
