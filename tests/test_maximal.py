@@ -7,20 +7,23 @@ from population import JOINTS, mixed_tree, sweep
 
 import torsor as ts
 from torsor import testing
+from torsor.constraints.dynamics import constrained_forward_dynamics
 
 
 def between(joint, rng):
     """A joint between a spherical and a revolute one."""
     builder = ts.ModelBuilder(gravity=(1, -2, -9))
     for name, parent, one in (("a", "world", ts.Spherical()), ("b", "a", joint), ("c", "b", ts.Revolute((1, 0, 0)))):
-        builder.add_body(name, parent, one, testing.random_pose(rng), testing.random_inertia(rng), joint_name=f"to {name}")
+        builder.add_body(
+            name, parent, one, testing.random_pose(rng), testing.random_inertia(rng), joint_name=f"to {name}"
+        )
     return builder.build()
 
 
 def kkt(model, constraints, Q, V, forces=None):
     """Accelerations and multipliers."""
     tau = np.zeros(model.nv) if forces is None else forces
-    a, multipliers, rank = ts.constrained_forward_dynamics(model, constraints, Q, V, tau)
+    a, multipliers, rank = constrained_forward_dynamics(model, constraints, Q, V, tau)
     assert rank == multipliers.shape[-1]
     return a, multipliers
 
@@ -86,7 +89,9 @@ def test_layout():
     """Bodies first, then the coordinates of joints that are kept; frames have none."""
     rng = np.random.default_rng(1)
     builder = ts.ModelBuilder()
-    builder.add_body("base", "world", ts.Screw((0, 0, 1), 0.3), inertia=testing.random_inertia(rng), joint_name="thread")
+    builder.add_body(
+        "base", "world", ts.Screw((0, 0, 1), 0.3), inertia=testing.random_inertia(rng), joint_name="thread"
+    )
     builder.add_body("camera", "base", placement=testing.random_pose(rng))
     builder.add_body("arm", "camera", ts.Revolute((0, 1, 0)), inertia=testing.random_inertia(rng))
     slide = ts.Composite(ts.Prismatic((1, 0, 0)), ts.Universal())
@@ -148,7 +153,9 @@ def test_open_joints_are_named():
     free, _ = model.maximal()
     at = free.joint("c").q_slice.start
     Q[at] += 0.03
-    with pytest.raises(ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 in position and .* rad, expected 1e-06"):
+    with pytest.raises(
+        ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 in position and .* rad, expected 1e-06"
+    ):
         ts.from_maximal(model, Q, V, near=q)
     close(ts.from_maximal(model, Q, V, near=q, tolerance=0.1)[0][:-1], q[:-1], 1e-13)
     with pytest.raises(ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 .* rad in state 1"):
@@ -158,7 +165,7 @@ def test_open_joints_are_named():
 def test_wrong_input():
     builder = ts.ModelBuilder()
     builder.add_body("point", "world", ts.Spherical(), inertia=ts.Inertia.point(1.0, (0, 0, 1)))
-    with pytest.raises(ts.ModelError, match="body 'point' has the principal moments .*give it inertia, or lock"):
+    with pytest.raises(ts.ModelError, match=r"body 'point' has the principal moments .*give it inertia, or lock"):
         builder.build().maximal()
     builder = ts.ModelBuilder()
     builder.add_body("none", "world", ts.Revolute())
@@ -168,7 +175,8 @@ def test_wrong_input():
     Q, V = ts.to_maximal(model, model.random(0), np.zeros(model.nv))
     for wrong, match in (
         ({"Q": Q[1:]}, r"Q has shape \(20,\), expected \(\.\.\., 21\)"), ({"V": V[1:]}, "V has shape"),
-        ({"near": Q}, "near has shape"), ({"Q": Q * np.nan}, "Q is not finite"), ({"tolerance": -1.0}, "tolerance is -1"),
+        ({"near": Q}, "near has shape"), ({"Q": Q * np.nan}, "Q is not finite"),
+        ({"tolerance": -1.0}, "tolerance is -1"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             ts.from_maximal(model, **({"Q": Q, "V": V} | wrong))

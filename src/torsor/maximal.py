@@ -44,11 +44,9 @@ def _keeps(body: Body) -> bool:
 
 
 def _on_free(body: Body, inertia: Inertia) -> Body:
-    free = Free()
-    limits = tuple(map(tuple, free.range))
-    return Body(
-        body.name, WORLD, free, SE3(), inertia, body.name, limits, (np.inf,) * 6, (np.inf,) * 6, body.visuals
-    )  # fmt: skip
+    none, free = (np.inf,) * 6, (np.inf,) * 7
+    limits = (tuple(-x for x in free), free)
+    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, body.visuals)
 
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
