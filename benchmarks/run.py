@@ -35,6 +35,9 @@ from calls import (
     random_states,
     result,
 )
+from constraint_peer import check, standing
+from constraint_peer import our_calls as our_standing_calls
+from constraint_peer import peer_calls as peer_standing_calls
 from measure import QUICK, Effort, available_memory, cores, import_times, machine, measure
 from mujoco_peer import check_accelerations, check_rollouts, mujoco_pair, rollout_call, transition_call
 from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
@@ -238,6 +241,29 @@ def derivatives(plan: Plan) -> Iterator[Line]:
         yield faster(pair.name, "derivatives of inverse dynamics, batch", b["inverse"], t["theirs inverse"], target)
         yield faster(pair.name, "derivatives of forward dynamics, batch", b["forward"], t["theirs forward"])
         yield within(pair.name, "inverse, batch : writing as many bytes", b["inverse"], b["write"])
+
+
+def constraints(plan: Plan) -> Iterator[Line]:
+    """Lines of robots on their feet: one state and a batch against Pinocchio, which is looped in Python, and against
+    forward dynamics without constraints."""
+    for robot in standing():
+        name = robot.pair.name
+        progress(f"constraints: {name}")
+        check(robot)
+        states = random_states(robot.pair.model, plan.batch, spread=0.5)
+        one = _joined(ours=our_standing_calls(robot, robot.states), theirs=peer_standing_calls(robot))
+        t = measure(one, plan.effort)
+        batch = measure(our_standing_calls(robot, states), plan.effort, plan.batch)
+        both, alone = t["theirs derivatives"], t["theirs derivatives alone"]
+        yield faster(name, "constrained dynamics", t["ours value"], t["theirs value"], 3)
+        yield faster(name, "derivatives, its call alone", t["ours derivatives"], alone, 2.5)
+        yield faster(name, "derivatives, with dynamics", t["ours derivatives"], both)
+        yield faster(name, "batch, dynamics", batch["value"], t["theirs value"], 12)
+        yield faster(name, "batch, derivatives, alone", batch["derivatives"], alone, 5)
+        yield faster(name, "batch, derivatives, both", batch["derivatives"], both)
+        most = 1.8 if name == "Talos" else None
+        yield within(name, "against no constraints", t["ours value"], t["ours free"], most)
+        yield within(name, "batch, against none", batch["value"], batch["free"], most)
 
 
 def directions(plan: Plan) -> Iterator[Line]:
@@ -576,6 +602,9 @@ SECTIONS = {
     "length": Section("Time per link, chains of {lengths}", ("most", "least", "ratio"), length),
     "joints": Section("General joints, per state, trees of {links} links", ("general", "in parts", "ratio"), joints),
     "derivatives": Section("First derivatives, per state", ("torsor", "Pinocchio", "speed-up"), derivatives),
+    "constraints": Section(
+        "Robots on their feet: one state, and batch of {batch}", ("torsor", "other", "ratio"), constraints
+    ),
     "directions": Section(
         "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
     ),

@@ -36,6 +36,12 @@ each_function = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNC
 each_batch = pytest.mark.parametrize("batch", [(), (3,), (40,), (2, 5)], ids=str)
 
 
+CONSTRAINTS = [  # between the last body that moves and the world, and between two bodies
+    ts.Distance("world", (1, 2, 3), MODEL.bodies[3].name, (0.1, 0.2, 0.3), 1.0),
+    ts.PointOnLine(MODEL.bodies[1].name, MODEL.bodies[3].name, ts.SE3.translation(0.3, 0, 0), (0.5, 0.1, 0)),
+]
+
+
 def arguments(function, batch=()):
     """Its positional arguments: the model, and random states and vectors of the shapes that their names say."""
     rng = np.random.default_rng(0)
@@ -46,6 +52,8 @@ def arguments(function, batch=()):
         assert p.default is p.empty
         if p.name in ("model", "self"):
             out.append(MODEL)
+        elif p.name == "constraints":
+            out.append(CONSTRAINTS)
         elif p.name.startswith("q"):
             out.append(MODEL.random(rng, batch))
         else:
@@ -171,9 +179,9 @@ def test_cycles_through_it_are_collected():
 
 def test_it_refuses_kernels_and_counts_that_do_not_exist():
     for wrong in (
-        ("no_such_kernel", typed, 2, False),
-        ("mass_matrix", typed, 3, False),
-        ("mass_matrix", typed, 0, False),
+        ("no_such_kernel", typed, 2, False, False),
+        ("mass_matrix", typed, 3, False, False),
+        ("mass_matrix", typed, 0, False, False),
     ):
         with pytest.raises(RuntimeError, match="torsor: "):
             _core.Function(*wrong)

@@ -1,9 +1,9 @@
 // torsor._core.Function: a Python function whose common calls go directly to a kernel.
 //
-// Function(kernel, function, positional, f_ext, constrained) takes the arguments of `function`. A call with exactly `positional`
-// positional arguments (the model and the first inputs of the kernel) and no keywords other than out, threads and, if
-// `f_ext` is true, f_ext (the last input) calls the kernel with default options. All other calls, including invalid
-// ones, are passed to `function`. The decorator `direct` in torsor/_check.py makes these objects.
+// Function(kernel, function, positional, f_ext, constrained) takes the arguments of `function`. A call with exactly
+// `positional` positional arguments (the model and the first inputs of the kernel) and no keywords other than out,
+// threads and, if `f_ext` is true, f_ext (the last input) calls the kernel with default options. All other calls,
+// including invalid ones, are passed to `function`. The decorator `direct` in torsor/_check.py makes these objects.
 //
 // If `constrained` is true, the second argument is a list or tuple of constraints, and the third input of the kernel is
 // the time, 0. Such calls go to the kernel if these constraints were the last ones that were compiled for the model:

@@ -2,8 +2,8 @@
 //   ID(q, v, a) = tau + G^T lambda,   gamma(q, v, a, t) + 2 alpha gdot + beta^2 g + compliance lambda = 0.
 //
 // The passes of forward dynamics (dynamics/forward_dynamics.hpp) are made once. Between the second and the third,
-// accelerations a0 without constraints are found for the bodies that carry rows, rows are evaluated there and carried to
-// the roots by the factors that are at hand, and multipliers are added to the forces of the joints.
+// accelerations a0 without constraints are found for the bodies that carry rows, rows are evaluated there and carried
+// to the roots by the factors that are at hand, and multipliers are added to the forces of the joints.
 #pragma once
 #include "constraints/constraints.hpp"
 #include "constraints/delassus.hpp"

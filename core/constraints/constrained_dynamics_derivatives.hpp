@@ -1,4 +1,5 @@
-// First derivatives of forward dynamics under constraints (docs/derivations/constraints.md, 3). With x one of q, v, tau,
+// First derivatives of forward dynamics under constraints (docs/derivations/constraints.md, 3). With x one of q, v,
+// tau,
 //   M da - G^T dlambda = -(ID_x - K_x),   G da = -(gamma_x + 2 alpha gdot_x + beta^2 g_x) - compliance dlambda,
 // K = d(G^T lambda)/dq, at the accelerations and multipliers found. With D = G M^-1 G^T and Y = M^-1 G^T:
 //   X0 = -M^-1 (ID_x - K_x),   dlambda = -D^-1 (gamma_x + ... + G X0),   da = X0 + Y dlambda.
@@ -287,8 +288,8 @@ class ConstrainedDerivatives {
     }
   }
 
-  // Wrenches of reaction that move with their bodies, in the forces of all subtrees. Not those of pairs with joints that
-  // move both markers: these would be forces on both that cancel.
+  // Wrenches of reaction that move with their bodies, in the forces of all subtrees. Not those of pairs with joints
+  // that move both markers: these would be forces on both that cancel.
   __attribute__((noinline)) void ride() {
     const auto subtract = [&](int i, const Force<S>& F) {
       for (; i >= 0; i = m_.links[i].parent) {
@@ -321,8 +322,9 @@ class ConstrainedDerivatives {
       for (int j = 0; j < m_.nv; ++j) add_scaled(m_.nv, S(-1.0), K + j * m_.nv, X + j * stride);
     }
   }
-  // X -= (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A), several columns at a time. With sums over the terms of linear rows,
-  // N (w, v) = (T w + v x f, 0), T = sum of lambda (y a^T - a.y), and for a distance (0, lambda / l (1 - n n^T) dy).
+  // X -= (J_B^T (N - . x* W) - J_A^T N) (J_B - J_A), several columns at a time. With sums over the terms of linear
+  // rows, N (w, v) = (T w + v x f, 0), T = sum of lambda (y a^T - a.y), and for a distance
+  // (0, lambda / l (1 - n n^T) dy).
   void subtract_border(const PairPart& pair, const PairState<S>& at, S* X, int stride) const {
     Mat3<S> T{zero3<S>(), zero3<S>(), zero3<S>()};
     Vec3<S> f = zero3<S>(), n = zero3<S>();

@@ -286,8 +286,8 @@ void add_constraint_border(const ConstraintState<S>& at, const S* lambda, const 
     for (int j = 0; j < m.nv; ++j) add_scaled(m.nv, s, x + j * m.nv, K + j * stride);
   }
 }
-// K += s K of a wrench F that moves with a body, in the world's axes about the point of its tree. `moves`: that body and
-// those above it, as far as they matter.
+// K += s K of a wrench F that moves with a body, in the world's axes about the point of its tree. `moves`: that body
+// and those above it, as far as they matter.
 template <class S>
 void add_riding(const ConstraintState<S>& at, const std::vector<int>& moves, const Force<S>& F, const S& s, S* K,
                 int stride) {

@@ -19,7 +19,7 @@ struct RowGroup {
   Force<V> W, W1, W0, half;
 };
 
-// Calls f for all rows of a pair, `at` being its state in V. `rates`: whether W1, W0 and half are needed, and not values.
+// Calls f for all rows of a pair, `at` being its state in V. `rates`: whether W1, W0 and half are needed, not values.
 template <class S, class V, class F>
 TORSOR_INLINE void for_each_group(const PairPart& pair, const PairState<V>& at, bool rates, F&& f) {
   constexpr int width = sizeof(V) / sizeof(S);

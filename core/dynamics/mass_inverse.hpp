@@ -67,8 +67,8 @@ class TreeInverse {
       }
     });
   }
-  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of `columns` (0: nv) columns, side by side in X with
-  // their rows padded, `stride` numbers altogether. X is overwritten.
+  // outs = -M_ff^-1 X, rows of prescribed velocities zero: matrices of `columns` (0: nv) columns, side by side in X
+  // with their rows padded, `stride` numbers altogether. X is overwritten.
   void multiply_negated(Arena& arena, S* X, int stride, S* const* outs, int columns = 0) const {
     const int nv = columns > 0 ? columns : m_.nv, each = padded<S>(nv);
     struct Target {  // of a vector of X's first row

@@ -73,9 +73,9 @@ void project_columns(const VariationalScene& scene, Arena& arena, const ControlR
 
 // Weights on the rows of a step, and on its projection of momenta.
 template <class S>
-class RowWeights {
+class ControlRowWeights {
  public:
-  RowWeights(const VariationalScene& scene, ControlRows<S>& rows)
+  ControlRowWeights(const VariationalScene& scene, ControlRows<S>& rows)
       : scene_(scene),
         rows_(rows),
         nv_(scene.m.nv),

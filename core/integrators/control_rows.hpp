@@ -70,12 +70,12 @@ class ControlRows {
  public:
   std::vector<ControlPoint<S>> points;
 
-  int count() const { return rows_; }        // in one point
+  int count() const { return rows_; }          // in one point
   int unknowns() const { return s_ * rows_; }  // all multipliers
   // Sums over subtrees that wrenches need, beyond those of the action.
   static int sums(const VariationalScene& scene) {
     return scene.constraints != nullptr && scene.local && !scene.constraints->pairs.empty() ? 6 * (scene.rule.s - 1)
-                                                                                             : 0;
+                                                                                            : 0;
   }
   double weight(int k) const { return weights_[k]; }
   S kept(int row) const { return kept_[row]; }
@@ -288,7 +288,8 @@ class ControlRows {
   // blocks are of the same size whatever h.
   Mask<S> factor(Arena& arena, const TreeSolver<S>& solver, const S* lambda) {
     const bool tree = solver.form() == TreeSolver<S>::Form::tree && s_ > 1 && !set_.pairs.empty();
-    if (tree && !wide_) wide_.emplace(s_ * nv_, unknowns() + 6 * static_cast<int>(set_.pairs.size()) * (s_ - 1), memory_);
+    if (tree && !wide_)
+      wide_.emplace(s_ * nv_, unknowns() + 6 * static_cast<int>(set_.pairs.size()) * (s_ - 1), memory_);
     used_ = tree ? &*wide_ : &border_;
     Border<S>& border = *used_;
     border.clear();

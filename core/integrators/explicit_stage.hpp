@@ -93,9 +93,8 @@ class ExplicitStage {
     Mask<S> good = retract<S>(m_, at_.nodes.q(stage.from), xi_, end_) & is_finite(largest(m_.nv, xi_));
     if (!any(good)) return good;
     at_.arena.reset();
-    const Motions<S> all = with_model<S>(at_.scene, [&](const auto& m) {
-      return motions<S>(m, at_.arena, end_, at_.zero, at_.zero, false, true);
-    });
+    const Motions<S> all = with_model<S>(
+        at_.scene, [&](const auto& m) { return motions<S>(m, at_.arena, end_, at_.zero, at_.zero, false, true); });
     good = good & after_->measure(all, end_, end);
     if (!any(good)) return good;
     constraint_values<S>(after_->state(all, end_, at_.zero, at_.zero, end), after_->kappa, nullptr, nullptr);

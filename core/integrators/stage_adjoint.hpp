@@ -166,8 +166,7 @@ class StageCotangents {
     add_row_gradient<S>(at, rows, q, lambda_.data(), t, true, nullptr, weights.data(), to);
     if (implicitly) {
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, nu_.data(), nullptr, to);
-      add_projection_gradient<S>(at, rows,
-                                 velocity_projection(at, stepper_.implicit().free_velocities(), stage.to, t),
+      add_projection_gradient<S>(at, rows, velocity_projection(at, stepper_.implicit().free_velocities(), stage.to, t),
                                  al_.data(), be_.data(), to, inertia.data());
     } else {
       for (int r = 0; r < rows.count(); ++r) weights[r] = S(stepper_.explicit_stage().beta) * nu_[r];

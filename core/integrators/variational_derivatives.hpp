@@ -516,7 +516,7 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
 // Newton's method is singular.
 template <class S>
 Mask<S> reverse_step(VariationalStep<S>& step, const S* on_q1, const S* on_p1, S* by_q0, S* by_p0, S* by_u,
-                     std::vector<S>& multiplier, RowWeights<S>* of_rows = nullptr) {
+                     std::vector<S>& multiplier, ControlRowWeights<S>* of_rows = nullptr) {
   const VariationalScene& scene = step.scene;
   const int nv = scene.m.nv, size = scene.rule.s * nv, rows = step.controls().count;
   multiplier.assign(size, S(0.0));
@@ -534,8 +534,7 @@ Mask<S> reverse_step(VariationalStep<S>& step, const S* on_q1, const S* on_p1, S
     for (auto* gradient : {&by_xi, &start, &controls}) std::fill(gradient->begin(), gradient->end(), S(0.0));
     step_vjp<S>(scene, step.arena, step.action(), step.end(), rows, step.p, {multiplier.data(), on_q1, on_p1},
                 {start.data(), by_xi.data(), by_u == nullptr ? nullptr : controls.data()});
-    if (of_rows != nullptr)
-      of_rows->add(step.arena, step.multipliers(), multiplier.data(), start.data(), by_xi.data());
+    if (of_rows != nullptr) of_rows->add(step.arena, step.multipliers(), multiplier.data(), start.data(), by_xi.data());
     S left(0.0);
     for (const S& x : by_xi) left = larger(left, absolute(x));
     if (round == 0) first = left;

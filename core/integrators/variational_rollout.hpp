@@ -218,8 +218,7 @@ class VariationalAdjoint {
     step_vjp<S>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
                 {multiplier_.data(), of_rows_ ? of_rows_->on_q1.data() : gq_.data(),
                  of_rows_ ? of_rows_->on_p1.data() : gp_.data()},
-                {by_q.data(), by_xi.data(), nullptr},
-                [&](int a, const Displacement<S>& d) {
+                {by_q.data(), by_xi.data(), nullptr}, [&](int a, const Displacement<S>& d) {
                   const ActionPoint<S>& at = step_.action().points[a];
                   const S weight(at.weight);
                   for (int l = 0; l < Lanes<S>::value; ++l)
@@ -273,8 +272,8 @@ class VariationalAdjoint {
   LaneJobs<S>& jobs_;
   const int64_t first_;
   std::vector<S> gq_, gp_, q0_, p0_, multiplier_, u_;
-  std::vector<S> q_, v_, by_q_, by_v_;  // of a row
-  std::optional<RowWeights<S>> of_rows_;  // with constraints
+  std::vector<S> q_, v_, by_q_, by_v_;           // of a row
+  std::optional<ControlRowWeights<S>> of_rows_;  // with constraints
 };
 
 }  // namespace torsor

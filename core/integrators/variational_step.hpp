@@ -97,8 +97,7 @@ class VariationalStep {
     const int nv = scene.m.nv;
     arena.reset();
     action_ = evaluate_action<S>(scene, arena, q0.data(), xi.data(), t_, controls_, p);
-    if (rows_)
-      action_.good = action_.good & rows_->evaluate(arena, q0.data(), xi.data(), multipliers(), t_, action_.D);
+    if (rows_) action_.good = action_.good & rows_->evaluate(arena, q0.data(), xi.data(), multipliers(), t_, action_.D);
     end_ = end_of(scene, arena, xi.data(), action_);
     std::copy_n(action_.D, blocks.size(), r.begin());
     S* pulled = arena.get<S>(nv);

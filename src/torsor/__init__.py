@@ -106,6 +106,10 @@ if TYPE_CHECKING:
     )
     from torsor.constraints.derivatives import constrained_forward_dynamics_jvp as constrained_forward_dynamics_jvp
     from torsor.constraints.derivatives import constrained_forward_dynamics_vjp as constrained_forward_dynamics_vjp
+    from torsor.constraints.dynamics import constrained_forward_dynamics as constrained_forward_dynamics
+    from torsor.constraints.dynamics import (
+        constrained_forward_dynamics_derivatives as constrained_forward_dynamics_derivatives,
+    )
     from torsor.constraints.evaluation import constraint_derivatives as constraint_derivatives
     from torsor.constraints.evaluation import constraint_errors as constraint_errors
     from torsor.constraints.evaluation import constraint_jacobian as constraint_jacobian
@@ -192,6 +196,7 @@ else:
             "constraints.derivatives": """
                 constrained_forward_dynamics_hessians constrained_forward_dynamics_jvp constrained_forward_dynamics_vjp
             """,
+            "constraints.dynamics": "constrained_forward_dynamics constrained_forward_dynamics_derivatives",
             "constraints.evaluation": """
                 constraint_derivatives constraint_errors constraint_jacobian constraint_vjp constraint_wrenches
             """,

@@ -15,7 +15,6 @@ from constraint_models import Tie, closed
 
 import torsor as ts
 from torsor import testing
-from torsor.constraints.dynamics import constrained_forward_dynamics, constrained_forward_dynamics_derivatives
 from torsor.demo import pinocchio_model
 from torsor.interop import to_pinocchio
 
@@ -66,8 +65,8 @@ class Comparison:
         found = pin.computeConstraintDynamicsDerivatives(peer, data, rows, row_data, settings)
         self.d = [self.E.T @ np.asarray(x) @ self.E for x in found[:3]]
         arguments = model, case.constraints, case.q, case.v, self.tau
-        self.ours = constrained_forward_dynamics(*arguments)
-        self.our_d = constrained_forward_dynamics_derivatives(*arguments)
+        self.ours = ts.constrained_forward_dynamics(*arguments)
+        self.our_d = ts.constrained_forward_dynamics_derivatives(*arguments)
 
     @staticmethod
     def _peer_row(peer, tie):

@@ -12,6 +12,12 @@ from torsor.constraints.derivatives import (
     constrained_forward_dynamics_jvp,
     constrained_forward_dynamics_vjp,
 )
+from torsor.constraints.dynamics import (
+    ConstrainedForwardDynamics,
+    ConstrainedForwardDynamicsDerivatives,
+    constrained_forward_dynamics,
+    constrained_forward_dynamics_derivatives,
+)
 from torsor.constraints.evaluation import (
     ConstraintDerivatives,
     ConstraintErrors,
@@ -40,6 +46,8 @@ from torsor.constraints.projection import (
 from torsor.constraints.twists import TwistConstraint
 
 __all__ = [
+    "ConstrainedForwardDynamics",
+    "ConstrainedForwardDynamicsDerivatives",
     "ConstrainedForwardDynamicsHessians",
     "ConstrainedForwardDynamicsJVP",
     "ConstrainedForwardDynamicsVJP",
@@ -63,6 +71,8 @@ __all__ = [
     "ProjectDerivatives",
     "ProjectVJP",
     "TwistConstraint",
+    "constrained_forward_dynamics",
+    "constrained_forward_dynamics_derivatives",
     "constrained_forward_dynamics_hessians",
     "constrained_forward_dynamics_jvp",
     "constrained_forward_dynamics_vjp",

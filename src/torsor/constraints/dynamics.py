@@ -5,12 +5,12 @@ reaction are G^T multipliers, G being dg/dq. Batches, `out`, `threads`, `f_ext` 
 `torsor.dynamics`; t broadcasts with the states.
 
 The choice off the constraints
-    Derivatives with respect to q at fixed v leave the constraints, and two formulations that agree on them differ there.
-    Here g of a pair of markers are coordinates of one marker in the axes of the other, gamma is their true second
-    derivative, and the reaction acts at one point of both bodies. So gdot, gamma, Baumgarte's terms, steps at the level
-    of positions and all derivatives belong to one function g. Others, such as differences of accelerations of points in
-    the world's axes, give the same accelerations on the constraints, and the same derivatives along them, in directions
-    with G dq = 0 and d(gdot) = 0, but other matrices.
+    Derivatives with respect to q at fixed v leave the constraints, and two formulations that agree on them differ
+    there. Here g of a pair of markers are coordinates of one marker in the axes of the other, gamma is their true
+    second derivative, and the reaction acts at one point of both bodies. So gdot, gamma, Baumgarte's terms, steps at
+    the level of positions and all derivatives belong to one function g. Others, such as differences of accelerations
+    of points in the world's axes, give the same accelerations on the constraints, and the same derivatives along them,
+    in directions with G dq = 0 and d(gdot) = 0, but other matrices.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def constrained_forward_dynamics(
 ) -> ConstrainedForwardDynamics:
     """Accelerations and multipliers of a model under constraints.
 
-    They solve inverse_dynamics(q, v, a) = tau + G^T multipliers with gamma = 0 (Sueda 2021, eqs. (2.105) and (1.97)), by
-    articulated bodies and one small system for the multipliers. The state need not fulfil the constraints: accelerations
-    are those that keep g changing at its present rate.
+    They solve inverse_dynamics(q, v, a) = tau + G^T multipliers with gamma = 0 (Sueda 2021, eqs. (2.105) and (1.97)),
+    by articulated bodies and one small system for the multipliers. The state need not fulfil the constraints:
+    accelerations are those that keep g changing at its present rate.
 
-    Rows may depend on each other, as those of a planar linkage that is closed by a hinge. Accelerations are unique then,
-    multipliers are those of least norm, and `rank` says how many rows are independent.
+    Rows may depend on each other, as those of a planar linkage that is closed by a hinge. Accelerations are unique
+    then, multipliers are those of least norm, and `rank` says how many rows are independent.
 
     Parameters
     ----------
@@ -221,7 +221,8 @@ def constrained_options(
 ) -> dict[str, Any]:
     """Options of a function of the core, with the constraints compiled.
 
-    Later calls with the same constraints, and no other options, find them without running Python (core/bind/function.cpp).
+    Later calls with the same constraints, and no other options, find them without running Python
+    (core/bind/function.cpp).
     """
     compiled = compile_constraints(model, constraints)
     if not compiled.changeable:
