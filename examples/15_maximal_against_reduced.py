@@ -79,6 +79,8 @@ else:
         left.loglog(counts, errors[name], "o-" if maximal else "s--", color=color, lw=1.8, ms=5, label=name)
         if maximal:
             right.loglog(counts, np.maximum(gaps[name], 1e-16), "o-", color=color, lw=1.8, ms=5, label=name)
+    left.set_yticks([5e-3, 1e-2, 2e-2, 4e-2], ["0.005", "0.01", "0.02", "0.04"])
+    left.legend(fontsize=9, frameon=False)
     left.set_title("error of poses against a fine solution", fontsize=11)
     right.set_title("how far joints are open", fontsize=11)
     for axes in (left, right):
@@ -87,6 +89,5 @@ else:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=9, frameon=False)
     figure.savefig("maximal.png")
     print("maximal.png")

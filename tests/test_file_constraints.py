@@ -362,3 +362,11 @@ def test_polynomial_coupling():
             ts.PolynomialCoupling("crank", "rocker", wrong)
     with pytest.raises(ts.ConstraintError, match="couples a coordinate with itself"):
         errors(model, [ts.PolynomialCoupling("crank", "crank", [0, 1])], q)
+
+
+def test_second_derivatives_of_steps_do_not_drop_them():
+    model, q = closed_four_bar()
+    options = {"contract": (np.ones(3), np.ones(3))}
+    with pytest.raises(TypeError, match="no second derivatives of steps under constraints"):
+        ts.variational.step_hessian(model, ts.Variational(1e-2), q, 0 * q, **options)
+    assert ts.variational.step_hessian(model, ts.Variational(1e-2), q, 0 * q, constraints=(), **options)

@@ -7,7 +7,6 @@ from population import JOINTS, mixed_tree, sweep
 
 import torsor as ts
 from torsor import testing
-from torsor.constraints.dynamics import constrained_forward_dynamics
 
 
 def between(joint, rng):
@@ -23,7 +22,7 @@ def between(joint, rng):
 def kkt(model, constraints, Q, V, forces=None):
     """Accelerations and multipliers."""
     tau = np.zeros(model.nv) if forces is None else forces
-    a, multipliers, rank = constrained_forward_dynamics(model, constraints, Q, V, tau)
+    a, multipliers, rank = ts.constrained_forward_dynamics(model, constraints, Q, V, tau)
     assert rank == multipliers.shape[-1]
     return a, multipliers
 

@@ -8,7 +8,6 @@ from reference import load
 
 import torsor as ts
 from torsor import spatial
-from torsor.constraints.dynamics import constrained_forward_dynamics
 
 SCENES = ("04", "07", "13", "34")
 
@@ -142,7 +141,7 @@ def with_rows(model, q, v, rows, gains):
 
 
 def accelerations(model, constraints, q, v, gains):
-    return constrained_forward_dynamics(model, constraints, q, v, 0 * v, baumgarte=gains[:2]).a
+    return ts.constrained_forward_dynamics(model, constraints, q, v, 0 * v, baumgarte=gains[:2]).a
 
 
 def his_rows(model, constraint, q, v):
