@@ -77,7 +77,8 @@ def replaced(arrays, k, x):
 
 def test_the_table_is_complete():
     """A function that takes a model, or shares work among threads, has a line in the table; but for conversions between
-    models, which `test_maximal.py` tests."""
+    models and functions of constraints that a state must satisfy, which have tests of their own (`test_maximal.py`,
+    `test_projection.py`, `test_mobility.py`)."""
     found = set()
     for place in (ts, ts.Model, *(getattr(ts, name) for name in ts.__all__ if inspect.ismodule(getattr(ts, name)))):
         for name in getattr(place, "__all__", vars(place)):
@@ -86,7 +87,8 @@ def test_the_table_is_complete():
                 parameters = inspect.signature(function).parameters
                 if "threads" in parameters or (place is ts and "model" in parameters):
                     found.add(name)
-    assert found - {"to_maximal", "from_maximal"} == {name.partition(".")[0] for name in FUNCTIONS}
+    apart = {"to_maximal", "from_maximal", "project", "project_derivatives", "project_vjp", "mobility"}
+    assert found - apart == {name.partition(".")[0] for name in FUNCTIONS}
 
 
 # ---- shapes
@@ -336,7 +338,7 @@ def check_out(name, batch):
         assert same_bits(given, expected)
 
     check(given := nans(expected), put(f, arrays, given))
-    if expected[0].ndim:
+    if all(x.ndim for x in expected):
         for change in (spread, np.asfortranarray, lambda x: x[::-1], unaligned):
             given = [change(x) for x in nans(expected)]
             check(given, put(f, arrays, given))

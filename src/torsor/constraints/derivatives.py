@@ -16,7 +16,6 @@ from torsor import _core
 from torsor._check import record_of
 from torsor._errors import ConstraintError
 from torsor.constraints.constraint import CompiledConstraints, Constraint, compile_constraints
-from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.dynamics import constrained_options
 from torsor.derivatives.matrices import output_bits
 
@@ -288,11 +287,12 @@ def constrained_forward_dynamics_hessians(
 
 
 def _refuse_custom(compiled: CompiledConstraints) -> None:
-    """Rejects user-defined constraints, whose rows have no third derivatives."""
-    for constraint, name, rows in zip(compiled.constraints, compiled.names, compiled.row_slices, strict=True):
-        if isinstance(constraint, CustomConstraint):
+    """Rejects constraints whose rows are computed in Python, which has no third derivatives of them."""
+    for k, part in compiled.parts:
+        if part[0] == "custom":
             raise ConstraintError(
-                f"{name} is user-defined: its rows have no third derivatives, which second derivatives of dynamics "
-                "need; leave it out, or differentiate constrained_forward_dynamics_vjp by differences",
-                compiled.row_names[rows],
+                f"{compiled.names[k]} is computed in Python: its rows have no third derivatives, which second "
+                "derivatives of dynamics need; leave it out, or differentiate constrained_forward_dynamics_vjp by "
+                "differences",
+                compiled.row_names[compiled.row_slices[k]],
             )

@@ -55,7 +55,7 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         for name in ("index", "step", "t", "reason"):
             arrays[f"failed_{name}"] = np.array([getattr(failure, name) for failure in trajectory.failed])
     for name, value in scheme.items():
-        if name != "A":
+        if name != "A" and value is not None:
             arrays[f"integrator_{name}"] = np.array(value)
     arrays["integrator_A"] = _rows_of(trajectory.integrator)
     with open(path, "wb") as file:
@@ -204,7 +204,8 @@ def _read_integrator(label: str, data: NpzFile) -> Integrator:
     kind = getattr(integrators, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Integrator)):
         raise ValueError(f"{label} is of an integrator {name!r}, which this version of torsor does not have")
-    given = {f.name: data[f"integrator_{f.name}"].item() for f in fields(kind) if f.name != "A"}
+    stored = [f.name for f in fields(kind) if f.name != "A" and f"integrator_{f.name}" in data.files]
+    given = {name: data[f"integrator_{name}"].item() for name in stored}
     A = data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)
     if kind is CustomIntegrator:
         ends = np.cumsum(np.arange(1, len(A) + 1))
