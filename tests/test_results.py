@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
-from test_calls import MODEL, arguments, each_function, same
+from test_calls import arguments, each_function, same
 
 import torsor as ts
 
