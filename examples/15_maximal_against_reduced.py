@@ -25,7 +25,9 @@ q0, v0 = model.plus(q0, 0.3 * rng.standard_normal(model.nv)), 0.3 * rng.standard
 # Every body free, every joint a constraint. Screw and rail keep their coordinates, after those of the bodies.
 free, joints = model.maximal()
 Q0, V0 = ts.to_maximal(model, q0, v0)
-print(f"{model.nv} velocities in joint coordinates; {free.nv} in maximal ones, with {len(joints)} joints as constraints")
+print(
+    f"{model.nv} velocities in joint coordinates; {free.nv} in maximal ones, with {len(joints)} joints as constraints"
+)
 
 T = 0.4
 exact = ts.body_poses(model, ts.simulate(model, q0, v0, steps=4000, integrator=ts.SDIRK2(h=T / 4000)).q[-1])
