@@ -4,7 +4,7 @@ import numpy as np
 
 import torsor as ts
 
-# A chain of three links in the x-z plane, on hinges about -y: angles are counterclockwise.
+# Three links in the x-z plane, on hinges about -y: angles are counterclockwise.
 crank, coupler, rocker, ground = 0.4, 1.2, 1.0, 1.1
 hinge = ts.Revolute((0, -1, 0))
 builder = ts.ModelBuilder("four-bar")
@@ -17,7 +17,7 @@ for name, parent, x, length in (
     builder.add_body(name, parent, hinge, ts.SE3.translation(x, 0, 0), inertia)
 model = builder.build()
 
-# The ends of coupler and rocker meet in a hinge. Its five rows are two too many and one more in the plane.
+# The ends of coupler and rocker meet in a hinge. Of its five rows two are independent, because all moves in a plane.
 closing = ts.Loop(
     "coupler", "rocker", hinge, ts.SE3.translation(coupler, 0, 0), ts.SE3.translation(rocker, 0, 0), name="closing"
 )

@@ -53,20 +53,20 @@ try:
 except ImportError:
     print("Matplotlib is not installed; `pip install matplotlib` adds a picture.")
 else:
-    figure = Figure(figsize=(7, 5), dpi=110, layout="constrained")
-    view = figure.add_subplot(projection="3d")
-    for k in range(0, 400, 25):
-        T = ts.body_poses(model, motion.q[k])
-        corners = np.array([T[0, :3, 3], T[1, :3, 3], T[2, :3, 3], loops[0].placement_a.p, T[0, :3, 3]])
-        axes = np.array([*T[:, :3, 2], loops[0].placement_a.R[:, 2]])
-        bold = k == 0
-        for i, color in enumerate(("#3578b5", "#2a9d5c", "#e0a030", "#30363c")):
-            view.plot(*corners[i : i + 2].T, color=color, lw=4 if bold else 1.2, alpha=1.0 if bold else 0.35)
+    figure = Figure(figsize=(7, 4.4), dpi=110)
+    view = figure.add_axes((0, -0.15, 1, 1.3), projection="3d")
+    colors = ("#3578b5", "#2a9d5c", "#e0a030", "#30363c")
+    for q1 in (1.9, 0.7, 1.1, 1.5, 2.3, 2.7):
+        bold, T = q1 == 1.9, ts.body_poses(model, ts.project(model, loops, [q1, 2.0, -q1], keep=["one"]))
+        base = loops[0].placement_a
+        corners = np.array([*T[:, :3, 3], base.p, T[0, :3, 3]])
+        for i, axis in enumerate([*T[:, :3, 2], base.R[:, 2]]):
+            view.plot(*corners[i : i + 2].T, color=colors[i], lw=5 if bold else 1.3, alpha=1.0 if bold else 0.45)
             if bold:  # the axes of the hinges
-                view.plot(
-                    *np.array([corners[i] - 0.3 * axes[i], corners[i] + 0.3 * axes[i]]).T, color="#c8374b", lw=1.5
-                )
+                view.plot(*np.array([corners[i] - 0.3 * axis, corners[i] + 0.3 * axis]).T, color="#c8374b", lw=2)
     view.set_aspect("equal")
+    view.set_box_aspect(None, zoom=1.0)
+    view.view_init(50, -75)
     view.set_axis_off()
     figure.savefig("bennett.png")
     print("bennett.png")

@@ -55,15 +55,15 @@ ground = carried(swayed, loads)
 assert np.allclose(ground.sum(axis=1), [0, 0, weight], rtol=0, atol=1e-8)
 print(f"with the pelvis 8 cm to the left, the left foot carries {ground[-1, 0, 2] / weight:.0%} of the weight")
 
-# A shove of 100 N at the torso for a tenth of a second, against springs in all joints that hold the posture.
+# A sideways shove of 100 N at the torso for a tenth of a second, against springs in all joints that hold the posture.
 springs = [ts.JointSpring(j, stiffness=2000.0, rest=q[model.joint(j).q_slice], damping=100.0) for j in motors]
-shove = ts.PointForce("waist_pitch", (0, 0, 0.3), [(100, 0, 0), (100, 0, 0), (0, 0, 0)], times=[0.0, 0.1, 0.101])
+shove = ts.PointForce("waist_pitch", (0, 0, 0.3), [(0, 100, 0), (0, 100, 0), (0, 0, 0)], times=[0.0, 0.1, 0.101])
 motion = ts.simulate(
     model, q, T=1.5, integrator=ts.BDF2(h=0.01), forces=[*springs, shove], controls=hold, constraints=welds
 )
 force = carried(motion.q, motion.multipliers)
 gap = np.abs(ts.constraint_errors(model, welds, motion.q).g).max()
-print(f"a shove moves the pelvis by {1e3 * np.ptp(motion.q[:, 0]):.0f} mm; ", end="")
+print(f"a shove moves the pelvis by {1e3 * np.ptp(motion.q[:, 1]):.0f} mm; ", end="")
 print(f"feet stay within {gap:.0e} m, and carry {force[-1, :, 2].sum():.1f} N in the end")
 assert gap < 1e-10
 
@@ -77,11 +77,11 @@ else:
     for k, (name, color) in enumerate((("left", "#3578b5"), ("right", "#c8374b"))):
         left.plot(1e3 * sway, ground[:, k, 2], color=color, lw=1.8, label=f"{name} foot")
         right.plot(motion.t, force[:, k, 2], color=color, lw=1.8)
-        right.plot(motion.t, force[:, k, 0], color=color, lw=1.2, ls="--")
+        right.plot(motion.t, force[:, k, 1], color=color, lw=1.2, ls="--")
     left.set(xlabel="sway of the pelvis to the left [mm]")
     right.set(xlabel="t [s]")
     left.set_title("Weight on each foot [N]", loc="left", weight="bold")
-    right.set_title("After a shove: upward, and forward (dashed) [N]", loc="left", weight="bold")
+    right.set_title("After a shove: upward, and sideways (dashed) [N]", loc="left", weight="bold")
     left.legend(frameon=False)
     for axes in (left, right):
         axes.grid(color="#e8ebee")
