@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import mechanisms
 import mujoco
 import numpy as np
 import pinocchio as pin
@@ -264,6 +265,49 @@ def constraints(plan: Plan) -> Iterator[Line]:
         most = 1.8 if name == "Talos" else None
         yield within(name, "against no constraints", t["ours value"], t["ours free"], most)
         yield within(name, "batch, against none", batch["value"], batch["free"], most)
+
+
+def loops(plan: Plan) -> Iterator[Line]:
+    """Lines of closed mechanisms: motions beside MuJoCo's that are as exact, gradients, a ring beside an open chain."""
+    for mechanism, steps in ((mechanisms.four_bar(), 125), (mechanisms.stewart(), 50)):
+        progress(f"loops: {mechanism.name}")
+        m, ours = mechanism, mechanisms.our_motion(mechanism, steps)
+        peer, theirs = mechanisms.as_exact(m, ours.error)
+        given = {"integrator": ts.BDF2(m.T / steps), "steps": steps, "constraints": m.constraints}
+        names = {"ts": ts, "m": m, "given": given, "peer": peer}
+        motion = ts.simulate(m.model, m.q, m.v, **given)
+        names |= {"motion": motion, "w": np.ones(motion.v.shape)}
+        calls = {
+            "motion": Call("ts.simulate(m.model, m.q, m.v, **given)", names),
+            "peer": Call("peer.run()", names),
+            "adjoint": Call("ts.adjoint(motion, dloss_dq=w, dloss_dv=w)", names),
+        }
+        t = measure(calls, plan.effort)
+        progress(
+            f"  errors {ours.error:.1e} and {theirs.error:.1e}, gaps {ours.gap:.1e} and {theirs.gap:.1e} m, "
+            f"h {ours.h:g} and {theirs.h:.2g}"
+        )
+        what = f"BDF2 : MuJoCo as exact, gaps {ours.gap:.0e}, {theirs.gap:.0e}"
+        yield faster(m.name, what, t["motion"], t["peer"], 5)
+        yield within(m.name, "gradient of a motion : motion", t["adjoint"], t["motion"], 3)
+    progress("loops: ring of 100")
+    n, steps = 100, 20
+    length = 2 * np.pi / n
+    builder = ts.ModelBuilder("ring", gravity=(0, 0, -9.81))
+    link = ts.Inertia.box(mass=length, size=(length, 0.02, 0.02), com=(length / 2, 0, 0))
+    for i in range(n):
+        place = ts.SE3.translation(length if i else 0.0, 0, 0)
+        builder.add_body(f"link{i}", f"link{i - 1}" if i else "world", ts.Revolute((0, 1, 0)), place, link)
+    model, q = builder.build(), np.full(n, length)
+    q[0] = 0.0
+    closing = ts.Loop("world", f"link{n - 1}", ts.Revolute((0, 1, 0)), None, ts.SE3.translation(length, 0, 0))
+    names = {"ts": ts, "model": model, "q": q, "closing": [closing.at(model, q)], "bdf1": ts.BDF1(1e-2), "steps": steps}
+    calls = {
+        "ring": Call("ts.simulate(model, q, steps=steps, integrator=bdf1, constraints=closing)", names),
+        "chain": Call("ts.simulate(model, q, steps=steps, integrator=bdf1)", names),
+    }
+    t = measure(calls, plan.effort, steps)
+    yield within("100 links", "BDF1 step of the ring : of the open chain", t["ring"], t["chain"], 2.5)
 
 
 def directions(plan: Plan) -> Iterator[Line]:
@@ -605,6 +649,7 @@ SECTIONS = {
     "constraints": Section(
         "Robots on their feet: one state, and batch of {batch}", ("torsor", "other", "ratio"), constraints
     ),
+    "loops": Section("Closed mechanisms, one motion", ("torsor", "other", "ratio"), loops),
     "directions": Section(
         "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
     ),

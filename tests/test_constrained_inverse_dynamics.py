@@ -47,7 +47,8 @@ def test_forward_dynamics_gives_the_motion_back(model, frame):
     for actuated in masks(model, constraints, q):
         tau, multipliers = ts.constrained_inverse_dynamics(model, constraints, q, v, a, actuated=actuated, **options)
         assert not tau[~actuated].any()
-        close(tau + multipliers @ G, needed)
+        terms = np.abs(multipliers) @ np.abs(G)  # which may cancel
+        close(tau + multipliers @ G, needed, least=terms.max())
         A = np.hstack([np.eye(model.nv)[:, actuated], G.T])
         close(np.concatenate([tau[actuated], multipliers]), np.linalg.pinv(A) @ needed, EXACT)  # of least norm
         found = constrained_forward_dynamics(model, constraints, q, v, tau, **options)

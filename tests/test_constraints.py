@@ -16,18 +16,14 @@ TREES = sweep(models(4), 2)
 every_tree = pytest.mark.parametrize("model", TREES)
 T = 0.7  # a time at which prescribed motions go on
 
-# Complex steps agree with closed forms to some hundred roundings of numbers up to 100. Second derivatives of
-# user-defined rows are differences of the user's values, documented to be accurate to 1e-11 of their scale.
-EXACT, NUMERICAL = 1e-11, 1e-9
+# Complex steps agree with closed forms to some hundred roundings of numbers up to 100. Those through user-defined rows
+# run the same differences as their derivatives do: they show that both agree, another test that they are right.
+EXACT = 1e-11
 
 
 def state(model, seed=0):
     rng = np.random.default_rng(seed)
     return model.random(rng), *rng.standard_normal((2, model.nv))
-
-
-def tolerance(constraint):
-    return NUMERICAL if isinstance(constraint, ts.CustomConstraint) else EXACT
 
 
 def in_motion(model, constraint):
@@ -79,7 +75,7 @@ def test_rates_are_derivatives_along_the_motion(model, constraint, q, v, a):
 @for_every_case
 def test_derivatives(model, constraint, q, v, a):
     """G three ways, and the derivatives of both rates."""
-    cs, tol = [constraint], tolerance(constraint)
+    cs, tol = [constraint], EXACT
 
     def errors(q, v, a):
         return ts.constraint_errors(model, cs, q, v, a, t=T)
@@ -102,7 +98,7 @@ def test_stiffness_of_reactions(model, constraint, q, v, a):
     multipliers = np.random.default_rng(1).standard_normal(compiled.rows)
     K = _core.constraint_stiffness(model, q, multipliers, T, None, compiled.options, None, 1)
     expected = along_q(lambda q: multipliers @ ts.constraint_jacobian(model, [constraint], q, t=T), model, q)
-    close(K, expected, tolerance(constraint))
+    close(K, expected, EXACT)
 
 
 def test_rows_of_a_list_are_those_of_each_one():
@@ -115,6 +111,30 @@ def test_rows_of_a_list_are_those_of_each_one():
         assert np.array_equal(getattr(together, field), np.concatenate([getattr(x, field) for x in alone]))
     names = [name for c in constraints for name in c.row_names(model)]
     assert len(names) == len(together.g)
+
+
+@every_tree
+def test_user_defined_rows_against_real_differences(model):
+    """Of values alone, with steps of 1e-3 and to fourth order, exact to 1e-9; rates have errors of their own, 1e-12, in
+    units of that step."""
+    q, v, a = state(model)
+    for constraint in testing.example_constraints(model, 0):
+        if not isinstance(constraint, ts.CustomConstraint):
+            continue
+
+        def errors(q, v, a, t=T, constraint=constraint):
+            return np.stack(ts.constraint_errors(model, [constraint], q, v, a, t=t))
+
+        rest = np.zeros(model.nv)
+        along = differences(lambda s, f=errors: f(model.plus(q, s * v), v + s * a, a, T + s)[:2], 0.0)
+        by_q = differences(lambda d, f=errors: f(model.plus(q, d), v, a), rest)
+        by_v = differences(lambda d, f=errors: f(q, v + d, a), rest)
+        found = ts.constraint_derivatives(model, [constraint], q, v, a, t=T)
+        close(errors(q, v, a)[1:], along, 1e-8)
+        close(ts.constraint_jacobian(model, [constraint], q, t=T), by_q[0], 1e-8)
+        close(found.dgdot_dq, by_q[1], 1e-8)
+        close(found.dgamma_dq, by_q[2], 1e-8)
+        close(found.dgamma_dv, by_v[2], 1e-8)
 
 
 # ---- motions that are prescribed
@@ -188,7 +208,7 @@ def gradient(model, constraint, q, v, a, w):
 
 @for_every_case
 def test_gradients_by_states(model, constraint, q, v, a):
-    w, tol = weights(model, constraint), tolerance(constraint)
+    w, tol = weights(model, constraint), EXACT
     found = gradient(model, constraint, q, v, a, w)
     G = ts.constraint_jacobian(model, [constraint], q, t=T)
     d = ts.constraint_derivatives(model, [constraint], q, v, a, t=T)

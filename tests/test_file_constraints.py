@@ -156,7 +156,9 @@ CLOSING = """<loop_joint name="closing"{type}><link1 link="coupler" xyz="2 0 0" 
 def four_bar(*content, more=""):
     links = "".join(map(link, ("base", "crank", "coupler", "rocker")))
     joints = (
-        hinge("one", "base", "crank", 0) + hinge("two", "crank", "coupler", 1) + hinge("three", "base", "rocker", 2, more)
+        hinge("one", "base", "crank", 0)
+        + hinge("two", "crank", "coupler", 1)
+        + hinge("three", "base", "rocker", 2, more)
     )
     return f'<robot name="four_bar">{links}{joints}{"".join(content)}</robot>'
 
@@ -276,7 +278,11 @@ def test_batches_of_models_share_constraints():
 
 def test_copies_keep_constraints(tmp_path):
     model, q = closed_four_bar()
-    for copy in (pickle.loads(pickle.dumps(model)), model.with_gravity((0, 0, 1)), model.with_inertia("crank", ts.Inertia(2, I_com=(1, 1, 1)))):
+    for copy in (
+        pickle.loads(pickle.dumps(model)),
+        model.with_gravity((0, 0, 1)),
+        model.with_inertia("crank", ts.Inertia(2, I_com=(1, 1, 1))),
+    ):
         assert copy.constraints == model.constraints
     assert pickle.loads(pickle.dumps(model)) == model
     assert model != model.with_constraints(())
@@ -346,7 +352,10 @@ def test_polynomial_coupling():
     close(g, [q[2] - p(u)], 1e-15)
     close(gdot, [v[2] - p.deriv()(u) * v[0]], 1e-15)
     close(gamma, [-p.deriv(2)(u) * v[0] ** 2], 1e-15)
-    straight = ts.PolynomialCoupling("crank", "rocker", [0.2, -0.5], center=0.3), ts.Gear("crank", "rocker", -0.5, offset=0.35)
+    straight = (
+        ts.PolynomialCoupling("crank", "rocker", [0.2, -0.5], center=0.3),
+        ts.Gear("crank", "rocker", -0.5, offset=0.35),
+    )
     h = ts.BDF2(h=1e-2)
     q = np.array([0.2, 0.3, 0.25])
     tree = model.with_constraints(())

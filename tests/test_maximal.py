@@ -14,7 +14,9 @@ def between(joint, rng):
     """A joint between a spherical and a revolute one."""
     builder = ts.ModelBuilder(gravity=(1, -2, -9))
     for name, parent, one in (("a", "world", ts.Spherical()), ("b", "a", joint), ("c", "b", ts.Revolute((1, 0, 0)))):
-        builder.add_body(name, parent, one, testing.random_pose(rng), testing.random_inertia(rng), joint_name=f"to {name}")
+        builder.add_body(
+            name, parent, one, testing.random_pose(rng), testing.random_inertia(rng), joint_name=f"to {name}"
+        )
     return builder.build()
 
 
@@ -92,7 +94,9 @@ def test_layout():
     """Bodies first, then the coordinates of joints that are kept; frames have none."""
     rng = np.random.default_rng(1)
     builder = ts.ModelBuilder()
-    builder.add_body("base", "world", ts.Screw((0, 0, 1), 0.3), inertia=testing.random_inertia(rng), joint_name="thread")
+    builder.add_body(
+        "base", "world", ts.Screw((0, 0, 1), 0.3), inertia=testing.random_inertia(rng), joint_name="thread"
+    )
     builder.add_body("camera", "base", placement=testing.random_pose(rng))
     builder.add_body("arm", "camera", ts.Revolute((0, 1, 0)), inertia=testing.random_inertia(rng))
     slide = ts.Composite(ts.Prismatic((1, 0, 0)), ts.Universal())
@@ -154,7 +158,9 @@ def test_open_joints_are_named():
     free, _ = model.maximal()
     at = free.joint("c").q_slice.start
     Q[at] += 0.03
-    with pytest.raises(ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 in position and .* rad, expected 1e-06"):
+    with pytest.raises(
+        ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 in position and .* rad, expected 1e-06"
+    ):
         ts.from_maximal(model, Q, V, near=q)
     close(ts.from_maximal(model, Q, V, near=q, tolerance=0.1)[0][:-1], q[:-1], 1e-13)
     with pytest.raises(ts.ConstraintError, match=r"joint 'to c' is open by 0\.03 .* rad in state 1"):

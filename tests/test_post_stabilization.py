@@ -139,7 +139,9 @@ def test_adjoint(name, kind):
     # a start on the constraints, which simulate asks for
     q, v = CASES.q, CASES.v
     for _ in range(40):
-        q = ts.step(model, ts.SymplecticEuler(1e-6, stabilization="post"), q, 0 * v, constraints=constraints, t=t - 1e-6).q1
+        q = ts.step(
+            model, ts.SymplecticEuler(1e-6, stabilization="post"), q, 0 * v, constraints=constraints, t=t - 1e-6
+        ).q1
     u = 0.2 * rng.standard_normal((5, model.nv))
     target = model.random(rng)
     weights = rng.uniform(0.5, 1.5, model.nv)
@@ -223,7 +225,12 @@ def test_a_state_on_the_constraints_does_not_move():
     s = ts.step(model, ts.SymplecticEuler(1e-2, stabilization="post"), q, 0 * q, constraints=loop)
     close(s.q1, q, 1e-15)
     run = ts.simulate(
-        model, q, np.array([1.0, -1.0, 1.0]), T=2.0, integrator=ts.SymplecticEuler(1e-2, stabilization="post"), constraints=loop
+        model,
+        q,
+        np.array([1.0, -1.0, 1.0]),
+        T=2.0,
+        integrator=ts.SymplecticEuler(1e-2, stabilization="post"),
+        constraints=loop,
     )
     assert np.abs(errors(model, loop, run.q, run.v, 0.0)[0]).max() < 1e-7
 

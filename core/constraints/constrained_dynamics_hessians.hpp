@@ -157,13 +157,13 @@ class ConstrainedSecondOrder {
 template <class S>
 struct MixedDerivatives {
   S *a, *lambda, *x;
-  // Y[j][k] = ell_q_j z . z_k, summed in the order of the tree
-  void multiply(const Model& m, int rows, const ConstrainedTangents<S>& z, S* Y) const {
+  // Y[j][k] = ell_q_j z . z_k, summed in the order of the tree. `along`: working memory of nv numbers.
+  void multiply(const Model& m, int rows, const ConstrainedTangents<S>& z, S* along, S* Y) const {
     const int nv = m.nv;
     std::fill_n(Y, nv * nv, S(0.0));
     const auto add = [&](const S* row, const S* tangents, int n, int i) {
-      for (int j = 0; j < nv; ++j)
-        for (int k = 0; k < nv; ++k) Y[j * nv + k] = mul_add(row[j], tangents[k * n + i], Y[j * nv + k]);
+      for (int k = 0; k < nv; ++k) along[k] = tangents[k * n + i];
+      for (int j = 0; j < nv; ++j) add_scaled(nv, row[j], along, Y + j * nv);
     };
     for (const Model::Link& link : m.links)
       for (int i = link.iv; i < link.iv + link.nv; ++i) add(a + i * nv, z.a, nv, i);
@@ -200,22 +200,22 @@ void constrained_forward_dynamics_hessians(const ConstrainedProblem<S>& p, const
   }
 
   // z_x, and the products
-  S *ID_q = arena.get<S>(size), *ID_v = arena.get<S>(size), *Y = arena.get<S>(size);
+  S *ID_q = arena.get<S>(size), *ID_v = arena.get<S>(size), *Y = arena.get<S>(size), *along = arena.get<S>(nv);
   std::fill_n(ID_q, size, S(0.0));
   std::fill_n(ID_v, size, S(0.0));
   pair_columns<S>(m, arena, second.all, second.wrenches, p.axes, ID_q, ID_v, nullptr, nv);
   const ConstrainedSecondOrder<S> first(p, s);
   if (out.qq != nullptr) {
-    mixed.multiply(m, rows, first.by_q(ID_q), Y);
+    mixed.multiply(m, rows, first.by_q(ID_q), along, Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.qq[j * nv + k] += Y[j * nv + k] + Y[k * nv + j];
   }
   if (out.qv != nullptr) {
-    mixed.multiply(m, rows, first.by_v(ID_v), Y);
+    mixed.multiply(m, rows, first.by_v(ID_v), along, Y);
     for (int e = 0; e < size; ++e) out.qv[e] += Y[e];
   }
   if (out.tauq != nullptr) {
-    mixed.multiply(m, rows, first.by_tau(), Y);
+    mixed.multiply(m, rows, first.by_tau(), along, Y);
     for (int j = 0; j < nv; ++j)
       for (int k = 0; k < nv; ++k) out.tauq[j * nv + k] = Y[k * nv + j];
   }
