@@ -65,7 +65,7 @@ else:
             if bold:  # the axes of the hinges
                 view.plot(*np.array([corners[i] - 0.3 * axis, corners[i] + 0.3 * axis]).T, color="#c8374b", lw=2)
     view.set_aspect("equal")
-    view.set_box_aspect(None, zoom=1.0)
+    view.set_box_aspect(None, zoom=1.6)
     view.view_init(50, -75)
     view.set_axis_off()
     figure.savefig("bennett.png")
