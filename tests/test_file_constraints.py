@@ -7,15 +7,13 @@ import pytest
 from compare import close
 
 import torsor as ts
-from torsor import _core, testing
-from torsor.constraints.constraint import compile_constraints
+from torsor import testing
 
 
 def errors(model, constraints, q, v=None):
     """g, gdot and gamma."""
     v = np.zeros(model.nv) if v is None else v
-    options = compile_constraints(model, constraints).options
-    return _core.constraint_errors(model, q, v, 0.0, np.zeros(model.nv), options, None, 1)
+    return ts.constraint_errors(model, constraints, q, v, np.zeros(model.nv))
 
 
 # ---- MJCF --------------------------------------------------------------------------------------------------
@@ -121,10 +119,8 @@ def test_inactive_equalities_are_skipped(mujoco):
 
 
 def test_what_a_model_cannot_hold_is_refused(mujoco):
-    tendon = (
-        '<mujoco><worldbody>{}</worldbody><tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
-        '<equality><tendon name="rope" tendon1="t"/></equality></mujoco>'
-    ).format(BODIES)
+    fixed = '<tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
+    tendon = with_equality('<tendon name="rope" tendon1="t"/>').replace("<equality>", f"{fixed}<equality>")
     with pytest.raises(ts.FormatError, match=r"equality 'rope' is of tendons.*equality='ignore'"):
         ts.load_mjcf(tendon)
     assert ts.load_mjcf(tendon, equality="ignore").nv == 9
@@ -366,3 +362,11 @@ def test_polynomial_coupling():
             ts.PolynomialCoupling("crank", "rocker", wrong)
     with pytest.raises(ts.ConstraintError, match="couples a coordinate with itself"):
         errors(model, [ts.PolynomialCoupling("crank", "crank", [0, 1])], q)
+
+
+def test_second_derivatives_of_steps_do_not_drop_them():
+    model, q = closed_four_bar()
+    options = {"contract": (np.ones(3), np.ones(3))}
+    with pytest.raises(TypeError, match="no second derivatives of steps under constraints"):
+        ts.variational.step_hessian(model, ts.Variational(1e-2), q, 0 * q, **options)
+    assert ts.variational.step_hessian(model, ts.Variational(1e-2), q, 0 * q, constraints=(), **options)

@@ -25,7 +25,8 @@ struct DiscreteEulerLagrange {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule, options.variational->h);
+    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule,
+                                 options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
@@ -74,7 +75,8 @@ struct NewtonSystem {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule, options.variational->h);
+    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule,
+                                 options.variational->h);
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);

@@ -5,6 +5,8 @@
 //   along q_k: C0.S_k + C1.Psidot_k + C2.Psiddot_k,   along v_k: C1.S_k + C2.Vdot_k,   along a_k: C2.S_k,
 // S_k, Psidot_k, Psiddot_k, Vdot_k being the columns of tree/motions.hpp.
 #pragma once
+#include <algorithm>
+
 #include "constraints/constraint_set.hpp"
 
 namespace torsor {
@@ -159,6 +161,18 @@ Force<S> row_wrench(const PairState<S>& at, const PairRow& row) {
     W += row_wrench(y, term.s, S(term.coefficient) * lift<S>(term.a));
   }
   return W;
+}
+
+// The rank of the derivative of the reactions of a pair beyond that of wrenches which move with their bodies, as seen
+// from A: translations have no effect on linear rows if A does not move.
+inline int border_of_pair(const PairPart& pair) {
+  const bool linear = std::none_of(pair.each.begin(), pair.each.end(), [](auto& row) { return row.is_distance; });
+  return pair.A.body < 0 && linear ? 3 : 6;
+}
+inline int border_of_pairs(const ConstraintSet& set) {
+  int sum = 0;
+  for (const PairPart& pair : set.pairs) sum += border_of_pair(pair);
+  return sum;
 }
 
 // Of all rows, weighted by multipliers.

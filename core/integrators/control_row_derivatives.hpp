@@ -1,5 +1,5 @@
 // Derivatives of the constraints of variational steps: as columns, and in reverse
-// (docs/derivations/constraints_variational.md).
+// (docs/derivations/constraints.md).
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "integrators/control_rows.hpp"

@@ -1,12 +1,12 @@
 // The constraints of a variational step: g(q^k) = 0 at its control points k = 1..s, with multipliers at the points k =
 // 0..s-1. Each is weighted by w_k, the weights of the Lobatto quadrature whose nodes the control points are, whatever
-// the quadrature of the Lagrangian (docs/derivations/constraints_variational.md):
-//   r_0 += sum over k < s of Ad_k^T f_k,   r_k += J_k^T f_k,   f_k = h w_k G_k^T lambda_k,   (dq^k) = Ad_k dq0 + J_k dxi^k
+// the quadrature of the Lagrangian (docs/derivations/constraints.md):
+//   r_0 += sum over k < s of Ad_k^T f_k,   r_k += J_k^T f_k,   f_k = h w_k G_k^T lambda_k,  dq^k = Ad_k dq0 + J_k dxi^k
 // and the momentum p^ at the end of the step is projected: p1 = p^ + G_s^T kappa with G_s M^-1 p1 + g_t = 0.
 //
 // Over the tree, wrenches of pairs at the points 0 < k < s move with their bodies, which makes their derivatives sums
-// over subtrees; the rest of the derivative of G^T lambda has rank six for each pair and point, as in
-// integrators/stage_rows.hpp, and is part of the border.
+// over subtrees; the rest of the derivative of G^T lambda has rank six or three for each pair and
+// point, as in integrators/stage_rows.hpp, and is part of the border.
 #pragma once
 #include "constraints/row_metric.hpp"
 #include "dynamics/inverse_dynamics.hpp"
@@ -40,9 +40,9 @@ class ControlRows {
         border_(s_ * nv_, s_ * rows_, memory),
         points(s_ + 1) {
     for (S** vector : {&lambda_start, &kappa, &rate_, &kept_}) allocate(vector, rows_);
-    for (S** vector : {&zero, &v1, &work_}) allocate(vector, nv_);
+    for (S** vector : {&zero, &v1}) allocate(vector, nv_);
     allocate(&g, s_ * rows_);
-    allocate(&y_, s_ * rows_ + 6 * static_cast<int>(set_.pairs.size()) * (s_ - 1));
+    allocate(&y_, s_ * rows_ + border_of_pairs(set_) * (s_ - 1));
     for (int k = 0; k <= s_; ++k) {
       weights_.push_back(0.0);  // of the polynomials through the nodes, which the quadrature integrates exactly
       for (int a = 0; a < scene.rule.m; ++a) weights_[k] += scene.rule.w[a] * scene.share(a, k);
@@ -253,14 +253,13 @@ class ControlRows {
   // border.
   void add_to_tree(const S* lambda, TreeSystem<S>& system, int first) {
     in_tree_ = true;
-    auto* Gamma = wrenches_.data();
     for (int k = 1; k < s_; ++k) {
       const ControlPoint<S>& at = points[k];
       wrenches_.assign(m_.n(), zero_force<S>());
-      Gamma = wrenches_.data();
+      Force<S>* Gamma = wrenches_.data();
       for (const PairPart& pair : set_.pairs) {
         const PairState<S> seen = pair_state(pair, at.all, at.times);
-        const Force<S> W = wrench(pair, seen, lambda + k * rows_);
+        const Force<S> W = pair_wrench(seen, pair, lambda + k * rows_);
         if (pair.B.body >= 0) Gamma[pair.B.body] += seen.to_B.act(W);
         if (pair.A.body >= 0) Gamma[pair.A.body] = Gamma[pair.A.body] - seen.to_A.act(W);
       }
@@ -288,8 +287,7 @@ class ControlRows {
   // blocks are of the same size whatever h.
   Mask<S> factor(Arena& arena, const TreeSolver<S>& solver, const S* lambda) {
     const bool tree = solver.form() == TreeSolver<S>::Form::tree && s_ > 1 && !set_.pairs.empty();
-    if (tree && !wide_)
-      wide_.emplace(s_ * nv_, unknowns() + 6 * static_cast<int>(set_.pairs.size()) * (s_ - 1), memory_);
+    if (tree && !wide_) wide_.emplace(s_ * nv_, unknowns() + border_of_pairs(set_) * (s_ - 1), memory_);
     used_ = tree ? &*wide_ : &border_;
     Border<S>& border = *used_;
     border.clear();
@@ -316,13 +314,14 @@ class ControlRows {
     for (int k = 1; tree && k < s_; ++k)
       for (const PairPart& pair : set_.pairs) {
         fill_pair(arena, k, pair, lambda + k * rows_, column);
-        column += 6;
+        column += border_of_pair(pair);
       }
     return border.factor(solver);
   }
   Border<S>& border() { return *used_; }
 
-  // x (s nv, then multipliers): from the right-hand side of the equations of motion, the corrections; of rows by `miss`.
+  // x (s nv, then multipliers): from the right-hand side of the equations of motion, and minus `miss` of the rows, the
+  // corrections.
   void solve(const TreeSolver<S>& solver, S* x, const S* miss) {
     std::fill_n(y_, used_->width(), S(0.0));
     for (int k = 0; k < unknowns(); ++k) y_[k] = -(kept_[k % rows_] * miss[k]);
@@ -390,11 +389,6 @@ class ControlRows {
     for (int k = 0; k < n; ++k) most = larger(most, absolute(x[k]));
     return most;
   }
-  static Force<S> wrench(const PairPart& pair, const PairState<S>& seen, const S* lambda) {
-    Force<S> W = zero_force<S>();
-    for (int r = 0; r < pair.rows; ++r) W = mul_add(lambda[pair.row + r], row_wrench(seen, pair.each[r]), W);
-    return W;
-  }
   // The blocks of joint i at point k: the change of the wrench Gamma on its subtree, which moves with the bodies.
   void fill_joint(const ControlPoint<S>& at, int k, int i, const ChartColumns<S>* chart, const Force<S>& Gamma,
                   TreeSystem<S>& system, int o) {
@@ -442,9 +436,10 @@ class ControlRows {
     const ControlPoint<S>& at = points[k];
     const auto* columns = at.all.columns;
     const PairState<S> seen = pair_state(pair, at.all, at.times);
-    const Force<S> W = wrench(pair, seen, lambda);
+    const Force<S> W = pair_wrench(seen, pair, lambda);
+    const int count = border_of_pair(pair);
     S *torques = arena.get<S>(nv_), *pulled = arena.get<S>(nv_);
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < count; ++i) {
       S unit[6] = {S(0.0), S(0.0), S(0.0), S(0.0), S(0.0), S(0.0)};
       unit[i] = S(1.0);
       const Motion<S> eta = read_motion(unit);
@@ -467,15 +462,15 @@ class ControlRows {
       for_each_velocity_of(m_, moves, [&](int l) {
         S eta[6];
         write(X.act_inverse(columns[l].S_), eta);
-        for (int i = 0; i < 6; ++i) seen_rates[i * nv_ + l] = S(sign) * eta[i];
+        for (int i = 0; i < count; ++i) seen_rates[i * nv_ + l] = S(sign) * eta[i];
       });
     };
     see(pair.moves_B, 1.0, seen.to_B);
     see(pair.moves_A, -1.0, seen.to_A);
-    for (int i = 0; i < 6; ++i) pull(at, false, seen_rates + i * nv_, border.C(column + i) + (k - 1) * nv_);
+    for (int i = 0; i < count; ++i) pull(at, false, seen_rates + i * nv_, border.C(column + i) + (k - 1) * nv_);
   }
 
-  S *rate_, *kept_, *work_, *y_;
+  S *rate_, *kept_, *y_;
   std::vector<double> weights_;
   Border<S>* used_ = &border_;
   bool in_tree_ = false;

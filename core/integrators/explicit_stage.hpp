@@ -2,10 +2,10 @@
 // has the accelerations of forward dynamics, linearly implicit Euler those with the forces linearised about the
 // beginning; derivatives of the latter use complex steps, lane by lane.
 //
-// Constraints hold for velocities, Sueda 2021, (2.106): ID(q0, v0, a0) = tau_f + u + G^T lambda with G v1 + g_t + beta g
-// = 0 at q0. Post-stabilisation (Cline and Pai 2003; Sueda 2021, 1.12) then moves the end of the step onto the
-// constraints, to first order by the shortest way in the metric of M: M d + G^T mu = 0, G d = -g at q^ = q0 (+) h v1, and
-// q1 = q^ (+) d.
+// Constraints hold for velocities, Sueda 2021, (2.106): ID(q0, v0, a0) = tau_f + u + G^T lambda with G v1 + g_t +
+// beta g = 0 at q0. Post-stabilisation (Cline and Pai 2003; Sueda 2021, 1.12) then moves the end of the step onto the
+// constraints, to first order by the shortest way in the metric of M: M d + G^T mu = 0, G d = -g at q^ = q0 (+) h v1,
+// and q1 = q^ (+) d.
 #pragma once
 #include "integrators/implicit_stage.hpp"
 #include "integrators/projection_derivatives.hpp"

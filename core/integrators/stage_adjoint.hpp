@@ -63,7 +63,8 @@ class StageCotangents {
     }
     return good;
   }
-  // With post-stabilisation from q1 to q^ first. gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
+  // With post-stabilisation from q1 to q^ first; then
+  // gv1 += V1^T gq1;  M lambda = h gv1;  gq0 += V0^T gq1 - A_q^T lambda;  gv0 += gv1 - A_v^T lambda
   Mask<S> over_explicit(const Stage& stage, double t) {
     ExplicitStage<S>& found = stepper_.explicit_stage();
     const Mask<S> good = found.linearise(stage, t);

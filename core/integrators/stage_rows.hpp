@@ -23,7 +23,7 @@ class StageRows {
         rows_(set_.rows),
         nv_(m_.nv),
         metric(m_, rows_, at.memory),
-        border(nv_, rows_ + (second_order ? turns(set_) : 0), at.memory) {
+        border(nv_, rows_ + (second_order ? border_of_pairs(set_) : 0), at.memory) {
     for (S** vector : {&lambda, &g, &kappa, &work_}) zero(vector, rows_);
     zero(&kept_, rows_);
     zero(&y_, border.width());
@@ -105,7 +105,7 @@ class StageRows {
     int column = rows_;
     for (std::size_t k = 0; k < pairs_.size(); ++k) {
       fill_pair(e.all, set_.pairs[k], pairs_[k], column);
-      column += unknowns(set_.pairs[k]);
+      column += border_of_pair(set_.pairs[k]);
     }
   }
   // The border of a mass matrix: rows alone.
@@ -157,15 +157,6 @@ class StageRows {
 
  private:
   // Unknowns of a pair beside its rows, and of all pairs.
-  static int unknowns(const PairPart& pair) {
-    const bool linear = std::none_of(pair.each.begin(), pair.each.end(), [](auto& row) { return row.is_distance; });
-    return pair.A.body < 0 && linear ? 3 : 6;
-  }
-  static int turns(const ConstraintSet& set) {
-    int sum = 0;
-    for (const PairPart& pair : set.pairs) sum += unknowns(pair);
-    return sum;
-  }
   void zero(S** vector, int size) { std::fill_n(*vector = at_.memory.template get<S>(size), size, S(0.0)); }
   // Subtracts the wrench from the forces of the bodies.
   void add_wrenches(const ConstraintState<S>& rows, const PairPart& pair, PairState<S>& seen) {
@@ -195,7 +186,7 @@ class StageRows {
   }
   void fill_pair(const Motions<S>& all, const PairPart& pair, const PairState<S>& seen, int column) {
     const Force<S> W = wrench(pair, seen);
-    const int count = unknowns(pair);
+    const int count = border_of_pair(pair);
     for (int i = 0; i < count; ++i) {
       S unit[6] = {S(0.0), S(0.0), S(0.0), S(0.0), S(0.0), S(0.0)};
       unit[i] = S(1.0);

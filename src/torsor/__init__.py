@@ -98,6 +98,9 @@ if TYPE_CHECKING:
     from torsor.constraints import PrescribedBody as PrescribedBody
     from torsor.constraints import PrescribedJoint as PrescribedJoint
     from torsor.constraints import TwistConstraint as TwistConstraint
+    from torsor.constraints import project as project
+    from torsor.constraints import project_derivatives as project_derivatives
+    from torsor.constraints import project_vjp as project_vjp
     from torsor.constraints.derivatives import (
         constrained_forward_dynamics_hessians as constrained_forward_dynamics_hessians,
     )
@@ -116,9 +119,6 @@ if TYPE_CHECKING:
     from torsor.constraints.inverse_dynamics import (
         constrained_inverse_dynamics_derivatives as constrained_inverse_dynamics_derivatives,
     )
-    from torsor.constraints import project as project
-    from torsor.constraints import project_derivatives as project_derivatives
-    from torsor.constraints import project_vjp as project_vjp
     from torsor.constraints.mobility import mobility as mobility
     from torsor.costs import ControlEffort as ControlEffort
     from torsor.costs import Cost as Cost

@@ -44,15 +44,13 @@ def _keeps(body: Body) -> bool:
 
 
 def _on_free(body: Body, inertia: Inertia) -> Body:
-    free = Free()
-    limits = tuple(map(tuple, free.range))
-    return Body(
-        body.name, WORLD, free, SE3(), inertia, body.name, limits, (np.inf,) * 6, (np.inf,) * 6, body.visuals
-    )  # fmt: skip
+    none, free = (np.inf,) * 6, (np.inf,) * 7
+    limits = (tuple(-x for x in free), free)
+    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, body.visuals)
 
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
-    """As `Model.maximal` describes it."""
+    """The model with all bodies free, and a constraint for each joint that constrains, then those of the model."""
     bodies: list[Body] = []
     carriers: list[Body] = []
     constraints: list[Constraint] = []
@@ -100,7 +98,18 @@ def _require_regular(body: Body) -> None:
 
 
 def to_maximal(model: Model, q: ArrayLike, v: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """States in maximal coordinates, of the model `model.maximal()`, from those in joint coordinates.
+    """States in maximal coordinates, of the model `model.maximal()`, from those in joint coordinates. Sueda 2021, 1.2.
+
+    - Coordinates are position and quaternion of each body in the world, in the order of the bodies; velocities are
+      their twists in their own frames.
+    - Joints whose rows depend on their coordinates (`Screw`, splines, `Composite`, `CustomJoint`) keep these. For each,
+      a further body, named as the joint with "/joint" after it, is on that joint on the parent and carries half of the
+      body's inertia; a loop welds it to the body (`Model.with_loop`). Coordinates of these joints, with their limits,
+      follow those of all bodies in Q, and their velocities in V, in the order of the bodies.
+    - A body without inertia on a `Fixed` joint is a frame of its parent: it remains on it, without coordinates.
+
+    Forces on bodies are the same in both. Forces in coordinates of joints, such as `JointSpring` and controls, are not:
+    in maximal coordinates a joint has none, but for those that keep them.
 
     Parameters
     ----------
@@ -114,7 +123,7 @@ def to_maximal(model: Model, q: ArrayLike, v: ArrayLike) -> tuple[FloatArray, Fl
     Returns
     -------
     Q : (..., 7 nbodies + ...) array
-        Position and quaternion of each body, then the coordinates of joints that are kept (`Model.maximal`).
+        Position and quaternion of each body, then the coordinates of joints that are kept.
     V : (..., 6 nbodies + ...) array
         Twist of each body in its own frame, then the velocities of joints that are kept.
 

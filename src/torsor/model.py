@@ -568,40 +568,15 @@ class Model:
         return replace(self, constraints=_constraints(constraints))
 
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
-        """The same mechanism in maximal coordinates: every body free, every joint a constraint. Sueda 2021, 1.2.
+        """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
-        The model that is returned has the same bodies, on `Free` joints on the world, and each joint is a `Loop` by its
-        kind, with the name of the joint, from the parent to the body. `to_maximal` and `from_maximal` convert states.
-
-        - Coordinates are (position, quaternion) of each body in the world, in the order of the bodies, and velocities
-          their twists in their own frames: Q (7 nbodies,) and V (6 nbodies,), as `joint(name).q_slice` has them.
-        - Joints whose rows depend on their coordinates (`Screw`, splines, `Composite`, `CustomJoint`) keep these. For
-          each a further body, named as the joint with "/joint" after it, is on that joint on the parent and carries
-          half of the body's inertia; the loop welds it to the body (`with_loop`). Coordinates of these joints follow
-          those of all bodies in Q, and their velocities in V, in the order of the bodies.
-        - A body without inertia on a `Fixed` joint is a frame of its parent: it remains on it, without coordinates.
-
-        Forces on bodies are the same in both. Forces in coordinates of joints (`JointSpring`, controls) are not: in
-        maximal coordinates a joint has none, but for those that keep them. Limits of these are kept. The model's own
-        constraints are returned too if they are between bodies.
-
-        Returns
-        -------
-        model : Model
-        constraints : tuple of Constraint
-            One for each joint that constrains, in the order of the bodies; then those of the model.
-
-        Raises
-        ------
-        ModelError
-            If a body's inertia is singular, so that its free motion is not determined; or if a constraint of the model
-            is in coordinates of joints.
+        Constraints are a `Loop` for each joint, of its name, then those of the model between bodies. `to_maximal` has
+        the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia.
 
         Examples
         --------
         >>> free, joints = model.maximal()
-        >>> Q, V = ts.to_maximal(model, q, v)
-        >>> ts.simulate(free, Q, V, T=1.0, integrator=ts.BDF1(h=1e-2), constraints=joints)
+        >>> ts.simulate(free, *ts.to_maximal(model, q, v), T=1.0, integrator=ts.BDF1(h=1e-2), constraints=joints)
         """
         out: tuple[Model, tuple[Constraint, ...]] = import_module("torsor.maximal").maximal(self)  # a layer above
         return out

@@ -17,6 +17,7 @@ from torsor.constraints.constraint import Constraint, compile_constraints, requi
 from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, require_forces
 from torsor.integrators.variational import lobatto
+from torsor.model import require_model
 from torsor.simulation.consistency import require_holonomic
 from torsor.simulation.failures import step_error
 from torsor.simulation.steps import variational_options
@@ -130,7 +131,8 @@ def _torques_of_rows(
     times = t[..., None] + integrator.h * (1.0 + nodes) / 2.0
     G = _core.constraint_jacobian(model, q, None, times, None, compiled.options, None, 1)
     scaled = integrator.h * weights[:, None] / 2.0 * multipliers
-    return np.einsum("...ij,...i->...j", G, scaled)
+    torques: FloatArray = np.einsum("...ij,...i->...j", G, scaled)
+    return torques
 
 
 @record_of("step_hessian")
@@ -162,7 +164,7 @@ def step_hessian(
     *,
     contract: tuple[ArrayLike, ArrayLike],
     forces: Sequence[Force] = (),
-    constraints: Sequence[Constraint] = (),
+    constraints: Sequence[Constraint] | None = None,
     t: ArrayLike = 0.0,
     threads: Threads = 1,
 ) -> StepHessian:
@@ -184,8 +186,8 @@ def step_hessian(
         Weights on q1, in the tangent space, and on p1: the derivatives of a loss, for example.
     forces : sequence of Force
         Forces in addition to gravity, without `CustomForce`.
-    constraints : sequence of Constraint
-        Must be empty: second derivatives of steps under constraints are not available.
+    constraints : sequence of Constraint, optional
+        Must be empty, those of the model by default: second derivatives of steps under constraints are not available.
     t : (...) array_like
         Time at the beginning of the step.
     threads : int or "auto"
@@ -207,7 +209,7 @@ def step_hessian(
                 f"step_hessian needs second derivatives of forces, which force {k}, a CustomForce, lacks; take "
                 "differences of step_derivatives(..., p=p)"
             )
-    if require_constraints(constraints):
+    if require_constraints(require_model(model).constraints if constraints is None else constraints):
         raise TypeError(
             "step_hessian has no second derivatives of steps under constraints; take differences of "
             "step_derivatives(..., p=p, constraints=constraints)"

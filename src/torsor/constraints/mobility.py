@@ -43,8 +43,9 @@ class Mobility:
     redundant : tuple of str
         Names of rows that depend on those before them.
     singular : bool
-        Whether the rank is larger at configurations nearby: q is a point at which motions bifurcate, and where
-        multipliers and derivatives of the dynamics are not continuous.
+        Whether the rank is larger at configurations nearby, so that motions bifurcate at q; or there are none, although
+        rows leave velocities, so that q moves to first order only. Multipliers and derivatives of the dynamics are not
+        continuous there.
     rank_nearby : int
         The largest rank at some random configurations nearby that satisfy the constraints.
     gruebler : int
@@ -67,7 +68,10 @@ class Mobility:
 
     def __str__(self) -> str:
         rows = f"; redundant: {', '.join(self.redundant)}" if self.redundant else ""
-        nearby = f" (singular: rank {self.rank_nearby} nearby)" if self.singular else ""
+        nearby = ""
+        if self.singular:
+            larger = self.rank_nearby > self.rank
+            nearby = f" (singular: {f'rank {self.rank_nearby} nearby' if larger else 'to first order only'})"
         return f"{self.freedoms} freedoms, rank {self.rank}{nearby}; Grübler's count {self.gruebler}{rows}"
 
 
@@ -125,17 +129,17 @@ def mobility(
     rank, s = _rank(A, tolerance)
     Vt = np.linalg.svd(A, full_matrices=True)[2]
     motions = root.T @ Vt[rank:].T
-    nearby = rank
+    nearby, stuck = rank, False
     if motions.shape[1] > 0 and rank < min(A.shape):
-        for _ in range(_SAMPLES):
-            there = _nearby(model, compiled, at, t, motions @ rng.standard_normal(motions.shape[1]))
-            if there is not None:
-                nearby = max(nearby, _rank(_rows(model, compiled, there, t)[0], tolerance)[0])
+        directions = motions @ rng.standard_normal((motions.shape[1], _SAMPLES))
+        found = [_nearby(model, compiled, at, t, along) for along in directions.T]
+        ranks = [_rank(_rows(model, compiled, there, t)[0], tolerance)[0] for there in found if there is not None]
+        nearby, stuck = max([rank, *ranks]), not ranks
     return Mobility(
         rank=rank,
         freedoms=model.nv - rank,
         redundant=tuple(compiled.row_names[k] for k in _dependent(A, tolerance)),
-        singular=nearby > rank,
+        singular=nearby > rank or stuck,
         rank_nearby=nearby,
         gruebler=model.nv - compiled.rows,
         singular_values=s,
@@ -197,12 +201,14 @@ def _dependent(A: FloatArray, tolerance: float) -> list[int]:
 def _nearby(
     model: Model, compiled: CompiledConstraints, q: FloatArray, t: float, motion: FloatArray
 ) -> FloatArray | None:
-    """A configuration near q, in the direction of a motion, that satisfies the constraints; None if none is found."""
+    """A configuration near q, in the direction of a motion, that satisfies the constraints; None if none is found but
+    q."""
     rotation = Residuals(model, compiled).rotation
     unit = np.where(rotation > 0, np.maximum(rotation, 1e-150), 1.0 / reach_of(model, q[None])[0])
     size = np.abs(motion * unit).max(initial=0.0)
     moved = np.asarray(model.plus(q, _STEP * motion / size))
     try:
-        return project(model, compiled.constraints, moved, t=t)
+        there = project(model, compiled.constraints, moved, t=t)
     except ConvergenceError:
         return None
+    return there if np.abs(model.minus(there, q) * unit).max() > 0.01 * _STEP else None

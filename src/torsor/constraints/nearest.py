@@ -196,7 +196,8 @@ class Nearest:
             moved = self.closing.moved(start[again], kick * size[again])
             new, open_, fine = self.closing.close(moved, of[again], self.tolerance, self.iterations)
             fine &= ~self.rows.flipped(new, self.t[of[again]])
-            q[again[fine]], left[again[fine]] = new[fine], open_[fine]
+            better = fine | (np.abs(open_).max(axis=-1) < np.abs(left[again]).max(axis=-1))
+            q[again[better]], left[again[better]] = new[better], open_[better]
             ok[again[fine]] = True
         return q, left, ok
 
@@ -212,7 +213,7 @@ class Nearest:
             y, xi = terms.y, terms.xi
             step = terms.factor.along(-y[..., None], descend=True)[..., 0]
             size, scale = np.sqrt((step * step).sum(-1)), np.sqrt(self.closing.unit[at] + (y * y).sum(-1))
-            done = (size <= 1e-12 * scale) | (length[todo] < 1e-4) & (size <= 1e-9 * scale)
+            done = (size <= 1e-14 * scale) | (length[todo] < 1e-4) & (size <= 1e-9 * scale)
             ok[todo[done]] = True
             todo, at, y, xi, step, size, scale = (x[~done] for x in (todo, at, y, xi, step, size, scale))
             todo_ok = length[todo] > 1e-9
@@ -229,7 +230,13 @@ class Nearest:
             better = closed & ((after < before) | (size <= 1e-6 * scale) & (after <= before * (1 + 1e-6) + 1e-300))
             better &= ~self.rows.flipped(trial, self.t[at])
             q[todo[better]] = trial[better]
+            # After a step this short the next one is its square.
+            last = better & (size <= 1e-9 * scale) & (length[todo] == 1.0)
+            ok[todo[last]] = True
             length[todo] = np.where(better, 1.0, 0.25 * length[todo])
+            todo = todo[~last]
+            if not len(todo):
+                break
         return q, ok
 
     def _fail(self, bad: list[tuple[int, FloatArray]]) -> None:

@@ -466,7 +466,7 @@ def _loop(joint: _Element, links: dict[str, _Element]) -> Loop:
         ends.append(name)
         placements.append(_placed(end) @ turn)
     try:
-        return Loop(*ends, made, *placements, name=joint.text("name"))
+        return Loop(ends[0], ends[1], made, placements[0], placements[1], name=joint.text("name"))
     except ValueError as error:
         joint.fail(str(error), error)
 

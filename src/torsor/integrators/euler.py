@@ -21,7 +21,8 @@ class SymplecticEuler(Explicit):
     h : float
         Step size.
     baumgarte : float, optional
-        Rate at which errors of constraints are removed; Sueda 2021, (1.97). By default 1 / h, with post-stabilisation 0.
+        Rate at which errors of constraints are removed; Sueda 2021, (1.97). By default 1 / h, and 0 with
+        post-stabilisation.
     stabilization : {"baumgarte", "post"}
         With "post", the end of a step is moved onto the constraints, to first order and by the shortest way in the
         metric of the mass matrix: post-stabilisation, Sueda 2021, 1.12.
@@ -43,7 +44,8 @@ class LinearlyImplicitEuler(Explicit):
     h : float
         Step size.
     baumgarte : float, optional
-        Rate at which errors of constraints are removed; Sueda 2021, (1.97). By default 1 / h, with post-stabilisation 0.
+        Rate at which errors of constraints are removed; Sueda 2021, (1.97). By default 1 / h, and 0 with
+        post-stabilisation.
     stabilization : {"baumgarte", "post"}
         With "post", the end of a step is moved onto the constraints, to first order and by the shortest way in the
         metric of the mass matrix: post-stabilisation, Sueda 2021, 1.12.

@@ -23,7 +23,8 @@ class Variational(Integrator):
 
     A step makes the action of a polynomial through order / 2 + 1 control points stationary, integrated by quadrature;
     controls, damping and other forces enter by the Lagrange-d'Alembert principle. The state between steps is (q, p),
-    with momenta p = M(q) v. Steps are never divided: that would destroy conservation.
+    with momenta p = M(q) v. Steps are never divided: that would destroy conservation. Constraints hold at all control
+    points, and their rates at the end of each step; order, symplectic form and momenta are kept.
 
     Parameters
     ----------
