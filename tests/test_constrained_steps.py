@@ -51,7 +51,7 @@ def sharp(kind, h=1e-2):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("kind", (*IMPLICIT, *EULER))
+@pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_steps_are_those_of_the_oracle(kind, name):
     case = CASES[name]()
     u = np.random.default_rng(0).standard_normal(case.model.nv)
@@ -72,7 +72,7 @@ def test_steps_are_those_of_the_oracle(kind, name):
 
 
 @pytest.mark.parametrize("seed", sweep(range(24), 6))
-@pytest.mark.parametrize("kind", (*IMPLICIT, *EULER))
+@pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_step_derivatives_by_complex_step_of_the_oracle(kind, seed):
     case = describable(seed, 5)
     rng = np.random.default_rng(seed)
@@ -100,7 +100,7 @@ def test_step_derivatives_by_complex_step_of_the_oracle(kind, seed):
 
 
 @pytest.mark.parametrize("seed", sweep(range(12), 4))
-@pytest.mark.parametrize("kind", (*IMPLICIT, *EULER))
+@pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_adjoint_by_complex_step_of_the_oracle(kind, seed):
     case = describable(seed, 4)
     rng, model, steps = np.random.default_rng(seed), case.model, 3
@@ -128,7 +128,7 @@ def test_adjoint_by_complex_step_of_the_oracle(kind, seed):
     close(gradient.v0 @ dv, loss(case.q, case.v + e * dv, u), 1e-8)
 
 
-@pytest.mark.parametrize("kind", (*IMPLICIT, *EULER))
+@pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_adjoint_with_respect_to_parameters(kind):
     """Markers, offsets and ratios, placements, inertias, gravity and forces, against Richardson differences."""
     case = mechanisms.floating_loop((0.0, 0.0, -9.81))
@@ -266,7 +266,7 @@ def test_sides_may_be_swapped():
     close(rows[0].v, rows[1].v, 1e-8)
 
 
-@pytest.mark.parametrize("kind", (*IMPLICIT, *EULER))
+@pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_batches_in_lanes_have_the_bits_of_single_motions(kind):
     case = mechanisms.floating_loop((0.0, 0.0, -9.81))
     model, n = case.model, 19
@@ -288,7 +288,7 @@ def test_batches_in_lanes_have_the_bits_of_single_motions(kind):
             np.testing.assert_array_equal(gradients.constraints[0][name][i], value)
 
 
-@pytest.mark.parametrize("kind", (ts.BDF1, ts.BDF2, ts.SDIRK2, ts.SymplecticEuler))
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2, ts.SymplecticEuler])
 def test_checkpointing(kind):
     case = mechanisms.four_bar()
     options = {"steps": 12, "integrator": kind(1e-2), "constraints": case.constraints}

@@ -76,7 +76,8 @@ def replaced(arrays, k, x):
 
 
 def test_the_table_is_complete():
-    """A function that takes a model, or shares work among threads, has a line in the table."""
+    """A function that takes a model, or shares work among threads, has a line in the table; but for conversions between
+    models, which `test_maximal.py` tests."""
     found = set()
     for place in (ts, ts.Model, *(getattr(ts, name) for name in ts.__all__ if inspect.ismodule(getattr(ts, name)))):
         for name in getattr(place, "__all__", vars(place)):
@@ -85,7 +86,7 @@ def test_the_table_is_complete():
                 parameters = inspect.signature(function).parameters
                 if "threads" in parameters or (place is ts and "model" in parameters):
                     found.add(name)
-    assert found == {name.partition(".")[0] for name in FUNCTIONS}
+    assert found - {"to_maximal", "from_maximal"} == {name.partition(".")[0] for name in FUNCTIONS}
 
 
 # ---- shapes

@@ -72,6 +72,18 @@ def test_conversions(joint):
     close(ts.body_poses(model, back), ts.body_poses(model, q), 1e-12)
 
 
+def test_lengths_of_quaternions_do_not_matter():
+    """Of joints that keep their coordinates either."""
+    model = mixed_tree()
+    q, v = model.random(0), np.ones(model.nv)
+    longer = q.copy()
+    for j in model.joints:
+        if j.nq != j.nv:
+            longer[j.q_slice][-4:] *= 3.0
+    for x, y in zip(ts.to_maximal(model, longer, v), ts.to_maximal(model, q, v), strict=True):
+        close(x, y, 1e-14)
+
+
 def test_turns_are_kept():
     model = ts.models.arm7()
     q = np.linspace(-15, 12, model.nq)

@@ -180,7 +180,7 @@ def test_right_hand_sides(name):
 
 
 def test_rows_differ_off_the_constraint():
-    """At the second state of scene 4 the loop is open by 0.8. His forces act at the two points, ours at one: the
+    """At the second state of scene 4 the loop is open by 0.45. His forces act at the two points, ours at one: the
     accelerations differ, those with his rows are his (docs/maximal.md)."""
     scene, model, order, _, _, (constraint,) = read_scene("04")
     at = load("redmax/fwd_rhs_scene04")["evaluations"][1]

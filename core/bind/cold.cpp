@@ -5,8 +5,8 @@
 #define TORSOR_COLD
 #include "bind/complex.hpp"
 #include "bind/configuration.cpp"
-#include "bind/constrained_vjp.cpp"
 #include "bind/constrained_dynamics.cpp"
+#include "bind/constrained_vjp.cpp"
 #include "bind/constraints.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"

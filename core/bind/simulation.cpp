@@ -423,8 +423,8 @@ void bind_simulation(nb::module_& module) {
       .def(
           "__init__",
           [](IntegratorTable* table, int kind, const std::vector<Row>& rows, const std::optional<Row>& multistep,
-             std::vector<double> fractions, double h, double tolerance, int iterations, int substeps,
-             double baumgarte, bool post) {
+             std::vector<double> fractions, double h, double tolerance, int iterations, int substeps, double baumgarte,
+             bool post) {
             const auto read = [](const Row& row) {
               return TableRow{std::get<0>(row), std::get<1>(row), std::get<2>(row), std::get<3>(row)};
             };

@@ -134,7 +134,7 @@ def to_maximal(model: Model, q: ArrayLike, v: ArrayLike) -> tuple[FloatArray, Fl
     """
     free = _free(model)
     T, W = body_poses(model, q), body_velocities(model, q, v)
-    q, v = as_array("q", q), as_array("v", v)
+    q, v = model.normalize(q), as_array("v", v)
     shape = np.broadcast_shapes(T.shape[:-3], W.shape[:-2])
     Q, V = np.empty((*shape, free.nq)), np.empty((*shape, free.nv))
     for i, (b, own) in enumerate(zip(model.bodies, model.joints, strict=True)):
