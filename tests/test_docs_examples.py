@@ -49,11 +49,31 @@ def is_force(value):
     return isinstance(value, type) and issubclass(value, ts.Force) and value not in (ts.Force, ts.CustomForce)
 
 
+def test_the_table_of_constraints_names_every_constraint():
+    text = (ROOT / "docs" / "constraints.md").read_text(encoding="utf-8")
+    constraints = {name for name in ts.__all__ if is_constraint(getattr(ts, name))}
+    assert set(re.findall(r"^\| `(\w+)\(.*?\)` \|", text, re.MULTILINE)) == constraints
+
+
+def is_constraint(value):
+    bases = (ts.Constraint, ts.CustomConstraint)
+    return isinstance(value, type) and issubclass(value, ts.Constraint) and value not in bases
+
+
 def test_api_reference_lists_every_public_name():
     text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "api").glob("*.rst")))
     listed = set(re.findall(r"^(?:   |\.\. automodule:: )torsor\.([\w.]+)", text, re.MULTILINE))
     names = {name for name in ts.__all__ if not isinstance(getattr(ts, name), ModuleType)}
-    for module in (ts.costs, ts.derivatives, ts.forces, ts.integrators, ts.simulation, ts.variational, ts.models):
+    for module in (
+        ts.constraints,
+        ts.costs,
+        ts.derivatives,
+        ts.forces,
+        ts.integrators,
+        ts.simulation,
+        ts.variational,
+        ts.models,
+    ):
         names |= {f"{module.__name__.partition('.')[2]}.{name}" for name in module.__all__ if name not in names}
     assert listed >= names | {"interop", "spatial", "testing"}
 
