@@ -139,7 +139,9 @@ class ImplicitStage {
     }
     return factor_at(true, columns);
   }
-  const S* free_velocities() const { return v(); }  // v^: before the projection
+  // Those of the formulas, before the projection.
+  const S* free_velocities() const { return v(); }
+  const S* free_accelerations() const { return a(); }
   const StageTerms<S>& terms() const { return terms_; }
   StageMatrix<S>& matrix() { return H_; }
   const TreeSolver<S>& solver() const { return H_.solver(); }
@@ -303,7 +305,8 @@ class ImplicitStage {
     S* projected = at_.nodes.v(stage_.to);
     std::copy_n(v(), m_.nv, projected);
     rows_->metric.add_response(S(-1.0), rows_->kappa, projected);
-    std::copy_n(a(), m_.nv, at_.nodes.a(stage_.to));
+    S* accelerations = at_.nodes.a(stage_.to);  // of the formula with the projected velocities
+    for (int k = 0; k < m_.nv; ++k) accelerations[k] = mul_add(S(stage_.c), projected[k] - v()[k], a()[k]);
     return good & is_finite(largest(m_.nv, projected));
   }
   // At a node that solves the stage: v^ and a of the formulas, and the multipliers, from the residual without them.

@@ -130,7 +130,10 @@ class StageCotangents {
     StepContext<S>& at = stepper_.at;
     const int bodies = m_.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
     const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
-    if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) v = stepper_.implicit().free_velocities();
+    if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) {
+      v = stepper_.implicit().free_velocities();
+      a = stepper_.implicit().free_accelerations();
+    }
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
       *gravity = at.arena.template get<S>(3);

@@ -4,8 +4,8 @@
 // The wrenches W of pairs act on bodies like forces that move with them, which makes them part of the matrix H of the
 // stage. What is missing of the derivative of G^T lambda has rank six for each pair,
 //   P Q^T,   Q = J_B - J_A,   P = J_B^T (N - . x* W) - J_A^T N,
-// all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W of
-// linear rows, so that there are three of these unknowns if A does not move and no row is a distance.
+// all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W
+// of linear rows, so that there are three of these unknowns if A does not move and no row is a distance.
 #pragma once
 #include "constraints/row_metric.hpp"
 #include "integrators/residual.hpp"
