@@ -436,9 +436,7 @@ FUNCTIONS |= {
     "constraint_derivatives": line(ts.constraint_derivatives, "q v a", ["m v"] * 3, optional=("v", "a"), **_ROWS),
     "constraint_wrenches": line(ts.constraint_wrenches, "q multipliers", "n 6", **_ROWS),
     "constraint_vjp": line(ts.constraint_vjp, "q v a w_g w_gdot w_gamma", ["v", "v", "v", "b 6", "..."], **_ROWS),
-    "constrained_forward_dynamics": line(
-        ts.constrained_forward_dynamics, "q v tau f_ext", ["v", "r", ""], **_DYNAMICS
-    ),
+    "constrained_forward_dynamics": line(ts.constrained_forward_dynamics, "q v tau f_ext", ["v", "r", ""], **_DYNAMICS),
     "constrained_forward_dynamics_derivatives": line(
         ts.constrained_forward_dynamics_derivatives,
         "q v tau f_ext",

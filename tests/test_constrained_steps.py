@@ -234,6 +234,18 @@ def test_orders(kind, order):
     assert (np.abs(rates - order) < 0.25).all(), rates
 
 
+@pytest.mark.parametrize("kind", IMPLICIT)
+def test_accelerations_of_rows_converge(kind):
+    """To those of constrained forward dynamics, with the order of the formula: 2 for BDF2, 1 for the others."""
+    case = mechanisms.slider_crank()
+    misses = []
+    for steps in (40, 80):
+        t = ts.simulate(case.model, case.q, case.v, T=0.2, integrator=kind(0.2 / steps), constraints=case.constraints)
+        a = ts.constrained_forward_dynamics(case.model, case.constraints, t.q, t.v, np.zeros_like(t.v)).a
+        misses.append(np.abs(a - t.a)[steps // 2 :].max() / np.abs(a).max())
+    assert misses[1] < 0.02 and misses[0] / misses[1] > (3.5 if kind is ts.BDF2 else 1.8)
+
+
 def test_a_loop_cut_elsewhere_moves_the_same():
     """A four-bar closed at any of its joints, by a hinge, a point or in the plane, is one mechanism."""
     rows = []
@@ -340,8 +352,11 @@ class TestStarts:
     def test_open_loops_are_refused(self):
         case = mechanisms.four_bar()
         q = case.q + [0.0, 0.1, 0.0]
-        with pytest.raises(ts.ConstraintError, match=r"stays open by .* ts\.project\(model, constraints, q0, v0\)"):
+        with pytest.raises(
+            ts.ConstraintError, match=r"stays open by .* ts\.project\(model, constraints, q0, v0\)"
+        ) as caught:
             ts.simulate(case.model, q, steps=1, integrator=ts.BDF1(1e-2), constraints=case.constraints)
+        assert caught.value.rows and all("position" in row for row in caught.value.rows)
 
     def test_inconsistent_velocities_are_refused(self):
         case = mechanisms.four_bar()

@@ -261,5 +261,6 @@ def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], s
         what = f"{names[row]!r} cannot be fulfilled{where}: no joint moves it"
     raise ConstraintError(
         f"{what}, but asks for another acceleration; correct its numbers or prescribed motion, start from a state that "
-        "fulfils all constraints, leave it out, or give compliance="
+        "fulfils all constraints, leave it out, or give compliance=",
+        [names[row], *(names[r] for r in others)],
     )

@@ -74,5 +74,6 @@ def _refuse(
     where = f" in trajectory {of[i]} of the batch" if batch.shape else ""
     raise ConstraintError(
         f"the initial state does not satisfy the constraints{where}: {batch.rows.row_names[row]!r} {verb} "
-        f"{abs(value[i, row]):.3g} ({what}); q0, v0 = ts.project(model, constraints, q0, v0) makes it consistent"
+        f"{abs(value[i, row]):.3g} ({what}); q0, v0 = ts.project(model, constraints, q0, v0) makes it consistent",
+        [batch.rows.row_names[k] for k in np.flatnonzero(bad[i])],
     )
