@@ -346,7 +346,7 @@ def singular_values(model, parts, q, t=0.0):
     """Of G L^-T, M = L L^T, relative to the largest one."""
     L = np.linalg.cholesky(ts.mass_matrix(model, np.real(q)))
     s = np.linalg.svd(np.linalg.solve(L, jacobian(model, parts, np.real(q), t).T), compute_uv=False)
-    return s / s.max() if s.size else s
+    return s / s.max() if s.size and s.max() > 0 else s
 
 
 def kept_rows(model, parts, q, t=0.0, tolerance=1e-11):
