@@ -71,6 +71,64 @@ def test_steps_are_those_of_the_oracle(kind, name):
     close(v1, expected[1], 1e-9)
 
 
+def big_ring(joint, n=30):
+    """A ring of n links, closed to the world, with a random motion: deep enough for systems over the tree."""
+    length = 2 * np.pi / n
+    builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
+    for i in range(n):
+        place = ts.SE3.translation(length if i else 0.0, 0, 0)
+        link = mechanisms.rod(length, length)
+        builder.add_body(f"link{i}", f"link{i - 1}" if i else "world", ts.Revolute((0, 1, 0)), place, link)
+    model = builder.build()
+    q = np.where(np.arange(n) == 0, 0.3, length)
+    loop = ts.Loop("world", f"link{n - 1}", joint, None, ts.SE3.translation(length, 0, 0)).at(model, q)
+    q, v = ts.project(model, [loop], q, 0.3 * np.random.default_rng(1).standard_normal(n))
+    return model, [loop], q, v
+
+
+@pytest.mark.parametrize("joint", [ts.Spherical(), ts.Revolute((0, 1, 0))], ids=["point", "hinge"])
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.SDIRK2])
+def test_deep_trees(kind, joint):
+    """Systems over the tree with a border: a step, and its gradient along a direction."""
+    model, loops, q, v = big_ring(joint)
+    parts = compile_constraints(model, loops).parts
+    rng, integrator = np.random.default_rng(0), sharp(kind, 5e-3)
+    u, du, dq, dv = 0.1 * rng.standard_normal((4, model.nv))
+    kept = oracle.kept_rows(model, parts, q)
+    expected = oracle.implicit_step(model, parts, integrator, q, v, u, only=kept)
+    trajectory = ts.simulate(model, q, v, steps=1, integrator=integrator, controls=u[None], constraints=loops)
+    close(trajectory.q[-1], expected[0], 1e-10)
+    close(trajectory.v[-1], expected[1], 1e-8)
+    w_q, w_v = rng.standard_normal((2, model.nv))
+    gradient = ts.adjoint(trajectory, dloss_dq=w_q, dloss_dv=w_v)
+    e = 1j * testing.STEP
+    moved = oracle.implicit_step(model, parts, integrator, q + e * dq, v + e * dv, u + e * du, only=kept)
+    slope = np.imag(w_q @ moved[0] + w_v @ moved[1]) / testing.STEP
+    close(gradient.q0 @ dq + gradient.v0 @ dv + gradient.controls[0] @ du, slope, 1e-7)
+
+
+@pytest.mark.parametrize("seed", sweep(range(40), 8))
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2])
+def test_stiff_forces_beside_constraints(kind, seed):
+    """Springs of 1e3 to 1e6 N/m with dampers, pulled by up to half a metre: every row satisfies the constraints, and
+    energy never grows by more than a tenth of what the spring has stored."""
+    rng = np.random.default_rng(seed)
+    case = (mechanisms.four_bar, mechanisms.slider_crank, mechanisms.floating_loop)[seed % 3]()
+    model = case.model
+    k = 10.0 ** rng.uniform(3, 6)
+    body = model.bodies[int(rng.integers(model.nbodies))].name
+    spring = ts.SpringDamper("world", rng.uniform(-1, 1, 3), body, (0.3, 0, 0), k, 1e-3 * k, 0.5)
+    start = ts.force_energies(model, [spring], case.q)[0]
+    t = ts.simulate(
+        model, case.q, case.v, steps=20, integrator=kind(1e-2), constraints=case.constraints, forces=[spring]
+    )
+    g, gdot = errors(model, case.constraints, t.q, t.v)
+    speed = 1 + np.abs(t.v).max()
+    assert g < 1e-11 * speed and gdot < 1e-11 * speed
+    total = t.energies.total
+    assert total.max() < total[0] + 0.1 * (start + t.energies.kinetic[0]) + 1e-9 * abs(total[0])
+
+
 @pytest.mark.parametrize("seed", sweep(range(24), 6))
 @pytest.mark.parametrize("kind", [*IMPLICIT, *EULER])
 def test_step_derivatives_by_complex_step_of_the_oracle(kind, seed):
