@@ -12,6 +12,7 @@ from population import deep_tree, mixed_tree, shuffled
 import torsor as ts
 from torsor import constrained_forward_dynamics as dynamics
 from torsor import constrained_forward_dynamics_derivatives as dynamics_derivatives
+from torsor import testing
 from torsor.testing import complex_step
 
 GAINS = {"baumgarte": (0.7, 1.3)}
@@ -609,3 +610,38 @@ def test_errors():
         dynamics("model", constraints, *arguments)
     with pytest.raises(ValueError, match="no output 'da'"):
         dynamics_derivatives(model, constraints, *arguments, outputs=["da"])
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["tip", "inner"])
+def test_rows_on_a_free_joint_that_is_carried(below):
+    """Rows in its coordinates act on the body that carries it too."""
+    rng = np.random.default_rng(0)
+    builder = ts.ModelBuilder(gravity=(1, 2, -9))
+    joints = [ts.Revolute((0, 1, 0)), ts.Free(), *([ts.Revolute((0, 0, 1))] if below else [])]
+    for k, joint in enumerate(joints):
+        parent = f"body{k - 1}" if k else "world"
+        builder.add_body(f"body{k}", parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
+    model = builder.build()
+    row = ts.TwistConstraint(joints={"body1": rng.standard_normal(6)})
+    loop = ts.Loop("body0", "body1", ts.Spherical(), testing.random_pose(rng), testing.random_pose(rng))
+    q, v, tau = model.random(rng), rng.standard_normal(model.nv), rng.standard_normal(model.nv)
+    for constraints in ([row], [row, loop], [loop, row]):
+        found = ts.constrained_forward_dynamics(model, constraints, q, v, tau)
+        G = ts.constraint_jacobian(model, constraints, q)
+        close(ts.inverse_dynamics(model, q, v, found.a), tau + G.T @ found.multipliers, 1e-11)
+        close(ts.constraint_errors(model, constraints, q, v, found.a).gamma, np.zeros(len(G)), 1e-11)
+
+
+def test_contradictions_are_found_at_different_times():
+    """Lanes of different times are computed one by one, and report what they find."""
+    builder = ts.ModelBuilder()
+    builder.add_body("arm", "world", ts.Revolute((0, 1, 0)), inertia=testing.random_inertia(np.random.default_rng(0)))
+    model = builder.build()
+    constraints = [
+        ts.PrescribedJoint("arm", lambda t: (0.0, 0.0, 0.0), name="rest"),
+        ts.PrescribedJoint("arm", lambda t: (t**3, 3 * t**2, 6 * t), name="turn"),
+    ]
+    x = np.zeros((9, 1))
+    with pytest.raises(ts.ConstraintError, match="'turn' contradicts 'rest' in state 1 of the batch") as caught:
+        ts.constrained_forward_dynamics(model, constraints, x, x, x, t=np.arange(9.0))
+    assert caught.value.rows == ("turn", "rest")

@@ -442,12 +442,31 @@ class TestStarts:
             ts.simulate(case.model, case.q, steps=1, integrator=ts.BDF1(1e-2), constraints=[ts.JointDamping(None, 1.0)])
 
 
-def test_contradicting_rows_are_not_passed_over():
-    """Two points of one body that must be where only one can: no step satisfies both."""
+@pytest.mark.parametrize(
+    "integrator",
+    [ts.BDF1(1e-1, substeps=2), ts.Variational(1e-1), ts.SymplecticEuler(1e-1), ts.LinearlyImplicitEuler(1e-1)],
+)
+def test_contradicting_rows_are_not_passed_over(integrator):
+    """One joint that must be in two places: no step satisfies both, and the error names the rows."""
     builder = ts.ModelBuilder(gravity=(0, 0, -9.81))
     builder.add_body("arm", "world", ts.Revolute((0, 1, 0)), inertia=mechanisms.rod(1.0))
     model = builder.build()
-    lock = ts.PrescribedJoint("arm", 0.0)
+    lock = ts.PrescribedJoint("arm", 0.0, name="lock")
     turn = ts.PrescribedJoint("arm", lambda t: (t**3, 3 * t**2, 6 * t), name="turn")
-    with pytest.raises(ts.ConvergenceError):
-        ts.simulate(model, [0.0], steps=100, integrator=ts.BDF1(1e-1, substeps=2), constraints=[lock, turn])
+    for constraints in ([lock, turn], [turn, lock]):
+        with pytest.raises(ts.ConvergenceError, match="turn|lock"):
+            ts.simulate(model, [0.0], steps=100, integrator=integrator, constraints=constraints)
+
+
+def test_other_constraints_are_refused_when_a_trajectory_is_loaded(tmp_path):
+    case = mechanisms.four_bar()
+    (loop,) = case.constraints
+    trajectory = ts.simulate(case.model, case.q, case.v, steps=3, integrator=ts.BDF1(1e-2), constraints=[loop])
+    trajectory.save(tmp_path / "motion.npz")
+    again = ts.Trajectory.load(tmp_path / "motion.npz", case.model, constraints=[loop])
+    np.testing.assert_array_equal(again.multipliers, trajectory.multipliers)
+    moved = loop.with_parameters({"placement_a": (0, 0, 0, 0.1, 0, 0)})
+    other = ts.Loop(loop.a, loop.b, ts.Spherical(), loop.placement_a, loop.placement_b)
+    for wrong in ([], [moved], [other], [loop, ts.Gear("crank", "rocker", 1.0)]):
+        with pytest.raises(ValueError, match="or of other forces or constraints"):
+            ts.Trajectory.load(tmp_path / "motion.npz", case.model, constraints=wrong)

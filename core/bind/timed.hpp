@@ -24,7 +24,7 @@ struct Timed : K {
     } else {
       const double t = in[2]->lane(0);
       if (any(!equal(*in[2], S(t))) && depends_on_time(options))
-        run_apart(m, options, in, out);
+        run_apart(m, arena, options, in, out);
       else
         K::run(m, arena, options, t, in, out);
     }
@@ -32,7 +32,7 @@ struct Timed : K {
 
  private:
   template <class S>
-  static void run_apart(const Model& m, const Options& options, const S* const* in, S* const* out) {
+  static void run_apart(const Model& m, Arena& all, const Options& options, const S* const* in, S* const* out) {
     Slot from[K::inputs], to[K::outputs];
     K::slots(m, options, from, to);
     Lease lease;
@@ -50,7 +50,26 @@ struct Timed : K {
       K::template run<double>(m, arena, options, *one_in[2], one_in, one_out);
       for (int i = 0; i < K::outputs; ++i)
         for (int64_t k = 0; out[i] != nullptr && k < to[i].size(); ++k) out[i][k].lane(l) = one_out[i][k];
+      report(arena, l, all);
     }
+  }
+  // What one lane found wrong, to those of all, of which the first counts.
+  static void report(Arena& one, int lane, Arena& all) {
+    if (one.singular_joint >= 0) {
+      if (all.singular_joint < 0) {
+        all.singular_joint = one.singular_joint;
+        all.singular_velocity = one.singular_velocity;
+        all.singular_lane = lane;
+        all.singular_lanes = 0;
+      }
+      all.singular_lanes |= 1u << lane;
+    }
+    if (one.contradiction >= 0 && all.contradiction < 0) {
+      all.contradiction = one.contradiction;
+      all.contradicted = one.contradicted;
+      all.contradiction_lane = lane;
+    }
+    one.singular_joint = one.contradiction = -1;
   }
 };
 

@@ -286,7 +286,13 @@ __attribute__((noinline)) void carry_forces(const CarriedTree<S, C>& at, const R
         if (on_velocities) {
           V given[6];
           for (int k = 0; k < 6; ++k) given[k] = load<V>(E + k * places);
-          f += Force<V>{lift<V>(b.R) * read3(given), lift<V>(b.R) * read3(given + 3)};
+          const Force<V> own{lift<V>(b.R) * read3(given), lift<V>(b.R) * read3(given + 3)};
+          f += own;
+          if (body.parent >= 0) {  // which bears what rows ask of the joint's velocities, and nothing else
+            if (c == 0) forces.touch(body.parent);
+            Force<V>& parent = forces.on[body.parent * vectors + c];
+            parent = parent - shift_back(own, lift<V>(b.r));
+          }
         }
         V x[6];
         write(f, x);

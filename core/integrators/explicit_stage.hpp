@@ -125,12 +125,13 @@ class ExplicitStage {
     std::vector<S> miss(rows), rate(rows);
     constraint_values<S>(rows_->state(all, q, v, at_.zero, t), miss.data(), rate.data(), nullptr);
     for (int r = 0; r < rows; ++r) miss[r] = S(stage.c) * (rate[r] + S(beta) * miss[r]);
+    const std::vector<S> asked = miss;
     if (!linearised_) {
       rows_->metric.add_rates(a, miss.data());
       rows_->metric.solve(miss.data());
       rows_->metric.add_response(S(-1.0), miss.data(), a);
       for (int r = 0; r < rows; ++r) rows_->lambda[r] = -miss[r];
-      return good;
+      return good & skipped_rows_hold(asked, a);
     }
     // With the matrix of linearly implicit Euler, whose factors are there: the correction of a.
     rows_->fill_mass_border(rows_->state(all, q, v, at_.zero, t));
@@ -141,6 +142,22 @@ class ExplicitStage {
     rows_->solve_given(solver_, miss.data(), out.data());
     for (int k = 0; k < nv; ++k) a[k] += out[k];
     std::copy_n(out.data() + nv, rows, rows_->lambda);
+    return good & skipped_rows_hold(asked, a);
+  }
+  // Whether rows that depend on others agree with them: G a = -asked in the rows that were not kept.
+  Mask<S> skipped_rows_hold(const std::vector<S>& asked, const S* a) const {
+    Mask<S> good = every_lane<S>();
+    for (int r = 0; r < rows_->count(); ++r) {
+      const Mask<S> kept = less(S(0.5), rows_->metric.kept(r));
+      if (!any(!kept)) continue;
+      S sum = asked[r], size = absolute(asked[r]);
+      for (int k = 0; k < m_.nv; ++k) {
+        const S term = rows_->metric.G(r)[k] * a[k];
+        sum += term;
+        size += absolute(term);
+      }
+      good = good & (kept | less_equal(absolute(sum), S(1e-6) * (S(1.0) + size)));
+    }
     return good;
   }
   // What derivatives of the rows need, and the bordered factors. The multipliers are those that balance the residual of

@@ -232,7 +232,7 @@ def constrained_options(
         options = {**options, "axes": axes(f_ext_frame, "f_ext_frame")}
     if baumgarte is not None:
         options = {**options, "baumgarte": require_gains(baumgarte)}
-    if compliance != 0.0:
+    if type(compliance) is not float or compliance != 0.0:
         options = {**options, "compliance": require_compliance(compliance)}
     return options
 

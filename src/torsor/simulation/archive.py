@@ -156,8 +156,8 @@ def _check_scene(
     different = _fingerprint.differences(saved, _fingerprint.describe(models, forces, replaced, constraints))
     if different:
         raise ValueError(
-            f"{label} is a trajectory of another model or other forces: {different}; load it with those that it was "
-            "simulated with"
+            f"{label} is a trajectory of another model, or of other forces or constraints: {different}; load it with "
+            "those that it was simulated with"
         )
 
 

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from torsor import _check
+from torsor._check import listed
 from torsor._core import Outcome
-from torsor._errors import ConvergenceError
+from torsor._errors import ConstraintError, ConvergenceError, TorsorError
+from torsor.constraints.constraint import Constraint
+from torsor.constraints.dynamics import constrained_forward_dynamics
+from torsor.constraints.mobility import mobility
 from torsor.integrators import Integrator, SymplecticEuler, Variational
 from torsor.integrators.base import Explicit, Implicit
 from torsor.model import Model
@@ -102,9 +108,30 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     )
 
 
-def step_error(model: Model, integrator: Integrator, failed: _check.StepFailed) -> ConvergenceError:
+def hint_of_rows(model: Model, constraints: Sequence[Constraint], q: FloatArray, v: FloatArray, t: float) -> str:
+    """What is wrong with constraints at the state from which a step failed, for the end of its message."""
+    try:
+        rank = constrained_forward_dynamics(model, constraints, q, v, np.zeros(model.nv), t=t).rank
+        found = mobility(model, constraints, q, t=t)
+    except ConstraintError as error:
+        return f"; {error}"
+    except (TorsorError, ArithmeticError, ValueError):
+        return "; or the constraints cannot be satisfied"
+    rows = listed(found.redundant)
+    if found.singular:
+        return f"; the mechanism is at or near a dead point, where {rows} depend on other rows"
+    if rank < sum(len(c.row_names(model)) for c in constraints):
+        return f"; or constraints contradict each other: {rows} depend on other rows"
+    return "; or the constraints cannot be satisfied, as beyond the reach of a mechanism"
+
+
+def step_error(
+    model: Model, integrator: Integrator, failed: _check.StepFailed, constrained: bool = False
+) -> ConvergenceError:
     """The error that is raised where the core cannot take a single step."""
     outcome, *error = failed.failure
     state = "the given state" if failed.state is None else f"state {failed.state} of the batch (counted flat)"
     reason = reason_of(model, integrator, outcome, error).format(where=f"in the step from {state}")
+    if constrained:
+        reason += "; or the constraints contradict each other or cannot be satisfied"
     return ConvergenceError(reason, index=failed.state)

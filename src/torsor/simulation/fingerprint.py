@@ -52,7 +52,11 @@ def describe(
     if constraints:
         out["number of constraints"] = [float(len(constraints))]
     for k, constraint in enumerate(constraints):
-        _add(out, f"constraint {k} ({type(constraint).__name__})", constraint)
+        label = f"constraint {k} ({type(constraint).__name__})"
+        out[f"constraint {k}"] = type(constraint).__name__
+        for name, value in _attributes(constraint).items():
+            if name != "name":
+                _add(out, f"{name} of {label}", value)
     return out
 
 
@@ -120,6 +124,10 @@ def _add(out: Description, label: str, value: Any) -> None:
             out[label] = array.astype(np.float64).ravel().tolist()
         elif array.dtype.kind == "c":
             out[label] = np.stack([array.real, array.imag]).ravel().tolist()
+        elif isinstance(value, (list, tuple)):
+            out[f"number of {label}"] = [float(len(value))]
+            for k, part in enumerate(value):
+                _add(out, f"{label}[{k}]", part)
         else:
             out[label] = str(getattr(value, "__name__", type(value).__name__))
 
@@ -147,7 +155,9 @@ def differences(saved: Description, given: Description) -> str:
         elif was != now:
             found.append(f"{label} was {_text(was)}, is {_text(now)}")
         # With another structure everything else differs too.
-        if len(found) > before and label.startswith(("number of models", "bodies", "number of forces")):
+        if len(found) > before and label.startswith(
+            ("number of models", "bodies", "number of forces", "number of constraints")
+        ):
             break
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return "; ".join(found[:_SHOWN]) + more

@@ -15,7 +15,7 @@ from torsor.integrators import Integrator
 from torsor.integrators.base import Explicit
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Controls, controls_of
-from torsor.simulation.failures import Failed, reason_of
+from torsor.simulation.failures import Failed, hint_of_rows, reason_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -331,11 +331,17 @@ class Stepper:
 
     def _end_failed(self, chosen: Indices, outcome: NDArray[np.int32], reached: Indices, error: FloatArray) -> None:
         """Notes the trajectories that could not take a step."""
-        run, rows = self.run, {}
+        run = self.run
+        rows: dict[int, tuple[int, str]] = {}
         for k in np.flatnonzero(outcome >= Outcome.failed).tolist():
             i = int(chosen[k])
             model = run.batch.models[run.batch.model_of[run.part.start + i]]
-            rows[i] = int(reached[k]), reason_of(model, self.integrator, int(outcome[k]), error[k].tolist())
+            reason = reason_of(model, self.integrator, int(outcome[k]), error[k].tolist())
+            if run.batch.constraints and not rows:  # of the first one: this takes time
+                row, t = int(reached[k]), self.t0 + (run.start + int(reached[k])) * self.integrator.h
+                hint = hint_of_rows(model, run.batch.constraints, run.q[i, row], run.v[i, row], t)
+                reason += hint.replace("{", "(").replace("}", ")")
+            rows[i] = int(reached[k]), reason
         if rows:
             run.fail_at(rows, self.integrator)
 

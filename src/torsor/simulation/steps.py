@@ -166,7 +166,7 @@ def step(
     try:
         return _core.step(model, q, v, u, _time(t), parameters, before_q, before_v, options, out, threads)
     except StepFailed as failed:
-        raise step_error(model, integrator, failed) from None
+        raise step_error(model, integrator, failed, bool(options.get("constraints"))) from None
 
 
 @overload
@@ -281,6 +281,7 @@ def step_derivatives(
     >>> A = np.block([[d.dq1_dq, d.dq1_dv], [d.dv1_dq, d.dv1_dv]])
     """
     integrator = _require_steps(integrator)
+    options, parameters = integrator._options, None
     if (v is None) == (p is None):
         count = "both" if v is not None else "neither"
         raise TypeError(f"step_derivatives takes either v, the velocities, or p, the momenta: got {count}")
@@ -291,7 +292,6 @@ def step_derivatives(
     try:
         if p is not None:
             return _by_momenta(model, integrator, q, p, u, acting, forces, constraints, t, threads)
-        options, parameters = integrator._options, None
         if forces is not _NONE:
             options, parameters, given = _with_forces(options, model, forces)
             require_second_derivatives(integrator, given)
@@ -300,7 +300,7 @@ def step_derivatives(
         kernel = _core.step_derivatives if previous is None else _core.two_step_derivatives
         made = kernel(model, q, v, u, _time(t), parameters, before_q, before_v, options, None, threads)
     except StepFailed as failed:
-        raise step_error(model, integrator, failed) from None
+        raise step_error(model, integrator, failed, bool(options.get("constraints"))) from None
     if acting is not None:
         made = made._replace(dq1_du=acting.pull_back(made.dq1_du), dv1_du=acting.pull_back(made.dv1_du))
     return made
