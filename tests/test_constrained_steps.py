@@ -454,7 +454,7 @@ def test_contradicting_rows_are_not_passed_over(integrator):
     lock = ts.PrescribedJoint("arm", 0.0, name="lock")
     turn = ts.PrescribedJoint("arm", lambda t: (t**3, 3 * t**2, 6 * t), name="turn")
     for constraints in ([lock, turn], [turn, lock]):
-        with pytest.raises(ts.ConvergenceError, match="turn|lock"):
+        with pytest.raises(ts.ConvergenceError, match=r"turn|lock"):
             ts.simulate(model, [0.0], steps=100, integrator=integrator, constraints=constraints)
 
 

@@ -618,3 +618,29 @@ def test_massless_bodies_are_refused_unless_they_are_kept():
     with pytest.raises(ts.SingularMassMatrixError, match="in state 0 of the batch"):
         ts.project(model, held, np.zeros((2, 2)))
     close(ts.project(model, held, [0.0, 0.2], keep=["b"]), [0.3, 0.2])
+
+
+def test_points_of_a_distance_that_coincide():
+    builder = ts.ModelBuilder()
+    builder.add_body("arm", "world", ts.Revolute((0, 1, 0)), inertia=ts.Inertia.box(mass=1.0, size=(1, 1, 1)))
+    rod = ts.Distance("world", (0, 0, 0), "arm", (0, 0, 0), 1.0, name="rod")
+    with pytest.raises(ts.ConstraintError, match="'rod' has no derivative at q: points of a distance coincide"):
+        ts.project(builder.build(), [rod], [0.0])
+
+
+class Never(ts.CustomConstraint):
+    """A row that nothing satisfies."""
+
+    rows = 1
+
+    def value(self, q, t, p):
+        return np.ones(1) + 0 * t
+
+
+def test_a_model_that_cannot_move():
+    builder = ts.ModelBuilder()
+    builder.add_body("post", "world", ts.Fixed(), inertia=ts.Inertia.box(mass=1.0, size=(1, 1, 1)))
+    model = builder.build()
+    for q in (np.zeros(0), np.zeros((3, 0))):
+        with pytest.raises(ts.ConvergenceError, match="stays open by 1: the model cannot move"):
+            ts.project(model, [Never()], q)

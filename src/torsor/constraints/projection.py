@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
 from torsor import _core
 from torsor._check import require_finite
-from torsor._errors import ConstraintError
+from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.nearest import Factor, Nearest, Terms, roots, whitened
 from torsor.derivatives.matrices import output_bits
@@ -324,7 +325,8 @@ class _Task:
         self.nearest = Nearest(
             model, self.compiled, self.q, self.t, self.free, bool(self.shape), float(tolerance), int(iterations)
         )
-        self.flat_q = self.nearest.solve()
+        self._require_derivatives()
+        self.flat_q = self.nearest.solve() if model.nv else self._unmoved(g.reshape(-1, g.shape[-1]), tolerance)
         self.flat_v: FloatArray | None = None
         if self.v is not None:
             self.velocities = self._project_velocities(self.v)
@@ -333,7 +335,31 @@ class _Task:
     def _states(self, x: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
         """An input as (L, *shape)."""
         wide = np.broadcast_to(np.asarray(x, np.float64), (*self.shape, *shape))
-        return np.ascontiguousarray(wide.reshape((-1 if wide.size else 0, *shape)))
+        return np.ascontiguousarray(wide.reshape((prod(self.shape), *shape)))
+
+    def _require_derivatives(self) -> None:
+        """Rejects states at which a row has no derivative, as the distance of points that coincide."""
+        G = np.asarray(
+            _core.constraint_jacobian(self.model, self.q, None, self.t, None, self.compiled.options, None, 1)
+        )
+        bad = ~np.isfinite(G).all(axis=-1)
+        if bad.any():
+            i, row = (int(k) for k in np.argwhere(bad)[0])
+            where = f" in state {i} of the batch (counted flat)" if self.shape else ""
+            name = self.compiled.row_names[row]
+            raise ConstraintError(
+                f"{name!r} has no derivative at q{where}: points of a distance coincide, or it is not finite; start "
+                "from another configuration, or use a Loop by a Spherical joint for a distance of zero",
+                [name],
+            )
+
+    def _unmoved(self, g: FloatArray, tolerance: float) -> FloatArray:
+        """The configurations of a model without velocities, if they satisfy the constraints."""
+        bad = np.abs(g) > tolerance
+        if bad.any():
+            name = self.compiled.row_names[int(np.argwhere(bad)[0][1])]
+            raise ConvergenceError(f"{name!r} stays open by {np.abs(g[bad]).max():.3g}: the model cannot move")
+        return self.q
 
     def _shaped(self, x: FloatArray) -> FloatArray:
         """An output (L, ...) in the shape of the batch."""
