@@ -150,6 +150,7 @@ class TreeInverse {
   // sums of a block stay in registers.
   template <class F>
   static TORSOR_INLINE void in_blocks(int columns, F f) {
+    if (columns == 0) return;
     const int vectors = columns / width, blocks = (vectors + 7) / 8, size = vectors / blocks, larger = vectors % blocks;
     for (int b = 0, c = 0; b < blocks; ++b) {
       const int own = size + (b < larger);
