@@ -789,7 +789,9 @@ def test_load_says_what_differs(change, message, tmp_path):
     run.save(tmp_path / "run.npz")
     back = ts.Trajectory.load(tmp_path / "run.npz", *saved_scene())  # made anew, and Pump has not been called
     np.testing.assert_array_equal(back.q, run.q)
-    with pytest.raises(ValueError, match="is a trajectory of another model, or of other forces or constraints: .*" + message) as error:
+    with pytest.raises(
+        ValueError, match="is a trajectory of another model, or of other forces or constraints: .*" + message
+    ) as error:
         ts.Trajectory.load(tmp_path / "run.npz", *saved_scene(**change))
     assert "load it with those that it was simulated with" in str(error.value)
 
