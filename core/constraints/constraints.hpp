@@ -357,7 +357,8 @@ Force<S> on_moving_body(const RowWrenches<S>& x, const Motion<S>& V, const Motio
   return x.C0 - cross(V, x.C1 - cross(V, x.C2)) - cross(A, x.C2);
 }
 
-// Sums of wrenches by one of the user's bodies: from tips to base in `gradient_by_placements`.
+// Adds the gradients by placements, twists in the joints' frames, from the wrenches on each of the user's bodies, which
+// become sums over subtrees.
 template <class S, class C>
 void constraint_placement_gradient(const ModelT<C>& m, const Motions<S>& all, RowWrenches<S>* sums, S* gradient) {
   const auto pose = [&](int b) {

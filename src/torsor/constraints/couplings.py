@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -90,11 +91,13 @@ def _place(model: Model, coordinate: Coordinate, constraint: Constraint) -> tupl
 class _Linear(Constraint):
     """A linear equation of coordinates: sum c_i q_i = offset."""
 
+    @abstractmethod
     def _terms(self) -> list[tuple[float, Coordinate]]:
-        raise NotImplementedError
+        """The coefficients and their coordinates."""
 
+    @abstractmethod
     def _offset(self) -> float:
-        raise NotImplementedError
+        """The right-hand side."""
 
     def _subjects(self) -> tuple[str, ...]:
         return tuple(_label(coordinate) for _, coordinate in self._terms())

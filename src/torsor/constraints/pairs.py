@@ -6,6 +6,7 @@ docs/derivations/constraints.md, section 1. Multipliers act on b: forces and mom
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -219,9 +220,9 @@ def _moved(
 class _Welding(_Pair):
     """Rows of a joint between markers, of which that on a may move if a is the world."""
 
+    @abstractmethod
     def _sides(self) -> tuple[_Form, SE3 | PoseMotion, SE3]:
         """The rows, the placement on a or its motion, and the placement on b."""
-        raise NotImplementedError
 
     def _set_placement_a(self, placement_a: SE3 | PoseMotion | None) -> None:
         placement_a = SE3() if placement_a is None else placement_a
