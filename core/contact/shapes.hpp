@@ -1,0 +1,32 @@
+// Shapes of bodies for contact, and the places where two of them touch or will. Numbers of a shape are parameters, in
+// the flat array of its force, in this order:
+//   half_space  normal (3, any length), offset: the points x with normal.x / |normal| <= offset, in the frame of its body
+//   sphere      position (3), radius
+//   capsule     position (3), orientation (4, a quaternion xyzw of any length), radius, half length; along z
+//   box         position, orientation, half sizes (3), radius by which its edges are rounded, within the half sizes
+//   cylinder    position, orientation, radius, half length; along z
+//   ellipsoid   position, orientation, semi-axes (3); along x, y, z
+// A pair has a fixed number of places, each of which has a gap: the points of a box, the ends of a capsule. So there is
+// no place that appears or vanishes as long as its gap is negative.
+#pragma once
+#include "scalar/jet.hpp"
+#include "spatial/rotation.hpp"
+
+namespace torsor {
+
+enum class ShapeKind : int { half_space, sphere, capsule, box, cylinder, ellipsoid };
+
+struct Shape {
+  ShapeKind kind;
+  int offset;  // of its numbers
+};
+
+// Where two shapes are nearest or overlap most.
+template <class T>
+struct Spot {
+  T gap;           // negative if they overlap
+  Vec3<T> normal;  // of length 1, from the second shape to the first
+  Vec3<T> point;   // at which forces act on both
+};
+
+}  // namespace torsor
