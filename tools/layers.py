@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "torsor"
 CORE = (
-    *("base", "scalar", "spatial", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
+    *("base", "scalar", "spatial", "contact", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
     *("constraints", "integrators", "bind"),
 )
 PYTHON = (
