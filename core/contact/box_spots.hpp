@@ -1,6 +1,6 @@
-// Boxes on boxes, in 33 places: the corners of each on the other, the points where the edges of a face of each cross the
-// edges of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not
-// on the point: the faces of the axis that separates them most.
+// Boxes on boxes, in 33 places: the corners of each on the other, the points where edges of a face of each cross edges
+// of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not on the
+// point: it is that of the axis which separates them most.
 #pragma once
 #include "contact/faces.hpp"
 
@@ -112,8 +112,8 @@ struct BoxTerms {
   }
 };
 
-// How far a point of the first box, without radius, is from the core of the second. It is pushed out along the direction
-// w, of six, for which its height less (separation along the best - separation along w) is largest.
+// How far a point of the first box, without radius, is from the core of the second. It is pushed out along the
+// direction w, of six, for which its height less (separation along the best - separation along w) is largest.
 template <class T>
 inline Distance<T> distance_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) {
   using V = Value<T>;

@@ -98,8 +98,8 @@ inline int edge_partner(int slot, int face) {
   return partners[slot][face];
 }
 
-// The edge in a slot of the face of a box that looks against a direction: that of which the axis is nearest to it. Given
-// are the components `row` of the direction on the axes of the box, and a factor +-1 of it.
+// The edge in a slot of the face of a box that looks against a direction: that of which the axis is nearest to it.
+// Given are the components `row` of the direction on the axes of the box, and a factor +-1 of it.
 template <class V>
 struct FacingEdge {
   Axis<Mask<V>> axis;
