@@ -18,6 +18,9 @@ from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
 from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
 from torsor._errors import TorsorError as TorsorError
+from torsor.collision import Collision as Collision
+from torsor.collision import CollisionPair as CollisionPair
+from torsor.collision import CollisionRules as CollisionRules
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
@@ -149,11 +152,11 @@ if TYPE_CHECKING:
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
     from torsor.forces import Cable as Cable
+    from torsor.forces import Contact as Contact
     from torsor.forces import CustomCable as CustomCable
     from torsor.forces import CustomForce as CustomForce
     from torsor.forces import CustomSpring as CustomSpring
     from torsor.forces import Force as Force
-    from torsor.forces import Contact as Contact
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
     from torsor.forces import JointLimits as JointLimits
