@@ -90,7 +90,8 @@ def allowed_pairs(
     for pair in rules.pairs:
         i, j = sorted(_named(shapes, name) for name in (pair.first, pair.second))
         given.add((i, j))
-        yield shapes[j], shapes[i], pair
+        if not clusters.filtered(shapes[i].body, shapes[j].body, "allow"):
+            yield shapes[j], shapes[i], pair
     for (i, b), (j, a) in combinations(enumerate(shapes), 2):
         x, y = a.collision, b.collision
         if (
