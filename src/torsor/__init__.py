@@ -221,8 +221,8 @@ else:
             """,
             "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
             "forces": """
-                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact JointDamping
-                JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
+                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
+                JointDamping JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
                 generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
