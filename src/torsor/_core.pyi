@@ -23,6 +23,7 @@ from torsor.derivatives.jvp import (
     HybridDynamicsJVP,
     InverseDynamicsDerivativesJVP,
     InverseDynamicsJVP,
+    JointReactionsJVP,
 )
 from torsor.derivatives.kinematics import (
     BodyAccelerationsDerivatives,
@@ -34,8 +35,9 @@ from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     HybridDynamicsDerivatives,
     InverseDynamicsDerivatives,
+    JointReactionsDerivatives,
 )
-from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
+from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP, JointReactionsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
@@ -117,6 +119,8 @@ class ForceSet:
     def depends_on_place(self) -> bool: ...
     @property
     def on_single_bodies(self) -> bool: ...
+    @property
+    def contact_forces(self) -> list[int]: ...
     def keeps_branches(self, model: Model) -> bool: ...
 
 def contact_places(kind: str, other: str) -> int: ...
@@ -147,6 +151,9 @@ def force_energies(
 def generalized_forces_vjp(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+def contact_states(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
@@ -278,6 +285,9 @@ def forward_dynamics_derivatives(
 def hybrid_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> HybridDynamicsDerivatives: ...
+def joint_reactions_derivatives(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> InverseDynamicsVJP: ...
@@ -298,6 +308,9 @@ def hybrid_dynamics_vjp(
     threads: Any,
     /,
 ) -> HybridDynamicsVJP: ...
+def joint_reactions_vjp(
+    model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsVJP: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_jvp(
     model: Any,
@@ -314,6 +327,21 @@ def inverse_dynamics_jvp(
     threads: Any,
     /,
 ) -> InverseDynamicsJVP: ...
+def joint_reactions_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> JointReactionsJVP: ...
 def forward_dynamics_jvp(
     model: Any,
     q: Any,
