@@ -13,7 +13,7 @@ namespace torsor {
 
 template <class... L>
 using LawLists = std::tuple<std::vector<L>...>;
-using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
+using Laws = LawLists<JointLaw, FrictionLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
 
 struct ForceSet {
   int forces = 0, parameters = 0;
