@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     from torsor.forces import Force as Force
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
+    from torsor.forces import JointFriction as JointFriction
     from torsor.forces import JointLimits as JointLimits
     from torsor.forces import JointSpring as JointSpring
     from torsor.forces import JointTorque as JointTorque
@@ -229,8 +230,9 @@ else:
             """,
             "forces": """
                 BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
-                JointDamping JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper contact_states
-                contacts force_energies generalized_forces generalized_forces_derivatives generalized_forces_vjp
+                JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper
+                contact_states contacts force_energies generalized_forces generalized_forces_derivatives
+                generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
