@@ -17,6 +17,7 @@ void bind_force_set(nb::module_& module);
 void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_simulation(nb::module_& module);
+void bind_hard(nb::module_& module);
 void bind_configuration(Kernels& kernels);
 void bind_constrained_vjp(Kernels& kernels);
 void bind_constrained_dynamics(Kernels& kernels);
@@ -142,6 +143,7 @@ NB_MODULE(_core, module) {
   bind_force_set(module);
   bind_constraint_set(module);
   bind_simulation(module);
+  bind_hard(module);
   Kernels kernels;
   bind_configuration(kernels);
   bind_constrained_vjp(kernels);
