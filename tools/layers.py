@@ -16,7 +16,7 @@ CORE = (
     *("forces", "constraints", "integrators", "bind"),
 )
 PYTHON = (
-    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
+    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
     *("joints", "model", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
