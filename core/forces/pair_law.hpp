@@ -288,7 +288,6 @@ struct PairLaw : Law {
     add(B, x.to_B, -1.0);
   }
 
- private:
   // A wrench about the common point, about the point at r.
   template <class S>
   static Force<S> seen_from(const Force<S>& F, const Vec3<S>& r) {

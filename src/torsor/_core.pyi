@@ -493,6 +493,9 @@ def two_step_derivatives(
     /,
 ) -> TwoStepDerivatives: ...
 
+class HardScheme:
+    def __init__(self, h: float, tolerance: float, iterations: int) -> None: ...
+
 class VariationalScheme:
     def __init__(
         self,
