@@ -118,6 +118,7 @@ class HardStep {
     if (out.inertia == nullptr) return;
     for (std::size_t b = 0; b < contacts_.size(); ++b)
       out.forces[places_[contacts_[b]].law->offset + kFriction] += psi[b] * rows_.z[normal_of(b)];
+    for (std::size_t k = 0; k < friction_.size(); ++k) out.forces[friction_[k].parameter] += h * psi[contacts_.size() + k];
     for (double& x : l) x *= h;
     add_parameters(t, l.data(), out);
   }
@@ -136,6 +137,7 @@ class HardStep {
     places_.clear();
     normals_.clear();
     limits_.clear();
+    friction_.clear();
     wanted_.clear();
     const double *q = at.nodes.q(1), h = scheme.h;
     at.arena.reset();
@@ -143,8 +145,7 @@ class HardStep {
     const BodyState<double> state{at.arena, all, t, at.p};
     const int nv = m_.nv;
     for (const PairLaw& law : forces_.contacts)
-      for_each_place(law, state, [&](const ContactPlace& place, const ShapePair<double>& pair) {
-        const Vec3<double> u = cross_add(pair.V.w, place.point, pair.V.v);
+      for_each_place(law, state, [&](const ContactPlace& place, const Vec3<double>& u, const ShapePair<double>& pair) {
         const double gap = place.gap;
         wanted_.push_back(!(gap + h * std::min(0.0, dot(place.axes[0], u)) > 0.0) || !(gap > h * length(u)));
         places_.push_back(place);
@@ -153,6 +154,8 @@ class HardStep {
       });
     for (const JointLaw& law : forces_.limits)
       for_each_limit(m_, law, q, at.p, [&](const LimitPlace& limit) { limits_.push_back(limit); });
+    for (const FrictionLaw& law : forces_.friction)
+      for_each_friction(m_, law, at.p, [&](const FrictionPlace& place) { friction_.push_back(place); });
     for (const LimitPlace& limit : limits_) {
       const double speed = limit.sign * v_free_[limit.iv];
       wanted_.push_back(!(limit.gap + h * std::min(speed, 0.0) > 0.0) || !(limit.gap > h * std::abs(speed)));
@@ -179,7 +182,8 @@ class HardStep {
     for (std::size_t k = 0; k < limits_.size(); ++k)
       if (wanted_[places_.size() + k]) closing_.push_back(static_cast<int>(k));
     const int contacts = static_cast<int>(contacts_.size()), normals = contacts + static_cast<int>(closing_.size());
-    const int rows = equalities + normals + 2 * contacts;
+    const int sliding = equalities + normals + 2 * contacts;  // first row of the joints with dry friction
+    const int rows = sliding + static_cast<int>(friction_.size());
     C_.assign(std::size_t(rows) * nv, 0.0);
     rows_.equalities = equalities;
     rows_.normals = normals;
@@ -215,6 +219,12 @@ class HardStep {
       C_[std::size_t(r) * nv + limit.iv] = limit.sign;
       rows_.d[r] = limit.gap / h;
       put_rate(r);
+    }
+    for (int r = sliding; r < rows; ++r) {
+      const FrictionPlace& place = friction_[r - sliding];
+      C_[std::size_t(r) * nv + place.iv] = 1.0;
+      put_rate(r);
+      rows_.blocks.push_back({r, 1, {{place.torque * h, 1.0, -1}}});
     }
     Y_.resize(C_.size());
     const MassFactor<double> mass = factor_mass_at(at, q);
@@ -264,10 +274,13 @@ class HardStep {
     for (int c = 0; c < contacts; ++c) {
       const ContactPlace& place = places_[contacts_[c]];
       const int normal = rows_.equalities + c, tangent = rows_.blocks[c].row;
-      const PlaceWeights weights{rate * x[normal], {x[normal], x[tangent], x[tangent + 1]}};
-      if (weights.rows[0] == 0.0 && weights.rows[1] == 0.0 && weights.rows[2] == 0.0) continue;
+      const PlaceWeights weights{place.axis, rate * x[normal], {x[normal], x[tangent], x[tangent + 1]}};
+      if (weights.along[0] == 0.0 && weights.along[1] == 0.0 && weights.along[2] == 0.0) continue;
       const ShapePair<double> pair = place.law->state(state);
-      const RowWrenches<double> w = place_wrenches(place, pair, at.p, weights, all_parameters ? out.forces : nullptr);
+      const PlaceSum sum = weigh_place(pair, place.k, weights);
+      if (all_parameters)
+        add_place_gradient(pair, place.k, weights, out.forces + pair.a.offset, out.forces + pair.b.offset);
+      const RowWrenches<double> w{sum.by_pose + cross(pair.v_A, sum.W), sum.W, zero_force<double>()};
       const auto add = [&](const ShapeOn& on, const Vec3<double>& to, double sign) {
         const auto part = [&](const Force<double>& F) -> Force<double> {
           const Force<double> f = shift_back(F, -to);
@@ -325,6 +338,7 @@ class HardStep {
   std::vector<ContactPlace> places_;
   std::vector<double> normals_;  // rows of the places
   std::vector<LimitPlace> limits_;
+  std::vector<FrictionPlace> friction_;
   std::vector<char> wanted_;             // of the places, then of the limits: whether they are rows
   std::vector<int> contacts_, closing_;  // places and limits that are rows
   std::vector<double> C_, Y_;

@@ -22,12 +22,17 @@
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
+//   bool relocates();                                  whether there is another method where corrections do not help,
+//                                                      which `search` uses
+//   S merit();                                         then: the square of |r| at x, in a norm without H
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
 //                                                      exceeds what is allowed
 //   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
 //                                                      norm without H
+//   bool relocate(S* along);                           then: a move from x, which is also marked, near to a solution;
+//                                                      false if it finds none
 // and for `follow`
 //   void begin_path();                                 last = accelerations at the beginning of the step
 //   S begin(double part, const S* guess);              moves to the guess for a part of the step, returns the size of
@@ -67,7 +72,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
-      has<Mask<S>, decltype(&T::improves), double> && has<void, decltype(&T::begin_path)> &&
+      has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
+      has<S, decltype(&T::merit)> && has<bool, decltype(&T::relocate), S*> && has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -149,6 +155,23 @@ Mask<S> is_last(const System& s, const S& norm, const S& after, const S& allowed
 template <class S>
 Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
+}
+
+// Moves from the marked x by the system's own method, and computes the correction there. False if that finds no point;
+// x is then the marked one.
+template <class System>
+bool relocate(System& s, typename System::Scalar& norm) {
+  const auto back = [&] { return s.place(0.0, s.delta, true) && s.evaluate(); };
+  if (!back()) return false;
+  if (s.relocate(s.correction) && s.place(1.0, s.correction, true) && s.evaluate()) {
+    const auto size = correct(s);
+    if (is_finite(size)) {
+      norm = size;
+      return true;
+    }
+  }
+  back();
+  return false;
 }
 
 // The iteration -------------------------------------------------------------------------------------------------------
@@ -290,6 +313,55 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
+// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
+// |r|, and for a single state that method where they do not. What it returns is confirmed likewise.
+template <class System, class S = typename System::Scalar>
+Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
+  constexpr bool alone = Lanes<S>::value == 1;
+  Mask<S> found = no_lane<S>();
+  const auto note = [&](const S& error, const S& allowed) {
+    if constexpr (alone) shortfall = {error, allowed};
+  };
+  S before(-1.0);  // the merit, where it is known
+  while (true) {
+    poll();
+    const S allowed = s.allowance(tolerance);
+    note(norm, allowed);
+    going = going & is_finite(norm) & is_finite(allowed);
+    const Mask<S> solved = going & less_equal(norm, allowed);
+    found = found | solved;
+    going = going & !solved;
+    if (!any(going) || left == 0) return found;
+    --left;
+    if (any(less(before, S(0.0)))) before = s.merit();
+    s.mark();
+    S after(kInfinity);
+    Mask<S> good = go(s, 1.0, going, after);
+    if (any(good)) {
+      const S limit = s.allowance(tolerance);
+      Mask<S> last = good & less_equal(after, limit) & less_equal(after, S(0.1) * norm);
+      if (any(last)) last = last & s.bounded(limit, norm);
+      found = found | last;
+      going = going & !last;
+      if (!any(going)) return found;
+      const S now = s.merit();
+      good = good & going & less(now, S(0.25) * before);
+      before = now;
+    }
+    if constexpr (alone) {
+      if (good) {
+        norm = correct(s);
+      } else {
+        if (!relocate(s, norm)) return found;
+        before = S(-1.0);
+      }
+    } else {
+      going = good;
+      if (any(going)) norm = correct(s);
+    }
+  }
+}
+
 // Continuation, for a single state: follows the solution from short steps to the whole one, for parts of the step from
 // 0, where the accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
@@ -324,6 +396,11 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
 template <class System, class S = typename System::Scalar>
 Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, int iterations, Shortfall& shortfall) {
   int left = iterations;
+  if (s.relocates()) {
+    Mask<S> found = search(s, tolerance, norm, lanes, left, shortfall);
+    if (any(found)) found = found & s.accept();
+    return found;
+  }
   Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);
   if constexpr (Lanes<S>::value == 1) {
     found = (found || follow(s, tolerance, left, shortfall)) && s.accept();

@@ -23,6 +23,7 @@ from torsor.derivatives.jvp import (
     HybridDynamicsJVP,
     InverseDynamicsDerivativesJVP,
     InverseDynamicsJVP,
+    JointReactionsJVP,
 )
 from torsor.derivatives.kinematics import (
     BodyAccelerationsDerivatives,
@@ -34,8 +35,9 @@ from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     HybridDynamicsDerivatives,
     InverseDynamicsDerivatives,
+    JointReactionsDerivatives,
 )
-from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
+from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP, JointReactionsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
@@ -54,6 +56,12 @@ class Function:
 
 def release_memory() -> int: ...
 def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
+def shape_spots(
+    kind_a: str, numbers_a: Any, pose_a: Any, kind_b: str, numbers_b: Any, pose_b: Any, /
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
+def shape_spots_derivatives(
+    kind_a: str, numbers_a: Any, pose_a: Any, kind_b: str, numbers_b: Any, pose_b: Any, /
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 
 class JointKind(IntEnum):
     revolute = ...
@@ -123,7 +131,11 @@ class ForceSet:
     def depends_on_place(self) -> bool: ...
     @property
     def on_single_bodies(self) -> bool: ...
+    @property
+    def contact_forces(self) -> list[int]: ...
     def keeps_branches(self, model: Model) -> bool: ...
+
+def contact_places(kind: str, other: str) -> int: ...
 
 class ConstraintSet:
     row_names: list[str]
@@ -151,6 +163,9 @@ def force_energies(
 def generalized_forces_vjp(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+def contact_states(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
@@ -282,6 +297,9 @@ def forward_dynamics_derivatives(
 def hybrid_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> HybridDynamicsDerivatives: ...
+def joint_reactions_derivatives(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> InverseDynamicsVJP: ...
@@ -302,6 +320,9 @@ def hybrid_dynamics_vjp(
     threads: Any,
     /,
 ) -> HybridDynamicsVJP: ...
+def joint_reactions_vjp(
+    model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsVJP: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_jvp(
     model: Any,
@@ -318,6 +339,21 @@ def inverse_dynamics_jvp(
     threads: Any,
     /,
 ) -> InverseDynamicsJVP: ...
+def joint_reactions_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> JointReactionsJVP: ...
 def forward_dynamics_jvp(
     model: Any,
     q: Any,
