@@ -66,7 +66,7 @@ class Trajectory:
         quadrature.
     substeps : (..., steps)
         Number of parts into which each step was divided. Negative for a step of `BDF2` that started anew, because a
-        contact closed or ceased to slip just before (-1) or in it (-2, in halves).
+        contact closed or ceased to slip just before (-1) or in it (-2: in halves, and the next step starts anew too).
     switches : tuple of ChartSwitch
         Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model
