@@ -15,6 +15,7 @@
 #include <functional>
 #include <limits>
 
+#include "linear/cholesky.hpp"
 #include "linear/dual_active_set.hpp"
 #include "linear/lu.hpp"
 
@@ -122,7 +123,7 @@ class StaggeredProjections {
         sweep_all();
       } else {
         if (!project_normals()) return false;
-        project_friction(std::max(0.1 * tolerance, 0.01 * best));
+        project_friction(std::max(0.1 * tolerance, 0.01 * best), rounds > 1);
       }
       residual = find_residual();
       best = std::min(best, residual);
@@ -228,19 +229,99 @@ class StaggeredProjections {
     if (warm_) std::copy_n(program_.a.data(), m, z.data());
     return warm_;
   }
-  // Block by block, until no velocity changes by more than `tolerance`.
-  void project_friction(double tolerance) {
+  // Block by block, until no velocity changes by more than `tolerance`; or `exactly`.
+  void project_friction(double tolerance, bool exactly) {
     if (blocks.empty()) return;
     const int m = equalities + normals;
     find_velocities();
     std::vector<double> limits(blocks.size());
     for (std::size_t b = 0; b < blocks.size(); ++b) limits[b] = limit(blocks[b]);
+    if (exactly && find_friction(limits)) return;
     constexpr int kSweeps = 100;
     for (int sweep = 0; sweep < kSweeps; ++sweep) {
       double most = 0.0;
       for (std::size_t b = 0; b < blocks.size(); ++b) most = std::max(most, settle(b, limits[b], m));
       if (most <= tolerance) break;
     }
+  }
+  // Friction under given limits by a primal-dual interior-point method, which is not slowed down where rows depend on
+  // each other and contradict each other a little, as those of a body that lands unevenly. With multipliers nu of
+  // (limit^2 - |z|^2) / (2 limit) = g >= 0,
+  //   w + nu z / limit = 0,   nu g = mu -> 0.
+  bool find_friction(const std::vector<double>& limits) {
+    const int n = size();
+    std::vector<int> some;   // blocks with a limit
+    std::vector<int> first;  // their first unknowns
+    int k = 0;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const FrictionBlock& block = blocks[b];
+      for (int j = block.row; j < block.row + block.size; ++j) change(j, 0.0, 0);
+      if (!(limits[b] > 0.0) || step_[b] == 0.0) continue;
+      some.push_back(static_cast<int>(b));
+      first.push_back(k);
+      k += block.size;
+    }
+    if (k == 0) return true;
+    std::vector<double> nu(some.size(), scale_ > 0.0 ? scale_ : 1.0), g(some.size()), dg(some.size()), dz(k);
+    std::vector<double> H(std::size_t(k) * k);
+    const auto row = [&](std::size_t i) { return blocks[some[i]].row; };
+    const auto count = [&](std::size_t i) { return blocks[some[i]].size; };
+    double largest = 0.0;
+    for (int b : some) largest = std::max(largest, limits[b]);
+    for (int pass = 0; pass < 60; ++pass) {
+      double mu = 0.0, miss = 0.0;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        double square = 0.0;
+        for (int j = 0; j < count(i); ++j) {
+          const double x = z[row(i) + j];
+          square += x * x;
+          miss = std::max(miss, std::abs(w_[row(i) + j] + nu[i] * x / l));
+        }
+        g[i] = (l * l - square) / (2.0 * l);
+        mu += nu[i] * g[i] / some.size();
+      }
+      if (miss <= 1e-14 * scale_ && mu <= 1e-15 * scale_ * largest) break;
+      mu *= pass < 5 ? 0.3 : 0.1;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        for (int a = 0; a < count(i); ++a) {
+          const double x = z[row(i) + a];
+          dz[first[i] + a] = -(w_[row(i) + a] + mu / g[i] * x / l);
+          double* to = &H[std::size_t(first[i] + a) * k];
+          for (std::size_t j = 0; j < some.size(); ++j)
+            for (int c = 0; c < count(j); ++c) to[first[j] + c] = D[std::size_t(row(i) + a) * n + row(j) + c];
+          to[first[i] + a] += nu[i] / l;
+          for (int c = 0; c < count(i); ++c) to[first[i] + c] += nu[i] / g[i] * x * z[row(i) + c] / (l * l);
+        }
+      }
+      if (!cholesky(k, H.data())) return false;
+      cholesky_solve(k, H.data(), dz.data());
+      // The longest step that leaves g and nu positive.
+      double step = 1.0;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        double along = 0.0, square = 0.0, length = 0.0;
+        for (int j = 0; j < count(i); ++j) {
+          const double x = z[row(i) + j], y = dz[first[i] + j];
+          along += x * y;
+          length += y * y;
+          square += x * x;
+        }
+        dg[i] = mu / g[i] - nu[i] + nu[i] / g[i] * along / l;
+        if (dg[i] < 0.0) step = std::min(step, -0.99 * nu[i] / dg[i]);
+        if (length > 0.0) {
+          const double room = std::max(l * l - square, 0.0);
+          const double reach = room / (along + std::sqrt(along * along + length * room));
+          step = std::min(step, 0.99 * reach);
+        }
+      }
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        nu[i] += step * dg[i];
+        for (int j = 0; j < count(i); ++j) change(row(i) + j, z[row(i) + j] + step * dz[first[i] + j], 0);
+      }
+    }
+    return true;
   }
   // Row by row, normals and friction alike.
   void sweep_all() {
@@ -343,22 +424,26 @@ class StaggeredProjections {
     }
   }
   // The equations of the rows that are not open, at velocities that are known. `least`: whether impulses of rows that
-  // stick become least, where these depend on each other; else the compliance is that of a correction, and none of it
-  // remains.
+  // stick become least relative to their limits, where rows depend on each other; else the compliance is that of a
+  // correction, and none of it remains.
   void list_equations(bool least) {
     equations_.clear();
-    const auto add_plain = [&](int row, double miss) {
-      equations_.push_back({row, row, 1, {1.0}, {}, compliance_[row], 0.0, -1, miss});
+    const auto add_plain = [&](int row, double compliance, double miss) {
+      equations_.push_back({row, row, 1, {1.0}, {}, compliance, 0.0, -1, miss});
     };
     for (int i = 0; i < equalities; ++i)
-      if (!skipped(i)) add_plain(i, w_[i]);
+      if (!skipped(i)) add_plain(i, 0.0, w_[i]);
     for (int i = equalities; i < equalities + normals; ++i)
-      if (kinds_[i - equalities] == closed) add_plain(i, w_[i] + compliance_[i] * z[i]);
+      if (kinds_[i - equalities] == closed) add_plain(i, compliance_[i], w_[i] + compliance_[i] * z[i]);
+    double largest = 0.0;
+    for (std::size_t b = 0; least && b < blocks.size(); ++b) largest = std::max(largest, limit(blocks[b]));
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const FrictionBlock& block = blocks[b];
-      if (kinds_[normals + b] == sticking)
+      if (kinds_[normals + b] == sticking) {
+        const double share = least && block.weight > 0.0 ? largest / std::max(limit(block), 1e-6 * largest) : 1.0;
         for (int i = block.row; i < block.row + block.size; ++i)
-          add_plain(i, w_[i] + (least ? compliance_[i] * z[i] : 0.0));
+          add_plain(i, share * compliance_[i], w_[i] + (least ? share * compliance_[i] * z[i] : 0.0));
+      }
       if (kinds_[normals + b] == slipping) add_slipping(b);
     }
   }
@@ -440,14 +525,11 @@ class StaggeredProjections {
   bool polish(double tolerance) {
     const std::vector<double> before = z;
     const double start = residual;
-    double last = kNoResidual;
     for (int pass = 0; pass < 12; ++pass) {
       if (pass > 0) classify(0.0);
       if (!factor(false)) break;
       correct();
       if (residual <= tolerance) return true;
-      if (!(residual < 1e3 * start) || (pass > 3 && !(residual < last))) break;
-      last = residual;
     }
     z = before;
     residual = start;
