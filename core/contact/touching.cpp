@@ -50,7 +50,7 @@ void add_where(const Mask<S>& lanes, const Force<S>& x, Force<S>& to) {
 
 // Whether shapes may be closer than `margin`, by balls around them.
 template <class S>
-Mask<S> are_near(const Touching<S>& x, double margin) {
+Mask<S> are_near(const Touching<S>& x, const S& margin) {
   const bool first = x.a.kind == ShapeKind::half_space;
   if (first || x.b.kind == ShapeKind::half_space) {
     if (x.a.kind == x.b.kind) return no_lane<S>();
@@ -59,18 +59,18 @@ Mask<S> are_near(const Touching<S>& x, double margin) {
     const S* p = first ? x.p_a : x.p_b;
     const Vec3<S> n = read3(p), c = transposed(plane.R, mul_add(X.R, ball.centre, X.p) - plane.p);
     const S height = dot(n, c), length = square_root(dot(n, n));
-    return !less((p[3] + ball.radius + S(margin)) * length, height);
+    return !less((p[3] + ball.radius + margin) * length, height);
   }
   const Ball<S> a = bounds(x.a, x.p_a), b = bounds(x.b, x.p_b);
   const Vec3<S> apart = mul_add(x.A.R, a.centre, x.A.p) - mul_add(x.B.R, b.centre, x.B.p);
-  const S reach = a.radius + b.radius + S(margin);
+  const S reach = a.radius + b.radius + margin;
   return !less(reach * reach, dot(apart, apart));
 }
 
 // f(k, spot, lanes) for each place that touches in some lane.
 template <class S, class F>
 void for_each_touching(const Touching<S>& x, F&& f) {
-  if (!any(are_near(x, 0.0))) return;
+  if (!any(are_near(x, S(0.0)))) return;
   const int count = spot_count(x.a, x.b);
   for (int k = 0; k < count; ++k) {
     const Spot<S> at = spot(x.a, x.b, k, x.p_a, x.p_b, x.A, x.B);
@@ -223,7 +223,7 @@ void add_power_gradient(const Touching<S>& x, const ContactNumbers<S>& given, co
 }
 
 template <class S>
-int contact_places(const Touching<S>& x, double margin, Place<S>* out) {
+int contact_places(const Touching<S>& x, const S& margin, Place<S>* out) {
   const int count = spot_count(x.a, x.b);
   const bool near = any(are_near(x, margin));
   for (int k = 0; k < count; ++k) {
@@ -243,7 +243,7 @@ int contact_places(const Touching<S>& x, double margin, Place<S>* out) {
   template ContactWrench<S> contact_wrench_changes(const Touching<S>&, const ContactNumbers<S>&);               \
   template S contact_energy(const Touching<S>&, const ContactNumbers<S>&);                                      \
   template void add_power_gradient(const Touching<S>&, const ContactNumbers<S>&, const Motion<S>&, S*, S*, S*); \
-  template int contact_places(const Touching<S>&, double, Place<S>*);
+  template int contact_places(const Touching<S>&, const S&, Place<S>*);
 TORSOR_CONTACT(double)
 TORSOR_CONTACT(Pack<kLanes>)
 TORSOR_CONTACT(Complex)

@@ -43,7 +43,7 @@ void add_power_gradient(const Touching<S>& x, const ContactNumbers<S>& law, cons
                         S* by_b);
 // All places of the pair; returns how many. Places far apart may have any gap above `margin`.
 template <class S>
-int contact_places(const Touching<S>& x, double margin, Place<S>* out);
+int contact_places(const Touching<S>& x, const S& margin, Place<S>* out);
 // The tangents of a normal: the first is normal to a coordinate axis, too.
 template <class T>
 void put_axes(const Vec3<T>& n, int axis, Vec3<T>* axes) {

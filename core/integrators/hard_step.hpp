@@ -119,7 +119,8 @@ class HardStep {
     if (out.inertia == nullptr) return;
     for (std::size_t b = 0; b < contacts_.size(); ++b)
       out.forces[places_[contacts_[b]].law->offset + kFriction] += psi[b] * rows_.z[normal_of(b)];
-    for (std::size_t k = 0; k < friction_.size(); ++k) out.forces[friction_[k].parameter] += h * psi[contacts_.size() + k];
+    for (std::size_t k = 0; k < friction_.size(); ++k)
+      out.forces[friction_[k].parameter] += h * psi[contacts_.size() + k];
     for (double& x : l) x *= h;
     add_parameters(t, l.data(), out);
   }
