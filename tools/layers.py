@@ -16,8 +16,8 @@ CORE = (
     *("constraints", "integrators", "bind"),
 )
 PYTHON = (
-    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "_check", "_compile", "inertia"),
-    *("joints", "model", "models"),
+    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
+    *("collision", "joints", "model", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )

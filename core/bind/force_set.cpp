@@ -119,6 +119,14 @@ Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
   if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
   return static_cast<Kind>(found - names.begin());
 }
+constexpr auto kShapes = {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"};
+// Number of places of two shapes, by the names of their kinds; 0 if there are no formulas for them.
+int count_places(const std::string& a, const std::string& b) {
+  const auto kind = [](const std::string& name) { return std::find(kShapes.begin(), kShapes.end(), name); };
+  if (kind(a) == kShapes.end() || kind(b) == kShapes.end()) return 0;
+  const auto shape = [&](auto found) { return Shape{static_cast<ShapeKind>(found - kShapes.begin()), 0}; };
+  return place_count(shape(kind(a)), shape(kind(b)));
+}
 // Attachments are (index of the user's body or -1, offset).
 std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
   std::vector<Attachment> out;
@@ -140,23 +148,35 @@ struct PartReader {
   ForceSet& set;
   int integer(int k) const { return nb::cast<int>(t[k]); }
 
-  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper); the last
-  // four are offsets of the parameters of the first coordinate and velocity.
+  // A parameter for each velocity, from that of the velocity v0 on: of the velocities from iv on.
+  PerVelocity per_velocity(int k, int v0, int iv) const {
+    const PerVelocity p = read_per_velocity(t[k]);
+    return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
+  }
+
+  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper,
+  // dissipation, onset); the last six are offsets of the parameters of the first coordinate and velocity.
   void joint() const {
     const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
     const int joint = integer(2), q0 = integer(3), v0 = integer(4);
-    const auto from = [&](PerVelocity p, int iv) -> PerVelocity {
-      return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
-    };
     for (int i = 0; i < m.n(); ++i) {
       const Model::Body& body = m.bodies[i];
       if (joint >= 0 && body.joint != joint) continue;
       if (kind == JointLaw::limits && rotation_velocities(body.kind) > 0) continue;
-      JointLaw law{{force}, kind, i, from(read_per_velocity(t[5]), body.iv), from(read_per_velocity(t[6]), body.iv)};
+      JointLaw law{{force}, kind, i, per_velocity(5, v0, body.iv), per_velocity(6, v0, body.iv)};
       law.rest = law.lower = integer(7) + body.iq - q0;
       law.upper = integer(8) + body.iq - q0;
+      law.dissipation = per_velocity(9, v0, body.iv);
+      law.onset = per_velocity(10, v0, body.iv);
       set.add(law);
     }
+  }
+  // (joint or -1 for all, its first velocity, torque, slip)
+  void friction() const {
+    const int joint = integer(1), v0 = integer(2);
+    for (int i = 0; i < m.n(); ++i)
+      if (joint < 0 || m.bodies[i].joint == joint)
+        set.add(FrictionLaw{{force}, i, per_velocity(3, v0, m.bodies[i].iv), per_velocity(4, v0, m.bodies[i].iv)});
   }
   // (first velocity, table)
   void torque() const { set.add(TorqueLaw{{force}, integer(1), read_table(t[2])}); }
@@ -172,6 +192,18 @@ struct PartReader {
   // (attachments, offset)
   void pull() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PullLaw{integer(2)}}); }
   void contact() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), ContactLaw{integer(2)}}); }
+  // (shape, shape, offset); shapes are (index of the user's body or -1, kind, offset of its numbers)
+  void pair() const {
+    const auto shape = [&](nb::handle item) -> ShapeOn {
+      nb::tuple x = nb::cast<nb::tuple>(item);
+      const int frame = nb::cast<int>(x[0]);
+      const auto kind = read_kind<ShapeKind>(x[1], kShapes);
+      return {frame < 0 ? -1 : m.frames[frame].body, frame, {kind, nb::cast<int>(x[2])}};
+    };
+    const ShapeOn a = shape(t[1]), b = shape(t[2]);
+    if (a.body == b.body) return;  // they do not move relative to each other
+    set.add(PairLaw{{force}, a, b, integer(3)});
+  }
   // (attachments, kind, offset, count, spring or None)
   void path() const {
     PathLaw law{read_kind<PathLaw::Kind>(t[2], {"strain", "cable", "custom"}), integer(3), integer(4), nullptr};
@@ -185,9 +217,10 @@ struct PartReader {
   }
 };
 constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
-    {"joint", &PartReader::joint},     {"torque", &PartReader::torque}, {"body", &PartReader::body},
-    {"push", &PartReader::push},       {"pull", &PartReader::pull},     {"path", &PartReader::path},
-    {"contact", &PartReader::contact}, {"custom", &PartReader::custom}};
+    {"joint", &PartReader::joint},  {"friction", &PartReader::friction}, {"torque", &PartReader::torque},
+    {"body", &PartReader::body},    {"push", &PartReader::push},         {"pull", &PartReader::pull},
+    {"path", &PartReader::path},    {"contact", &PartReader::contact},   {"pair", &PartReader::pair},
+    {"custom", &PartReader::custom}};
 
 // parts: tuples (force, part).
 void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {
@@ -202,7 +235,10 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
     if (reader == std::end(kReaders)) throw nb::value_error(("torsor: no law named " + name).c_str());
     (PartReader{m, force, part, *set}.*reader->second)();
   }
-  if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
+  const auto part = [&](auto&& keeps) { return std::make_shared<const ForceSet>(part_of(*set, keeps)); };
+  if (has_balance(*set)) set->given = part([](const auto& law) { return law.work() == Work::given; });
+  if (set->any([](const auto& law) { return law.is_stiff(); }))
+    set->smooth = part([](const auto& law) { return !law.is_stiff(); });
 }
 
 // For the garbage collector: a user-defined force may refer back to an object that contains it.
@@ -234,10 +270,13 @@ PyType_Slot slots[] = {
 const ForceSet* force_set(nb::handle set) { return nb::cast<const ForceSet*>(set); }
 
 void bind_force_set(nb::module_& module) {
+  module.def("contact_places", count_places);
   nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots))
       .def("__init__", build_forces)
       .def_prop_ro("depends_on_place", depends_on_place)
       .def_prop_ro("on_single_bodies", on_single_bodies)
+      .def_prop_ro("contact_forces", contact_forces)
+      .def_prop_ro("stiff", [](const ForceSet& set) { return set.smooth != nullptr; })
       .def("keeps_branches", [](const ForceSet& set, const Model& m) { return keeps_branches(m, set); });
 }
 

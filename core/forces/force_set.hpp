@@ -7,19 +7,22 @@
 #include "forces/body_laws.hpp"
 #include "forces/custom_law.hpp"
 #include "forces/joint_laws.hpp"
+#include "forces/pair_law.hpp"
 #include "forces/point_laws.hpp"
 
 namespace torsor {
 
 template <class... L>
 using LawLists = std::tuple<std::vector<L>...>;
-using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
+using Laws = LawLists<JointLaw, FrictionLaw, TorqueLaw, BodyLaw, PointLaw, PairLaw, CustomLaw>;
 
 struct ForceSet {
   int forces = 0, parameters = 0;
   Laws laws;
   // The given forces (Work::given), if all energies are known (forces/energy_balance.hpp).
   std::shared_ptr<const ForceSet> given;
+  // All forces but the stiff ones, if there are any (Law::is_stiff).
+  std::shared_ptr<const ForceSet> smooth;
 
   template <class L>
   void add(L law) {
@@ -44,6 +47,26 @@ struct ForceSet {
     return !any([](const auto&) { return true; });
   }
 };
+
+// The laws of which `keeps` is true.
+template <class F>
+ForceSet part_of(const ForceSet& set, F&& keeps) {
+  ForceSet part;
+  part.forces = set.forces;
+  part.parameters = set.parameters;
+  set.for_each([&](const auto& law) {
+    if (keeps(law)) part.add(law);
+  });
+  return part;
+}
+
+// The force that each place of a contact belongs to, for all places.
+inline std::vector<int> contact_forces(const ForceSet& set) {
+  std::vector<int> out;
+  for (const PairLaw& law : std::get<std::vector<PairLaw>>(set.laws))
+    out.insert(out.end(), place_count(law.A.shape, law.B.shape), law.force);
+  return out;
+}
 
 // Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
 inline bool runs_user_code(const Model& m, const ForceSet* forces) {

@@ -76,8 +76,11 @@ class ImplicitStage {
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
                 const Mask<S>& lanes, Shortfall& shortfall) {
     unfactored_ = no_lane<S>();
-    S norm = start(stage, t, accelerations);
-    const Mask<S> doubtful = lanes & is_doubtful(accelerations, norm);
+    set(stage, t);
+    // With stiff forces, accelerations may be those of an impact.
+    const Mask<S> sudden = at_.scene.stiff ? are_large(accelerations, 1.0) : no_lane<S>();
+    S norm = begin(1.0, accelerations, sudden);
+    const Mask<S> doubtful = at_.scene.stiff ? no_lane<S>() : lanes & is_doubtful(accelerations, norm);
     if (any(doubtful)) {  // dropped where the beginning is much nearer to a solution
       const S moved = measure(xi_), other = begin(1.0, accelerations, doubtful);
       const Mask<S> nearer = doubtful & less(other, S(0.25) * larger(norm, moved));
@@ -87,23 +90,22 @@ class ImplicitStage {
     const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
     return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
   }
-  // Sets the stage, and starts from what accelerations predict. Returns the size of the correction there.
-  S start(const Stage& stage, double t, const S* accelerations) {
-    set(stage, t);
-    return begin(1.0, accelerations);
-  }
   // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
   // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
   // if the first correction leads half the way back.
   Mask<S> is_doubtful(const S* accelerations, const S& norm) {
     const S moved = measure(xi_);
+    return less(S(0.0), moved) & (are_large(accelerations, 4.0) | less(S(0.5) * moved, norm));
+  }
+  // Whether accelerations would change the velocities by more than `part` of them.
+  Mask<S> are_large(const S* accelerations, double part) {
     S speed(0.0), added(0.0);
     for (int k = 0; k < m_.nv; ++k) {
       added = larger(added, absolute(accelerations[k] / S(stage_.c)));
       speed = larger(speed, absolute(at_.nodes.v(stage_.from)[k]));
       for (const S* v : others_v_) speed = larger(speed, absolute(v[k]));
     }
-    return less(S(0.0), moved) & (less(S(4.0) * speed, added) | less(S(0.5) * moved, norm));
+    return less(S(part) * speed, added);
   }
   const S* displacement() const { return xi_; }  // from the node where the stage begins
   StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
@@ -162,10 +164,10 @@ class ImplicitStage {
   void mark() {
     std::copy_n(xi_, m_.nv, marked_xi_);
     if (rows_) std::copy_n(rows_->lambda, rows_->count(), marked_lambda_.data());
-    if constexpr (Lanes<S>::value > 1) return;  // the rest is for `improves`
+    if (Lanes<S>::value > 1 && !at_.scene.stiff) return;  // the rest is for `improves`
     std::copy_n(r_, m_.nv, marked_r_);
     std::copy_n(q(), m_.nq, marked_q_);
-    marked_merit_ = merit_;
+    marked_merit_ = rows_ && at_.scene.stiff ? merit() : merit_;
   }
   Mask<S> place(double length, const S* along, const Mask<S>& where) {
     apply(m_, at_.scene.quaternions, terms_.inverse, false, along, work_);
@@ -234,11 +236,21 @@ class ImplicitStage {
   }
   Mask<S> improves(double factor) {
     if (rows_) return no_lane<S>();
-    if (marked_merit_ < 0.0) marked_merit_ = merit(marked_q_, marked_r_);
-    merit_ = merit(q(), r_);
+    if (marked_merit_ < 0.0) marked_merit_ = merit_of(marked_q_, marked_r_);
+    merit_ = merit_of(q(), r_);
     return merit_ < factor * factor * marked_merit_;
   }
   bool extrapolates() const { return at_.scene.affine; }
+  bool relocates() const { return at_.scene.stiff; }
+  S marked_merit() { return rows_ ? marked_merit_ : merit_of(marked_q_, marked_r_); }
+  S merit() {
+    if (!rows_) return merit_of(q(), r_);
+    if (!any(missing_accelerations(q(), r_) & measure_rows())) return S(kInfinity);
+    rows_->project_residual(stage_.c, work_);
+    const S most = largest(m_.nv, work_);
+    return most * most;
+  }
+  Mask<S> relocate(S* along, const Mask<S>& where) { return solve_contacts(along, where); }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {
@@ -258,7 +270,8 @@ class ImplicitStage {
   S begin(double part, const S* accelerations) { return begin(part, accelerations, no_lane<S>()); }
   S begin(double part, const S* accelerations, const Mask<S>& from_start) {
     stage_.c = c_ / part;
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(from_start, S(0.0), led_to(accelerations, k));
+    for (int k = 0; k < m_.nv; ++k)
+      xi_[k] = select(from_start, at_.scene.stiff ? led_to(at_.zero, k) : S(0.0), led_to(accelerations, k));
     if (rows_) std::copy_n(first_lambda_.data(), rows_->count(), rows_->lambda);
     merit_ = -1.0;
     linearisable_ = false;
@@ -340,6 +353,67 @@ class ImplicitStage {
     unfactored_ = unfactored_ | !good;
     return good;
   }
+  // Solves the convex problems of stiff forces in some lanes, at the point: `along` is a move near to a solution of the
+  // stage.
+  Mask<S> solve_contacts(S* along, Mask<S> where) {
+    const int n = m_.nv, rows = rows_ ? rows_->count() : 0;
+    const double c = stage_.c;
+    linearisable_ = false;  // the sums below overwrite it
+    add_rates(m_, evaluation_);
+    const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
+    places_.clear(n, where);
+    at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
+    if (rows_) where = where & measure_rows();
+    sum_inertias(m_, evaluation_);
+    S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
+    pair_columns<S>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
+    linearise_forces(m_, *at_.scene.forces->smooth, at_.arena, evaluation_.all, q(), v(), t_, at_.p, A, D, n);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j <= i; ++j) {
+        const int k = i * n + j, l = j * n + i;
+        M[k] = M[l] = S(c) * M[k];
+        A[k] = A[l] = M[k] + S(0.5) * (D[k] + D[l] + S(1.0 / c) * (A[k] + A[l]));
+      }
+    // Constraints as springs.
+    S stiffness(0.0);
+    std::copy_n(r_, n, work_);
+    for (int k = 0; rows_ && k < n; ++k) stiffness = larger(stiffness, S(1e4) * A[k * (n + 1)]);
+    for (int r = 0; r < rows; ++r)
+      for (int i = 0; i < n; ++i) {
+        const S pull = stiffness * rows_->metric.G(r)[i];
+        add_scaled(n, pull, rows_->metric.G(r), A + i * n);
+        add_scaled(n, pull, rows_->metric.G(r), M + i * n);
+        work_[i] += pull * S(c) * rows_->g[r];
+      }
+    solve_each(where, A, M, along);
+    for (int r = 0; r < rows; ++r) {
+      S sum = S(c) * rows_->g[r];
+      for (int k = 0; k < n; ++k) sum = mul_add(rows_->metric.G(r)[k], along[k], sum);
+      along[n + r] = -stiffness * sum;
+    }
+    for (int k = 0; k < n; ++k) along[k] = along[k] / S(c);
+    return where;
+  }
+  // The change of the velocities in each of these lanes; lanes without places or a solution are taken out.
+  void solve_each(Mask<S>& where, const S* A, const S* M, S* along) {
+    const int n = m_.nv;
+    std::fill_n(along, n, S(0.0));
+    lane_.resize(2 * n * n + 3 * n);
+    double *own_A = lane_.data(), *own_M = own_A + n * n, *own_r = own_M + n * n, *own_v = own_r + n, *w = own_v + n;
+    for (int l = 0; l < Lanes<S>::value; ++l) {
+      if (!in_lane(where, l)) continue;
+      const auto copy = [&](int count, const S* from, double* to) {
+        for (int k = 0; k < count; ++k) to[k] = StiffPlaces<S>::lane_of(from[k], l);
+      };
+      copy(n * n, A, own_A);
+      copy(n * n, M, own_M);
+      copy(n, work_, own_r);
+      copy(n, v(), own_v);
+      const bool good = !places_[l].empty() && places_[l].solve(stage_.c, own_A, own_M, own_r, own_v, w);
+      set_lane(where, l, good);
+      for (int k = 0; good && k < n; ++k) set_lane(along[k], l, w[k]);
+    }
+  }
   // Entry k of the xi that accelerations predict.
   S led_to(const S* accelerations, int k) const {
     const S c(stage_.c);
@@ -358,7 +432,7 @@ class ImplicitStage {
     return good;
   }
   // r . M^-1 r: the squared acceleration residual in the kinetic-energy metric.
-  S merit(const S* q, const S* r) {
+  S merit_of(const S* q, const S* r) {
     if (!any(missing_accelerations(q, r))) return S(kInfinity);
     S sum(0.0);
     for (int k = 0; k < m_.nv; ++k) sum = mul_add(r[k], work_[k], sum);
@@ -376,6 +450,9 @@ class ImplicitStage {
   std::vector<S> first_lambda_, marked_lambda_, node_ = std::vector<S>(at_.scene.m.nq);
   S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_, *v_, *a_;
   std::vector<S*> x_;  // coordinates of the other nodes
+  StiffPlaces<S> places_;
+  std::vector<double> lane_;                      // numbers of one lane
+  S *A_ = nullptr, *D_ = nullptr, *M_ = nullptr;  // its matrices
   std::vector<const S*> others_v_;
   BlockDiagonal<S> saved_;
   Mask<S> unfactored_ = no_lane<S>();  // lanes whose matrix could not be factored since the stage began

@@ -22,6 +22,12 @@
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
+//   bool relocates();                                  whether there is another method where corrections do not help,
+//                                                      which `search` uses
+//   S merit(), marked_merit();                         then: the square of |r| at x and at the marked x, in a norm
+//                                                      without H
+//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution; false
+//                                                      where it finds none
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
@@ -67,7 +73,9 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
-      has<Mask<S>, decltype(&T::improves), double> && has<void, decltype(&T::begin_path)> &&
+      has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
+      has<S, decltype(&T::merit)> && has<S, decltype(&T::marked_merit)> &&
+      has<Mask<S>, decltype(&T::relocate), S*, Mask<S>> && has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -149,6 +157,17 @@ Mask<S> is_last(const System& s, const S& norm, const S& after, const S& allowed
 template <class S>
 Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
+}
+
+// Moves some lanes from the marked x by the system's own method, or by a part of that move. False where that finds no
+// point.
+template <class System, class S = typename System::Scalar>
+Mask<S> relocate(System& s, const Mask<S>& lanes, double length) {
+  Mask<S> there = lanes & s.place(0.0, s.delta, lanes);
+  if (any(there)) there = there & s.evaluate();
+  if (any(there)) there = there & s.relocate(s.correction, there);
+  if (any(there)) there = there & s.place(length, s.correction, there);
+  return there;
 }
 
 // The iteration -------------------------------------------------------------------------------------------------------
@@ -290,6 +309,56 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
+// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
+// |r|, and that method where they do not. What it returns is confirmed likewise.
+template <class System, class S = typename System::Scalar>
+Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
+  constexpr bool alone = Lanes<S>::value == 1;
+  Mask<S> found = no_lane<S>();
+  const auto note = [&](const S& error, const S& allowed) {
+    if constexpr (alone) shortfall = {error, allowed};
+  };
+  S before(-1.0);  // the merit, where it is known
+  int relocations = 0;
+  while (true) {
+    poll();
+    const S allowed = s.allowance(tolerance);
+    note(norm, allowed);
+    going = going & is_finite(norm) & is_finite(allowed);
+    const Mask<S> solved = going & less_equal(norm, allowed);
+    found = found | solved;
+    going = going & !solved;
+    if (!any(going) || left == 0) return found;
+    --left;
+    s.mark();
+    S after(kInfinity);
+    Mask<S> good = go(s, 1.0, going, after);
+    if (any(good)) {
+      const S limit = s.allowance(tolerance);
+      Mask<S> last = good & less_equal(after, limit) & less_equal(after, S(0.1) * norm);
+      if (any(last)) last = last & s.bounded(limit, norm);
+      found = found | last;
+      going = going & !last;
+      if (!any(going)) return found;
+      if (any(less(before, S(0.0)))) before = s.marked_merit();
+      const S now = s.merit();
+      good = good & going & less(now, S(0.25) * before);
+      before = now;
+    }
+    const Mask<S> lost = going & !good;
+    if (any(lost)) {
+      // The move keeps the geometry: where that leads back to where it came from, part of the way leads on.
+      const double length = relocations < 10 || relocations % 2 == 0 ? 1.0 : 0.5;
+      if (++relocations > 40) return found;
+      const Mask<S> moved = relocate(s, lost, length);
+      before = select(lost, S(-1.0), before);
+      going = good | moved;
+      if (!any(going)) return found;
+    }
+    norm = correct(s);
+  }
+}
+
 // Continuation, for a single state: follows the solution from short steps to the whole one, for parts of the step from
 // 0, where the accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
@@ -324,6 +393,11 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
 template <class System, class S = typename System::Scalar>
 Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, int iterations, Shortfall& shortfall) {
   int left = iterations;
+  if (s.relocates()) {
+    Mask<S> found = search(s, tolerance, norm, lanes, left, shortfall);
+    if (any(found)) found = found & s.accept();
+    return found;
+  }
   Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);
   if constexpr (Lanes<S>::value == 1) {
     found = (found || follow(s, tolerance, left, shortfall)) && s.accept();

@@ -1,5 +1,7 @@
 // Steps of an integrator that is a table of stages. If Newton's method fails, the step of a single state is divided.
 #pragma once
+#include <cstdlib>
+
 #include "integrators/energy_guard.hpp"
 #include "integrators/explicit_stage.hpp"
 #include "integrators/undetermined.hpp"
@@ -22,6 +24,8 @@ class Stepper {
   bool gained = false;  // whether it failed because solutions gain energy
   // Whether node 1 is the last node of the step before, found just now in all lanes; until the next step.
   bool continues = false;
+  // Where the step before this one was divided, so that a two-step method starts anew if there are stiff forces.
+  Mask<S> interrupted = no_lane<S>();
 
   ImplicitStage<S>& implicit() { return *implicit_; }
   ExplicitStage<S>& explicit_stage() { return *explicit_; }
@@ -34,9 +38,11 @@ class Stepper {
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
   int last_node() const { return stages_->back().to; }
-  int parts() const { return parts_; }
+  // How many parts there are; negative for a step of a two-step method that starts anew.
+  int parts() const { return anew_ ? -parts_ : parts_; }
   void choose(int parts, bool previous) {
-    parts_ = parts;
+    previous = previous && parts > 0;
+    parts = parts_ = std::abs(parts);
     if (parts > 1) divided_ = list_stages(table, parts, previous);
     stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
@@ -50,11 +56,30 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    if constexpr (Lanes<S>::value > 1) return take_divided(1, previous, settled, t, controls, least);
+    // A formula over two steps must not span an impact, nor the end of a slip. A step in which one of these happens is
+    // also halved: its error is of first order.
+    int least_parts = 1;
+    const bool spans = previous && table.multistep && at.scene.stiff;
+    const Mask<S> before = spans ? begin_phases(t) : no_lane<S>();
+    anew_ = false;
+    if constexpr (Lanes<S>::value > 1) {
+      const Mask<S> good = take_divided(1, previous, settled, t, controls, least) & !before;
+      return spans && any(good) ? good & !end_phases(t) : good;
+    }
+    if (spans) {
+      if (!any(before) && any(take_divided(1, true, settled, t, controls, least))) {
+        if (!any(end_phases(t))) return every_lane<S>();
+        least_parts = std::min(2, most);
+      }
+      anew_ = true;
+      phases_known_ = previous = false;
+    }
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
-      for (int parts = 1; parts <= most; parts *= 2) {
-        if (any(take_divided(parts, previous, settled, t, controls, gain))) return every_lane<S>();
+      for (int parts = least_parts; parts <= most; parts *= 2) {
+        if (any(take_divided(parts, previous, settled, t, controls, gain)) &&
+            !(anew_ && parts == 1 && most > 1 && any(passes_event(t))))
+          return every_lane<S>();
         any_gained = any_gained || gained;
       }
       if (!any_gained) break;
@@ -130,6 +155,58 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
+  // Of the places of contacts at nodes 0 and 1, and at the end of the step if known: whether they touch, and slip.
+  struct Phase {
+    Mask<S> closed, slips;
+  };
+  void list_phases(int node, double t, std::vector<Phase>& out) {
+    const S *q = at.nodes.q(node), *v = at.nodes.v(node);
+    at.arena.reset();
+    const Motions<S> all = force_motions_at(at, q, v);
+    const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
+    out.clear();
+    at.scene.forces->for_each([&](const auto& law) {
+      law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
+    });
+  }
+  // Where a place closes or opens, or slips no longer, between two nodes.
+  static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
+    Mask<S> out = no_lane<S>();
+    for (std::size_t k = 0; k < to.size(); ++k)
+      out = out | (to[k].closed & !from[k].closed) | (from[k].closed & !to[k].closed) |
+            (to[k].closed & from[k].slips & !to[k].slips);
+    return out;
+  }
+  Mask<S> begin_phases(double t) {
+    if (continues && phases_known_) {
+      phases_[0].swap(phases_[1]);
+      phases_[1].swap(phases_[2]);
+    } else {
+      list_phases(0, t - table.h, phases_[0]);
+      list_phases(1, t, phases_[1]);
+    }
+    phases_known_ = false;
+    return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[1]);
+  }
+  // Whether something happens between two nodes of the step.
+  Mask<S> passes_event(double t) {
+    Mask<S> out = no_lane<S>();
+    phases_[0] = phases_[1];
+    for (const Stage& stage : *stages_) {
+      list_phases(stage.to, t + stage.fraction * table.h, phases_[2]);
+      out = out | has_event(phases_[0], phases_[2]);
+      phases_[0].swap(phases_[2]);
+    }
+    return out;
+  }
+  Mask<S> end_phases(double t) {
+    list_phases(last_node(), t + table.h, phases_[2]);
+    phases_known_ = true;
+    return has_event(phases_[1], phases_[2]);
+  }
+  std::vector<Phase> phases_[3];
+  bool phases_known_ = false;  // those of the end of the step that was taken last
+  bool anew_ = false;          // whether that step started anew
   int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };

@@ -9,17 +9,23 @@ from torsor._runtime import show_config as show_config
 # isort: split
 from torsor import _lazy
 from torsor import models as models
+from torsor import shapes as shapes
 from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
+from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
 from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
 from torsor._errors import TorsorError as TorsorError
+from torsor.collision import Collision as Collision
+from torsor.collision import CollisionPair as CollisionPair
+from torsor.collision import CollisionRules as CollisionRules
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from torsor.derivatives.matrices import joint_reactions_derivatives as joint_reactions_derivatives
 from torsor.dynamics import bias_forces as bias_forces
 from torsor.dynamics import center_of_mass as center_of_mass
 from torsor.dynamics import center_of_mass_jacobian as center_of_mass_jacobian
@@ -136,6 +142,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.jvp import hybrid_dynamics_jvp as hybrid_dynamics_jvp
     from torsor.derivatives.jvp import inverse_dynamics_derivatives_jvp as inverse_dynamics_derivatives_jvp
     from torsor.derivatives.jvp import inverse_dynamics_jvp as inverse_dynamics_jvp
+    from torsor.derivatives.jvp import joint_reactions_jvp as joint_reactions_jvp
     from torsor.derivatives.kinematics import body_accelerations_derivatives as body_accelerations_derivatives
     from torsor.derivatives.kinematics import body_velocities_derivatives as body_velocities_derivatives
     from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
@@ -145,21 +152,26 @@ if TYPE_CHECKING:
     from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
+    from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
     from torsor.forces import Cable as Cable
+    from torsor.forces import Contact as Contact
     from torsor.forces import CustomCable as CustomCable
     from torsor.forces import CustomForce as CustomForce
     from torsor.forces import CustomSpring as CustomSpring
     from torsor.forces import Force as Force
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
+    from torsor.forces import JointFriction as JointFriction
     from torsor.forces import JointLimits as JointLimits
     from torsor.forces import JointSpring as JointSpring
     from torsor.forces import JointTorque as JointTorque
     from torsor.forces import PointForce as PointForce
     from torsor.forces import PointSpring as PointSpring
     from torsor.forces import SpringDamper as SpringDamper
+    from torsor.forces import contact_states as contact_states
+    from torsor.forces import contacts as contacts
     from torsor.forces import force_energies as force_energies
     from torsor.forces import generalized_forces as generalized_forces
     from torsor.forces import generalized_forces_derivatives as generalized_forces_derivatives
@@ -172,6 +184,7 @@ if TYPE_CHECKING:
     from torsor.integrators import SDIRK3 as SDIRK3
     from torsor.integrators import Adaptive as Adaptive
     from torsor.integrators import CustomIntegrator as CustomIntegrator
+    from torsor.integrators import HardContact as HardContact
     from torsor.integrators import Integrator as Integrator
     from torsor.integrators import LinearlyImplicitEuler as LinearlyImplicitEuler
     from torsor.integrators import SymplecticEuler as SymplecticEuler
@@ -208,22 +221,25 @@ else:
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
             "derivatives.jvp": """
                 ModelDirection forward_dynamics_derivatives_jvp forward_dynamics_jvp hybrid_dynamics_jvp
-                inverse_dynamics_derivatives_jvp inverse_dynamics_jvp
+                inverse_dynamics_derivatives_jvp inverse_dynamics_jvp joint_reactions_jvp
             """,
             "derivatives.kinematics": """
                 body_accelerations_derivatives body_velocities_derivatives maximal_jacobian_derivatives
                 momentum_derivatives point_hessian
             """,
-            "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
+            "derivatives.vjp": """
+                forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp joint_reactions_vjp
+            """,
             "forces": """
-                BodyDamping BodyWrench Cable CustomCable CustomForce CustomSpring Force GroundContact JointDamping
-                JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
-                generalized_forces generalized_forces_derivatives generalized_forces_vjp
+                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
+                JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper
+                contact_states contacts force_energies generalized_forces generalized_forces_derivatives
+                generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
             "integrators": """
-                Adaptive BDF1 BDF2 CustomIntegrator Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
+                Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
                 Variational
             """,
             "maximal": "from_maximal to_maximal",
@@ -238,7 +254,7 @@ else:
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}
-    __all__ = sorted((_EAGER | {*_LAZY, "models", "spatial"}) - {"TYPE_CHECKING"})
+    __all__ = sorted((_EAGER | {*_LAZY, "models", "shapes", "spatial"}) - {"TYPE_CHECKING"})
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -23,6 +23,7 @@ from torsor.derivatives.jvp import (
     HybridDynamicsJVP,
     InverseDynamicsDerivativesJVP,
     InverseDynamicsJVP,
+    JointReactionsJVP,
 )
 from torsor.derivatives.kinematics import (
     BodyAccelerationsDerivatives,
@@ -34,8 +35,9 @@ from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     HybridDynamicsDerivatives,
     InverseDynamicsDerivatives,
+    JointReactionsDerivatives,
 )
-from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
+from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP, JointReactionsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
@@ -76,6 +78,12 @@ class StageKind(IntEnum):
     implicit = ...
     explicit = ...
     linearised = ...
+
+class ProgramStatus(IntEnum):
+    solved = ...
+    infeasible = ...
+    exhausted = ...
+    not_convex = ...
 
 class Outcome(IntEnum):
     finished = ...
@@ -123,7 +131,13 @@ class ForceSet:
     def depends_on_place(self) -> bool: ...
     @property
     def on_single_bodies(self) -> bool: ...
+    @property
+    def contact_forces(self) -> list[int]: ...
+    @property
+    def stiff(self) -> bool: ...
     def keeps_branches(self, model: Model) -> bool: ...
+
+def contact_places(kind: str, other: str) -> int: ...
 
 class ConstraintSet:
     row_names: list[str]
@@ -151,6 +165,9 @@ def force_energies(
 def generalized_forces_vjp(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray, FloatArray]: ...
+def contact_states(
+    model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...
@@ -282,6 +299,9 @@ def forward_dynamics_derivatives(
 def hybrid_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> HybridDynamicsDerivatives: ...
+def joint_reactions_derivatives(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> InverseDynamicsVJP: ...
@@ -302,6 +322,9 @@ def hybrid_dynamics_vjp(
     threads: Any,
     /,
 ) -> HybridDynamicsVJP: ...
+def joint_reactions_vjp(
+    model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsVJP: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_jvp(
     model: Any,
@@ -318,6 +341,21 @@ def inverse_dynamics_jvp(
     threads: Any,
     /,
 ) -> InverseDynamicsJVP: ...
+def joint_reactions_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> JointReactionsJVP: ...
 def forward_dynamics_jvp(
     model: Any,
     q: Any,
@@ -445,6 +483,9 @@ def adjoint(
     threads: Any,
 ) -> tuple[int, int]: ...
 def lane_counts() -> tuple[int, int]: ...
+def solve_program(
+    H: Any, f: Any, A: Any, b: Any, equalities: int, iterations: int
+) -> tuple[int, list[float], list[float]]: ...
 def empty(shape: Sequence[int]) -> NDArray[np.float64]: ...
 def newton_directions(model: Any, forces: Any, p: Any, q: Any, v: Any, xi: Any, c: float, out: Any) -> None: ...
 def step(
@@ -489,6 +530,9 @@ def two_step_derivatives(
     threads: Any,
     /,
 ) -> TwoStepDerivatives: ...
+
+class HardScheme:
+    def __init__(self, h: float, tolerance: float, iterations: int) -> None: ...
 
 class VariationalScheme:
     def __init__(
