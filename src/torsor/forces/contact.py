@@ -185,12 +185,12 @@ class Contact(Force):
             object.__setattr__(self, name, value)
         for name, number in values.items():
             object.__setattr__(self, name, scalar(number, name, least=0.0))
-        if not float(slip) > 0.0:
+        if scalar(slip, "slip", least=0.0) == 0.0:
             raise ValueError(
-                f"slip is {slip!r}: friction without a slip velocity has no derivative; give a number above 0, "
-                "or use the integrator HardContact"
+                "slip is 0: friction without a slip velocity has no derivative; give a number above 0, or use the "
+                "integrator HardContact"
             )
-        object.__setattr__(self, "slip", scalar(slip, "slip", positive=True))
+        object.__setattr__(self, "slip", scalar(slip, "slip"))
 
     @staticmethod
     def rigid(h: float, mass: float) -> dict[str, float]:
