@@ -69,16 +69,26 @@ class ContactProblem {
     evaluate(w, at_);
     for (std::size_t i = 0; i < count; ++i) add_transposed(places_[i], at_[i].force, R_.data());
     const double scale = free_speed(v);
+    whole_ = false;
 
     double size = coupled(w, at_, F_);
+    double least = size;
+    best_.assign(n, 0.0);
     for (int iteration = 0; iteration < 60; ++iteration) {
       if (!std::isfinite(size)) return false;
-      if (size <= 1e-8 * scale) return true;
-      if (iteration > 0 && whole_step(w, scale, size)) continue;
+      if (size <= 1e-5 * scale) return true;
+      // With high friction the normal forces may answer the lag by more than its change: a cycle, unless it lags behind.
+      share_ = iteration < 10 ? 1.0 : iteration < 25 ? 0.5 : 0.25;
+      if (size < least) {
+        least = size;
+        best_.assign(w, w + n);
+      }
+      if (whole_ && whole_step(w, size)) continue;
       if (!convex_step(w, size)) return iteration > 0;
       size = coupled(w, at_, F_);
     }
-    return true;  // not exact, but near
+    std::copy_n(best_.data(), n, w);  // not exact, but near
+    return true;
   }
 
  private:
@@ -178,7 +188,7 @@ class ContactProblem {
     }
   }
   // A step with the exact matrix, taken if it halves |F|.
-  bool whole_step(double* w, double scale, double& size) {
+  bool whole_step(double* w, double& size) {
     assemble(false);
     pivots_.resize(nv_);
     if (!factor(nv_, K_.data(), pivots_.data())) return false;
@@ -190,11 +200,11 @@ class ContactProblem {
     other_.resize(places_.size());
     other_F_.resize(nv_);
     const double after = coupled(other_w_.data(), other_, other_F_);
-    if (!(after < 0.5 * size) && !(after < 1e-6 * scale && measure_step() < 1e-8 * scale)) {
+    if (!(after < 0.5 * size)) {
       evaluate(w, at_);
       return false;
     }
-    size = after < 0.5 * size ? after : 0.0;
+    size = after;
     std::copy(other_w_.begin(), other_w_.end(), w);
     at_.swap(other_);
     F_.swap(other_F_);
@@ -204,13 +214,6 @@ class ContactProblem {
     double most = 0.0;
     for (const double y : x) most = std::isfinite(y) ? std::max(most, std::fabs(y)) : INFINITY;
     return most;
-  }
-  double measure_step() {
-    rate_.resize(nv_);
-    multiply(step_.data(), rate_.data());
-    double sum = 0.0;
-    for (int k = 0; k < nv_; ++k) sum += step_[k] * rate_[k];
-    return std::sqrt(std::max(sum, 0.0));
   }
   // A step of the convex problem, to the minimum along it; then the lag follows.
   bool convex_step(double* w, double size) {
@@ -222,7 +225,7 @@ class ContactProblem {
     };
     lagged();
     if (measure(F_) < 0.3 * size) {  // solved for this lag
-      for (std::size_t i = 0; i < count; ++i) lag_[i] = at_[i].f_n;
+      for (std::size_t i = 0; i < count; ++i) lag_[i] += share_ * (at_[i].f_n - lag_[i]);
       lagged();
     }
     assemble(true);
@@ -258,7 +261,7 @@ class ContactProblem {
     const double begin = std::fabs(slope(0.0, second));
     for (int k = 0; k < 80; ++k) {
       const double here = slope(length, second);
-      if (std::fabs(here) <= 1e-8 * begin || (high >= 0.0 && high - low < 1e-14)) break;
+      if (std::fabs(here) <= 1e-4 * begin || (high >= 0.0 && high - low < 1e-14)) break;
       (here < 0.0 ? low : high) = length;
       const double next = second > 0.0 ? length - here / second : INFINITY;
       if (high < 0.0) {
@@ -268,7 +271,8 @@ class ContactProblem {
         length = low < next && next < high && k % 3 != 0 ? next : 0.5 * (low + high);
       }
     }
-    const double part = std::min(length, 1.0);
+    whole_ = length > 0.9;
+    const double part = share_ * std::min(length, 1.0);
     for (std::size_t i = 0; i < count; ++i) {
       const double ahead = at_[i].f_n + at_[i].slope * dot3(places_[i].n, changes_[i]);
       lag_[i] += part * (std::max(ahead, 0.0) - lag_[i]);
@@ -283,11 +287,13 @@ class ContactProblem {
 
   int nv_ = 0;
   double c_ = 1.0;
+  double share_ = 1.0;  // of a change of the normal forces by which the lag follows
+  bool whole_ = false;  // whether the last step was as long as the linear model, so that whole steps may succeed
   std::vector<StiffPlace> places_;
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;
   std::vector<State> at_, other_;
-  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_;
+  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
   std::vector<Pivot<double>> pivots_;
 };
 
