@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.spatial import SE3, frozen_array, matrix_to_quaternion
+from torsor.spatial import SE3, frozen_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -345,18 +345,21 @@ def _check_zeros(
 def _example_contacts(
     first: str, second: str, point: Callable[..., FloatArray], rng: np.random.Generator
 ) -> Iterator[Contact]:
-    """Large soft shapes, so that most of them touch wherever the bodies are."""
+    """Large soft shapes, so that most of them touch wherever the bodies are: those whose formulas hold at any depth."""
     law = {"stiffness": 3.0, "dissipation": 0.4, "friction": 0.7, "slip": 2.0, "onset": 0.5}
-    ground = shapes.HalfSpace(point(), 4.0)
-    others = (shapes.Sphere(1.5, point()), shapes.Capsule(1.2, 2.0, random_pose(rng)),
-              shapes.Box((2.0, 3.0, 4.0), random_pose(rng), 0.5))  # fmt: skip
-    solids = (shapes.Sphere(1.0, point()), shapes.Capsule(1.0, 1.5, random_pose(rng)),
-              shapes.Box((1.0, 1.5, 2.0), random_pose(rng), 0.3), shapes.Cylinder(0.8, 1.7, random_pose(rng)),
-              shapes.Ellipsoid((0.7, 1.1, 1.6), random_pose(rng)))  # fmt: skip
-    for solid in solids:
-        yield Contact(first, solid, WORLD, ground, **law)
-        for other in others:
-            yield Contact(first, solid, WORLD if first == second else second, other, **law)
+    ground, ball = shapes.HalfSpace(point(), 4.0), shapes.Sphere(1.5, point())
+    boxes = shapes.Capsule(1.2, 2.0, random_pose(rng)), shapes.Box((2.0, 3.0, 4.0), random_pose(rng), 0.5)
+    solids = (
+        shapes.Sphere(1.0, point()),
+        shapes.Capsule(1.0, 1.5, random_pose(rng)),
+        shapes.Box((1.0, 1.5, 2.0), random_pose(rng), 0.3),
+        shapes.Ellipsoid((0.7, 1.1, 1.6), random_pose(rng)),
+        shapes.Cylinder(0.8, 1.7, random_pose(rng)),
+    )
+    other = WORLD if first == second else second
+    yield from (Contact(first, solid, WORLD, ground, **law) for solid in solids[:-1])
+    yield from (Contact(first, solid, other, ball, **law) for solid in solids)
+    yield from (Contact(first, ball, other, solid, **law) for solid in boxes)
 
 
 def example_forces(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Force, ...]:
