@@ -172,6 +172,18 @@ struct PartReader {
   // (attachments, offset)
   void pull() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PullLaw{integer(2)}}); }
   void contact() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), ContactLaw{integer(2)}}); }
+  // (shape, shape, offset); shapes are (index of the user's body or -1, kind, offset of its numbers)
+  void pair() const {
+    const auto shape = [&](nb::handle item) -> ShapeOn {
+      nb::tuple x = nb::cast<nb::tuple>(item);
+      const int frame = nb::cast<int>(x[0]);
+      const auto kind = read_kind<ShapeKind>(x[1], {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"});
+      return {frame < 0 ? -1 : m.frames[frame].body, frame, {kind, nb::cast<int>(x[2])}};
+    };
+    const ShapeOn a = shape(t[1]), b = shape(t[2]);
+    if (a.body == b.body) return;  // they do not move relative to each other
+    set.add(PairLaw{{force}, a, b, integer(3)});
+  }
   // (attachments, kind, offset, count, spring or None)
   void path() const {
     PathLaw law{read_kind<PathLaw::Kind>(t[2], {"strain", "cable", "custom"}), integer(3), integer(4), nullptr};
@@ -187,7 +199,7 @@ struct PartReader {
 constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
     {"joint", &PartReader::joint},     {"torque", &PartReader::torque}, {"body", &PartReader::body},
     {"push", &PartReader::push},       {"pull", &PartReader::pull},     {"path", &PartReader::path},
-    {"contact", &PartReader::contact}, {"custom", &PartReader::custom}};
+    {"contact", &PartReader::contact}, {"pair", &PartReader::pair},     {"custom", &PartReader::custom}};
 
 // parts: tuples (force, part).
 void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {

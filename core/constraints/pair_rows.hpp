@@ -12,14 +12,6 @@
 namespace torsor {
 
 template <class S>
-Motion<S> operator-(const Motion<S>& a, const Motion<S>& b) {
-  return {a.w - b.w, a.v - b.v};
-}
-template <class S>
-Force<S> operator-(const Force<S>& a, const Force<S>& b) {
-  return {a.n - b.n, a.f - b.f};
-}
-template <class S>
 Motion<S> turned(const Mat3<S>& R, const Motion<S>& x) {
   return {R * x.w, R * x.v};
 }

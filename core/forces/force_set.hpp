@@ -7,13 +7,14 @@
 #include "forces/body_laws.hpp"
 #include "forces/custom_law.hpp"
 #include "forces/joint_laws.hpp"
+#include "forces/pair_law.hpp"
 #include "forces/point_laws.hpp"
 
 namespace torsor {
 
 template <class... L>
 using LawLists = std::tuple<std::vector<L>...>;
-using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, CustomLaw>;
+using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, PairLaw, CustomLaw>;
 
 struct ForceSet {
   int forces = 0, parameters = 0;

@@ -85,7 +85,7 @@ void evaluate_exponential(const S* q, int level, const GeneralTerms<S>& t) {
 
 // A scalar function of q and its derivatives to the third order.
 template <class S>
-struct Jet {
+struct ThirdOrder {
   S f, d[2], dd[2][2], ddd[2][2][2];
 };
 
@@ -93,7 +93,7 @@ struct Jet {
 // derivative of the basis), and their derivative. With A = Ad(exp(-xi phi)):
 //   s_j <- A s_j + xi phi_j,   ds_jk <- A (ds_jk + s_j x xi phi_k) + xi phi_jk, and so on.
 template <class S>
-void multiply_exponential(const Motion<S>& xi, const Jet<S>& phi, int n, int level, const GeneralTerms<S>& t) {
+void multiply_exponential(const Motion<S>& xi, const ThirdOrder<S>& phi, int n, int level, const GeneralTerms<S>& t) {
   const SE3<S> Q = exponential(phi.f * xi);
   t.T = t.T * Q;
   for (int j = 0; j < n; ++j) {
@@ -160,7 +160,7 @@ void evaluate_spline_curve(const GeneralJointT<C>& joint, const S* q, int level,
       sum[d] = b[d][3];
       for (int r = 2; r >= i; --r) sum[d] += b[d][r];
     }
-    Jet<S> phi;
+    ThirdOrder<S> phi;
     phi.f = sum[0];
     phi.d[0] = sum[1];
     phi.dd[0][0] = sum[2];
@@ -197,7 +197,7 @@ void evaluate_spline_surface(const GeneralJointT<C>& joint, const S* q, int leve
         for (int a = 0; a < 4; ++a)
           for (int c = 0; a + c < 4; ++c) D[a][c] = mul_add(b[0][a][i] * b[1][c][j], value, D[a][c]);
       }
-    Jet<S> phi;
+    ThirdOrder<S> phi;
     phi.f = D[0][0];
     for (int a = 0; a < 2; ++a) {
       phi.d[a] = D[1 - a][a];

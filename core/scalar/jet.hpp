@@ -40,8 +40,7 @@ struct Jet {
   TORSOR_INLINE Jet& operator+=(const Jet& b) { return *this = *this + b; }
   TORSOR_INLINE Jet& operator-=(const Jet& b) { return *this = *this - b; }
   TORSOR_INLINE friend Jet mul_add(const Jet& a, const Jet& b, const Jet& c) {
-    return along(mul_add(a.v, b.v, c.v),
-                 [&](int k) { return mul_add(a.v, b.d[k], mul_add(a.d[k], b.v, c.d[k])); });
+    return along(mul_add(a.v, b.v, c.v), [&](int k) { return mul_add(a.v, b.d[k], mul_add(a.d[k], b.v, c.d[k])); });
   }
   TORSOR_INLINE friend Jet mul_add(double a, const Jet& b, const Jet& c) {
     return along(mul_add(S(a), b.v, c.v), [&](int k) { return mul_add(S(a), b.d[k], c.d[k]); });

@@ -78,6 +78,14 @@ template <class S>
 TORSOR_INLINE Force<S> operator+(const Force<S>& a, const Force<S>& b) {
   return {a.n + b.n, a.f + b.f};
 }
+template <class S>
+TORSOR_INLINE Motion<S> operator-(const Motion<S>& a, const Motion<S>& b) {
+  return {a.w - b.w, a.v - b.v};
+}
+template <class S>
+TORSOR_INLINE Force<S> operator-(const Force<S>& a, const Force<S>& b) {
+  return {a.n - b.n, a.f - b.f};
+}
 template <class A, class B>
 TORSOR_INLINE Mul<A, B> dot(const Motion<A>& m, const Force<B>& g) {
   return dot_add(m.v, g.f, dot(m.w, g.n));

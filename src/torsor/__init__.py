@@ -9,6 +9,7 @@ from torsor._runtime import show_config as show_config
 # isort: split
 from torsor import _lazy
 from torsor import models as models
+from torsor import shapes as shapes
 from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
@@ -152,6 +153,7 @@ if TYPE_CHECKING:
     from torsor.forces import CustomForce as CustomForce
     from torsor.forces import CustomSpring as CustomSpring
     from torsor.forces import Force as Force
+    from torsor.forces import Contact as Contact
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
     from torsor.forces import JointLimits as JointLimits
@@ -216,7 +218,7 @@ else:
             """,
             "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
             "forces": """
-                BodyDamping BodyWrench Cable CustomCable CustomForce CustomSpring Force GroundContact JointDamping
+                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact JointDamping
                 JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
                 generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
@@ -238,7 +240,7 @@ else:
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}
-    __all__ = sorted((_EAGER | {*_LAZY, "models", "spatial"}) - {"TYPE_CHECKING"})
+    __all__ = sorted((_EAGER | {*_LAZY, "models", "shapes", "spatial"}) - {"TYPE_CHECKING"})
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
-from torsor.forces.contact import GroundContact
+from torsor.forces.contact import Contact, GroundContact
 from torsor.forces.custom import CustomForce
 from torsor.forces.evaluation import (
     GeneralizedForcesDerivatives,
@@ -19,6 +19,7 @@ __all__ = [
     "BodyDamping",
     "BodyWrench",
     "Cable",
+    "Contact",
     "CustomForce",
     "Force",
     "GeneralizedForcesDerivatives",

@@ -1,0 +1,294 @@
+"""Shapes of bodies for contact (`Contact`): small frozen descriptions in the frame of the body that carries them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import numpy as np
+
+from torsor.spatial import SE3, frozen_array, matrix_to_quaternion
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import Self
+
+    from torsor._typing import FloatArray
+
+__all__ = ["Box", "Capsule", "Cylinder", "Ellipsoid", "HalfSpace", "Shape", "Sphere"]
+
+
+class Shape(ABC):
+    """Base class of shapes. `numbers` are the parameters of a contact by that shape, with half sizes and lengths."""
+
+    _kind: ClassVar[str]  # its name in the core
+
+    @property
+    @abstractmethod
+    def numbers(self) -> dict[str, FloatArray]:
+        """Numbers of the shape by name, in the order of the core."""
+
+    @abstractmethod
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with the given `values` of some of its numbers, by name."""
+
+
+@final
+@dataclass(frozen=True, init=False)
+class HalfSpace(Shape):
+    """All points x with n.x <= offset, n being the outward `normal` with length 1: the ground, or a wall.
+
+    Parameters
+    ----------
+    normal : (3,) array_like
+        Outward normal. It may have any length; gradients are with respect to these three numbers.
+    offset : float
+        Distance of the surface from the origin, along the normal.
+    """
+
+    normal: tuple[float, float, float]
+    offset: float
+    _kind: ClassVar[str] = "half_space"
+
+    def __init__(self, normal: ArrayLike = (0.0, 0.0, 1.0), offset: float = 0.0) -> None:
+        n = frozen_array(normal, (3,), "normal")
+        if not 1e-100 < float(np.abs(n).max()) < 1e100:
+            raise ValueError(
+                f"normal is {n.tolist()}, expected a vector (x, y, z) of a length between 1e-100 and 1e100"
+            )
+        object.__setattr__(self, "normal", tuple(n.tolist()))
+        object.__setattr__(self, "offset", _number(offset, "offset"))
+
+    @property
+    def numbers(self) -> dict[str, FloatArray]:
+        """normal (3,) and offset."""
+        return {"normal": np.array(self.normal), "offset": np.array(self.offset)}
+
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with other values of some numbers."""
+        return type(self)(**_changed(self, values))
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Sphere(Shape):
+    """A sphere; with radius 0, a point.
+
+    Parameters
+    ----------
+    radius : float
+    position : (3,) array_like
+        Its centre.
+    """
+
+    radius: float
+    position: tuple[float, float, float]
+    _kind: ClassVar[str] = "sphere"
+
+    def __init__(self, radius: float, position: ArrayLike = (0.0, 0.0, 0.0)) -> None:
+        object.__setattr__(self, "radius", _number(radius, "radius", least=0.0))
+        object.__setattr__(self, "position", tuple(frozen_array(position, (3,), "position").tolist()))
+
+    @property
+    def numbers(self) -> dict[str, FloatArray]:
+        """position (3,) and radius."""
+        return {"position": np.array(self.position), "radius": np.array(self.radius)}
+
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with other values of some numbers."""
+        return type(self)(**_changed(self, values))
+
+
+@dataclass(frozen=True, init=False)
+class _Placed(Shape):
+    """A shape with a placement, and with sizes that the core has as halves."""
+
+    placement: SE3
+
+    @abstractmethod
+    def _sizes(self) -> dict[str, FloatArray]:
+        """The numbers after those of the placement."""
+
+    @classmethod
+    @abstractmethod
+    def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
+        """The shape with these numbers."""
+
+    @property
+    def numbers(self) -> dict[str, FloatArray]:
+        """position (3,), orientation (4,), a quaternion xyzw, then its half sizes."""
+        return {
+            "position": self.placement.p.copy(),
+            "orientation": matrix_to_quaternion(self.placement.R),
+            **self._sizes(),
+        }
+
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with other values of some numbers; an orientation is normalised."""
+        changed = _changed(self, values)
+        placement = self.placement
+        if "position" in values or "orientation" in values:
+            placement = SE3.from_quaternion(changed.pop("orientation"), changed.pop("position"))
+        return self._of(changed, placement)
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Capsule(_Placed):
+    """A cylinder with half spheres at its ends, along z: all points within `radius` of a segment of this `length`.
+
+    Parameters
+    ----------
+    radius : float
+    length : float
+        Of the segment, without the half spheres.
+    placement : SE3
+        Pose of its middle in the frame of the body.
+    """
+
+    radius: float
+    length: float
+    _kind: ClassVar[str] = "capsule"
+
+    def __init__(self, radius: float, length: float, placement: SE3 | None = None) -> None:
+        object.__setattr__(self, "radius", _number(radius, "radius", above=0.0))
+        object.__setattr__(self, "length", _number(length, "length", least=0.0))
+        object.__setattr__(self, "placement", _pose(placement))
+
+    def _sizes(self) -> dict[str, FloatArray]:
+        return {"radius": np.array(self.radius), "half_length": np.array(0.5 * self.length)}
+
+    @classmethod
+    def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
+        return cls(sizes["radius"], 2.0 * np.asarray(sizes["half_length"], float), placement)
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Box(_Placed):
+    """A box, with edges and corners rounded by `radius`, which is part of its size.
+
+    Parameters
+    ----------
+    size : (3,) array_like
+        Lengths of its edges, along x, y, z.
+    placement : SE3
+        Pose of its middle in the frame of the body.
+    radius : float
+        Of its edges and corners; at most half the shortest edge.
+    """
+
+    size: tuple[float, float, float]
+    radius: float
+    _kind: ClassVar[str] = "box"
+
+    def __init__(self, size: ArrayLike, placement: SE3 | None = None, radius: float = 0.0) -> None:
+        lengths = _lengths(size, "size")
+        rounded = _number(radius, "radius", least=0.0)
+        if 2.0 * rounded > min(lengths):
+            raise ValueError(
+                f"radius is {rounded:g}, expected {0.5 * min(lengths):g} at most: half the shortest edge of the box"
+            )
+        object.__setattr__(self, "size", lengths)
+        object.__setattr__(self, "radius", rounded)
+        object.__setattr__(self, "placement", _pose(placement))
+
+    def _sizes(self) -> dict[str, FloatArray]:
+        return {"half_size": 0.5 * np.array(self.size), "radius": np.array(self.radius)}
+
+    @classmethod
+    def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
+        return cls(2.0 * np.asarray(sizes["half_size"], float), placement, sizes["radius"])
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Cylinder(_Placed):
+    """A cylinder along z.
+
+    Parameters
+    ----------
+    radius : float
+    length : float
+    placement : SE3
+        Pose of its middle in the frame of the body.
+    """
+
+    radius: float
+    length: float
+    _kind: ClassVar[str] = "cylinder"
+
+    def __init__(self, radius: float, length: float, placement: SE3 | None = None) -> None:
+        object.__setattr__(self, "radius", _number(radius, "radius", above=0.0))
+        object.__setattr__(self, "length", _number(length, "length", above=0.0))
+        object.__setattr__(self, "placement", _pose(placement))
+
+    def _sizes(self) -> dict[str, FloatArray]:
+        return {"radius": np.array(self.radius), "half_length": np.array(0.5 * self.length)}
+
+    @classmethod
+    def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
+        return cls(sizes["radius"], 2.0 * np.asarray(sizes["half_length"], float), placement)
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Ellipsoid(_Placed):
+    """An ellipsoid with its axes along x, y, z.
+
+    Parameters
+    ----------
+    semi_axes : (3,) array_like
+    placement : SE3
+        Pose of its middle in the frame of the body.
+    """
+
+    semi_axes: tuple[float, float, float]
+    _kind: ClassVar[str] = "ellipsoid"
+
+    def __init__(self, semi_axes: ArrayLike, placement: SE3 | None = None) -> None:
+        object.__setattr__(self, "semi_axes", _lengths(semi_axes, "semi_axes"))
+        object.__setattr__(self, "placement", _pose(placement))
+
+    def _sizes(self) -> dict[str, FloatArray]:
+        return {"semi_axes": np.array(self.semi_axes)}
+
+    @classmethod
+    def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
+        return cls(sizes["semi_axes"], placement)
+
+
+def _number(value: Any, name: str, *, least: float | None = None, above: float | None = None) -> float:
+    x = float(frozen_array(value, (), name))
+    if above is not None and x <= above:
+        raise ValueError(f"{name} is {x:g}, expected a number above {above:g}")
+    if least is not None and x < least:
+        raise ValueError(f"{name} is {x:g}, expected {least:g} at least")
+    return x
+
+
+def _lengths(value: Any, name: str) -> tuple[float, float, float]:
+    x = frozen_array(value, (3,), name)
+    if (x <= 0).any():
+        raise ValueError(f"{name} is {x.tolist()}, expected three numbers above 0: the shape has no volume")
+    return x[0].item(), x[1].item(), x[2].item()
+
+
+def _pose(placement: Any) -> SE3:
+    if placement is None:
+        return SE3()
+    if not isinstance(placement, SE3):
+        raise TypeError(f"placement must be an SE3, got {placement!r}")
+    return placement
+
+
+def _changed(shape: Shape, values: Mapping[str, ArrayLike]) -> dict[str, Any]:
+    """The numbers of a shape with some replaced, each checked for its name."""
+    numbers: dict[str, Any] = dict(shape.numbers)
+    for name, value in values.items():
+        if name not in numbers:
+            raise ValueError(f"{type(shape).__name__} has no number {name!r}; it has {', '.join(numbers)}")
+        numbers[name] = value
+    return numbers
