@@ -47,11 +47,9 @@ def standing(h: float) -> Iterator[Robot]:
     legs = [f"{side}{end}" for end in "fh" for side in "lr"]
     bent = {"f": (0.75, -1.5), "h": (-0.75, 1.5)}
     posture = {
-        f"{leg}_{part}_joint": angle
-        for leg in legs
-        for part, angle in zip(("hfe", "kfe"), bent[leg[1]], strict=True)
+        f"{leg}_{part}_joint": angle for leg in legs for part, angle in zip(("hfe", "kfe"), bent[leg[1]], strict=True)
     }
-    yield _robot("HyQ", model, {f"{leg}_foot": 0.02175 for leg in legs}, posture, 0.57, (800.0, 20.0), h)
+    yield _robot("HyQ", model, {f"{leg}_foot": 0.02175 for leg in legs}, posture, 0.6115, (800.0, 20.0), h)
 
 
 def _robot(
@@ -68,9 +66,7 @@ def _robot(
         ts.JointSpring(joint.name, stiffness, float(q[joint.q_slice][0]), damping) for joint in hinges
     ]
     forces += [ts.Contact(foot, ts.shapes.Sphere(r), "world", GROUND, **LAW) for foot, r in feet.items()]
-    peer = mujoco.MjModel.from_xml_string(
-        mjcf(model, h, feet, f' stiffness="{stiffness!r}" damping="{damping!r}"')
-    )
+    peer = mujoco.MjModel.from_xml_string(mjcf(model, h, feet, f' stiffness="{stiffness!r}" damping="{damping!r}"'))
     peer.qpos_spring[:] = to_mujoco(model, q)
     data = mujoco.MjData(peer)
     data.qpos[:] = to_mujoco(model, q)
@@ -92,14 +88,18 @@ def check(robot: Robot, h: float) -> None:
     data = mujoco.MjData(peer)
     data.qpos[:] = to_mujoco(model, robot.q)
     mujoco.mj_forward(peer, data)
-    heights = ts.point_positions(model, robot.q, list(robot.feet), np.zeros((4, 3)))[:, 2]
-    gaps = np.array([contact.dist for contact in data.contact])
-    agree(f"{robot.name}: gaps", np.sort(heights - list(robot.feet.values())), np.sort(gaps))
+    theirs = np.array([contact.dist for contact in data.contact])
+    agree(f"{robot.name}: gaps", np.sort(gaps(robot, robot.q)), np.sort(theirs))
     for side, q in (("here", robot.q), ("in MuJoCo", from_mujoco(model, robot.qpos))):
-        upright = ts.body_poses(model, q)[0, 2, 2]
-        depth = -(ts.point_positions(model, q, list(robot.feet), np.zeros((4, 3)))[:, 2] - gaps * 0).min()
-        if not (upright > 0.99 and depth < 0.01):
-            raise Disagreement(f"{robot.name} does not stand {side}")
+        found = gaps(robot, q)
+        if not (ts.body_poses(model, q)[0, 2, 2] > 0.99 and (found < 0.0).all() and (found > -0.01).all()):
+            raise Disagreement(f"{robot.name} does not stand {side}: its feet are {1e3 * found} mm above the ground")
+
+
+def gaps(robot: Robot, q: Array) -> Array:
+    """Heights of the feet above the ground."""
+    centres = ts.point_positions(robot.model, q, list(robot.feet), np.zeros((4, 3)))
+    return np.asarray(centres[:, 2] - list(robot.feet.values()))
 
 
 def rollout(peer: Any, qpos: Array, qvel: Array, steps: int) -> Call:
@@ -164,9 +164,7 @@ def stack(number: int, h: float) -> Stack:
     bodies = ""
     for i, name in enumerate(names):
         builder.add_body(name, "world", ts.Free(), inertia=ts.Inertia.box(size, mass=1.0))
-        bodies += (
-            f'<body pos="0 0 {(i + 0.5) * size[2]!r}"><freejoint/><geom type="box" size="0.1 0.1 0.05" mass="1"/></body>'
-        )
+        bodies += f'<body pos="0 0 {(i + 0.5) * size[2]!r}"><freejoint/><geom type="box" size="0.1 0.1 0.05" mass="1"/></body>'
     model, box = builder.build(), ts.shapes.Box(size)
     forces = [ts.Contact(names[0], box, "world", GROUND, **LAW)]
     forces += [ts.Contact(b, box, a, box, **LAW) for a, b in zip(names, names[1:], strict=False)]

@@ -13,11 +13,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import contact_peer as contacts
 import mechanisms
 import mujoco
 import numpy as np
@@ -45,6 +47,7 @@ from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
 
 import torsor as ts
 from torsor import _core
+from torsor.interop import to_mujoco
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results.json"
@@ -308,6 +311,70 @@ def loops(plan: Plan) -> Iterator[Line]:
     }
     t = measure(calls, plan.effort, steps)
     yield within("100 links", "BDF1 step of the ring : of the open chain", t["ring"], t["chain"], 2.5)
+
+
+def contact(plan: Plan) -> Iterator[Line]:
+    """Lines of robots on four spherical feet and of boxes on each other, beside MuJoCo with the same geometry.
+
+    Robots stand with steps of 2 ms, MuJoCo's own, as with longer ones it does not come to rest. They land with those of
+    the other simulations.
+    """
+    h, land, steps = 2e-3, plan.h, plan.steps
+    for robot in contacts.standing(h):
+        name, model = robot.name, robot.model
+        progress(f"contact: {name}")
+        contacts.check(robot, h)
+        rest = np.zeros(model.nv)
+        q, v = contacts.falling(robot)
+        here, there = contacts.shaken(robot, plan.rollouts)
+        names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "h": h, "rest": rest}
+        names |= {"bdf1": ts.BDF1(h), "long": ts.BDF1(land), "stand": robot.q, "q": q, "v": v, "Q": here.q, "V": here.v}
+        names |= {"count": plan.rollout_steps, "fall": int(round(0.3 / land))}
+        names |= {"controls": np.zeros((steps, model.nv)), "w": np.ones((steps + 1, model.nv))}
+        one = "ts.simulate(model, stand, rest, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
+        calls = {
+            "stand": Call(one, names),
+            "gradient": Call(f"ts.adjoint({one}, dloss_dq=w, parameters=False)", names),
+            "stand there": contacts.rollout(robot.peer, robot.qpos, rest, steps),
+        }
+        t = measure(calls, plan.effort, steps)
+        yield within(name, "standing, BDF1 step : mj_step", t["stand"], t["stand there"], 2.0)
+        yield within(name, f"{steps} steps and gradient of controls : steps", t["gradient"], t["stand"], 3.0)
+
+        calls = {
+            "ours": Call("ts.simulate(model, Q, V, steps=count, integrator=bdf1, forces=forces)", names),
+            "theirs": contacts.rollout(robot.peer, *there, plan.rollout_steps),
+        }
+        t = measure(calls, plan.effort, plan.rollouts * plan.rollout_steps)
+        line = faster(name, "batch that stands, BDF1 : mujoco.rollout", t["ours"], t["theirs"], 1.0)
+        yield replace(line, alone=share_alone(calls["ours"]))
+
+        calls = {
+            "ours": Call("ts.step_derivatives(model, bdf1, stand, rest, rest, forces=forces)", names),
+            "theirs": contacts.transitions(robot),
+        }
+        t = measure(calls, plan.effort)
+        yield faster(name, "step with Jacobian : mjd_transitionFD", t["ours"], t["theirs"], 8.0)
+
+        peer = copy(robot.peer)
+        peer.opt.timestep = land
+        calls = {
+            "ours": Call("ts.simulate(model, q, v, steps=fall, integrator=long, forces=forces)", names),
+            "theirs": contacts.rollout(peer, *to_mujoco(model, q, v), names["fall"]),
+        }
+        t = measure(calls, plan.effort, names["fall"])
+        what, most = f"landing, mean step of {1e3 * land:g} ms, beside mj_step", 60.0 if name == "HyQ" else None
+        yield Line(name, what, t["ours"], t["theirs"], 1e6 * t["ours"], most, at_least=False, unit="us")
+
+    progress("contact: stack")
+    boxes = contacts.stack(10, h)
+    names = {"ts": ts, "m": boxes, "bdf1": ts.BDF1(h), "steps": steps}
+    calls = {
+        "ours": Call("ts.simulate(m.model, m.q, steps=steps, integrator=bdf1, forces=m.forces)", names),
+        "theirs": contacts.rollout(boxes.peer, boxes.qpos, np.zeros(boxes.peer.nv), steps),
+    }
+    t = measure(calls, plan.effort, steps)
+    yield within("10 boxes", "stack, BDF1 step : mj_step", t["ours"], t["theirs"])
 
 
 def directions(plan: Plan) -> Iterator[Line]:
@@ -650,6 +717,7 @@ SECTIONS = {
         "Robots on their feet: one state, and batch of {batch}", ("torsor", "other", "ratio"), constraints
     ),
     "loops": Section("Closed mechanisms, one motion", ("torsor", "other", "ratio"), loops),
+    "contact": Section("Contact, MuJoCo with the same geometry", ("torsor", "other", "ratio"), contact),
     "directions": Section(
         "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
     ),

@@ -156,9 +156,7 @@ def places(pair, A, B):
     Forces act at a point of the surface of the second shape; of the first one if the second is a half-space.
     """
     if pair.kind == "HalfSpace":
-        flipped = Pair(
-            pair.other, pair.other_kind, pair.other_numbers, pair.body, pair.kind, pair.numbers, pair.law
-        )
+        flipped = Pair(pair.other, pair.other_kind, pair.other_numbers, pair.body, pair.kind, pair.numbers, pair.law)
         gap, normal, point = places(flipped, B, A)
         return gap, -normal, point
     centres, radius = balls(pair.kind, pair.numbers)
@@ -300,9 +298,7 @@ def residual(model, integrator, forces, q0, v0, q1, v1, u=0.0, t=0.0, previous=N
     else:
         c, z, other, before = 1 / h, 0.0, 0 * xi, 0.0
     a = c * (v1 - (1 - z) * v0 - z * before)
-    return np.concatenate(
-        [v1 - rates(model, xi, other, c, z), balance(model, forces, q1, v1, a, u, t + h)], axis=-1
-    )
+    return np.concatenate([v1 - rates(model, xi, other, c, z), balance(model, forces, q1, v1, a, u, t + h)], axis=-1)
 
 
 def correction(model, integrator, forces, q0, v0, q1, v1, u=0.0, t=0.0, previous=None):
@@ -326,7 +322,9 @@ def step_jacobian(model, integrator, forces, q0, v0, q1, v1, u=0.0, t=0.0, previ
 
     def before(d):
         q = oracle.moved(model, q0, d[..., :n])
-        early = (oracle.moved(model, previous[0], d[..., 3 * n : 4 * n]), previous[1] + d[..., 4 * n :]) if both else None
+        early = (
+            (oracle.moved(model, previous[0], d[..., 3 * n : 4 * n]), previous[1] + d[..., 4 * n :]) if both else None
+        )
         return residual(
             model, integrator, forces, q, v0 + d[..., n : 2 * n], q1, v1, u + d[..., 2 * n : 3 * n], t, early
         )

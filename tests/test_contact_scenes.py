@@ -122,7 +122,7 @@ def test_it_sticks_below_the_angle_of_friction_and_slips_above(share, kind):
     if share < 1:
         assert motion.v[-1, 3] == pytest.approx(oracle.creep(np.tan(theta) / FRICTION, 1e-4), rel=0.01)
     else:
-        assert motion.v[-1, 3] == pytest.approx(-scenes.stop(theta, 1.0, FRICTION) ** -1 * 0.5, rel=1e-3)
+        assert motion.v[-1, 3] == pytest.approx(-(scenes.stop(theta, 1.0, FRICTION) ** -1) * 0.5, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", INTEGRATORS)
