@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "torsor"
 CORE = (
-    *("base", "scalar", "spatial", "contact", "model", "linear", "tree", "dynamics", "derivatives"),
-    *("forces", "constraints", "integrators", "bind"),
+    *("base", "scalar", "spatial", "contact", "model", "linear", "tree", "dynamics", "derivatives", "forces"),
+    *("constraints", "integrators", "bind"),
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),

@@ -214,7 +214,10 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
     if (reader == std::end(kReaders)) throw nb::value_error(("torsor: no law named " + name).c_str());
     (PartReader{m, force, part, *set}.*reader->second)();
   }
-  if (has_balance(*set)) set->given = std::make_shared<const ForceSet>(given_forces(*set));
+  const auto part = [&](auto&& keeps) { return std::make_shared<const ForceSet>(part_of(*set, keeps)); };
+  if (has_balance(*set)) set->given = part([](const auto& law) { return law.work() == Work::given; });
+  if (set->any([](const auto& law) { return law.is_stiff(); }))
+    set->smooth = part([](const auto& law) { return !law.is_stiff(); });
 }
 
 // For the garbage collector: a user-defined force may refer back to an object that contains it.

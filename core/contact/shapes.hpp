@@ -1,6 +1,6 @@
 // Shapes of bodies for contact, and the places where two of them touch or will. Numbers of a shape are parameters, in
 // the flat array of its force, in this order:
-//   half_space  normal (3, any length), offset: the points x with normal.x / |normal| <= offset, in the frame of its body
+//   half_space  normal (3, any length), offset: the points x of its body with normal.x / |normal| <= offset
 //   sphere      position (3), radius
 //   capsule     position (3), orientation (4, a quaternion xyzw of any length), radius, half length; along z
 //   box         position, orientation, half sizes (3), radius by which its edges are rounded, within the half sizes
@@ -21,12 +21,25 @@ struct Shape {
   int offset;  // of its numbers
 };
 
+constexpr int kMostNumbers = 11;
+inline int number_count(ShapeKind kind) {
+  constexpr int count[] = {4, 4, 9, 11, 9, 10};
+  return count[static_cast<int>(kind)];
+}
+
 // Where two shapes are nearest or overlap most.
 template <class T>
 struct Spot {
   T gap;           // negative if they overlap
   Vec3<T> normal;  // of length 1, from the second shape to the first
   Vec3<T> point;   // at which forces act on both
+};
+
+// A ball around a shape, in the frame of its body.
+template <class S>
+struct Ball {
+  Vec3<S> centre;
+  S radius;
 };
 
 }  // namespace torsor

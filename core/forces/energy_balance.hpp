@@ -12,17 +12,6 @@ inline bool has_balance(const ForceSet& set) {
   const auto some = [&](Work work) { return set.any([&](const auto& law) { return law.work() == work; }); };
   return some(Work::stores) && !some(Work::unknown);
 }
-// The forces of a set that are given: torques, wrenches and forces at points, which may do work.
-inline ForceSet given_forces(const ForceSet& set) {
-  ForceSet given;
-  given.forces = set.forces;
-  given.parameters = set.parameters;
-  set.for_each([&](const auto& law) {
-    if (law.work() == Work::given) given.add(law);
-  });
-  return given;
-}
-
 template <class S>
 struct Energies {
   S kinetic, gravity, stored;

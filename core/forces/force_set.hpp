@@ -21,6 +21,8 @@ struct ForceSet {
   Laws laws;
   // The given forces (Work::given), if all energies are known (forces/energy_balance.hpp).
   std::shared_ptr<const ForceSet> given;
+  // All forces but the stiff ones, if there are any (Law::is_stiff).
+  std::shared_ptr<const ForceSet> smooth;
 
   template <class L>
   void add(L law) {
@@ -45,6 +47,18 @@ struct ForceSet {
     return !any([](const auto&) { return true; });
   }
 };
+
+// The laws of which `keeps` is true.
+template <class F>
+ForceSet part_of(const ForceSet& set, F&& keeps) {
+  ForceSet part;
+  part.forces = set.forces;
+  part.parameters = set.parameters;
+  set.for_each([&](const auto& law) {
+    if (keeps(law)) part.add(law);
+  });
+  return part;
+}
 
 // Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
 inline bool runs_user_code(const Model& m, const ForceSet* forces) {

@@ -13,6 +13,7 @@
 #pragma once
 #include <cmath>
 
+#include "forces/contact_problem.hpp"
 #include "tree/motions.hpp"
 
 namespace torsor {
@@ -163,6 +164,10 @@ struct Law {
   // each(body, change) with how the wrench changes.
   template <class S, class F>
   void on_body(const BodyState<S>&, F&& /*each*/) const {}
+  // Stiff forces change within a step from nothing to all, as contacts do. They have an own part in the search for a
+  // solution (forces/contact_problem.hpp), to which they add their places; c: of the stage.
+  bool is_stiff() const { return false; }
+  void add_stiff_places(const ForceState<double>&, double /*c*/, ContactProblem&) const {}
   // Minus its gradient is tau at v = 0.
   template <class S>
   S energy(const ForceState<S>&) const {

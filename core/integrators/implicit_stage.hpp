@@ -239,6 +239,13 @@ class ImplicitStage {
     return merit_ < factor * factor * marked_merit_;
   }
   bool extrapolates() const { return at_.scene.affine; }
+  bool relocates() const { return Lanes<S>::value == 1 && at_.scene.stiff; }
+  bool relocate(S* along) {
+    if constexpr (std::is_same_v<S, double>)
+      return solve_contacts(along);
+    else
+      return false;
+  }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {
@@ -258,7 +265,8 @@ class ImplicitStage {
   S begin(double part, const S* accelerations) { return begin(part, accelerations, no_lane<S>()); }
   S begin(double part, const S* accelerations, const Mask<S>& from_start) {
     stage_.c = c_ / part;
-    for (int k = 0; k < m_.nv; ++k) xi_[k] = select(from_start, S(0.0), led_to(accelerations, k));
+    for (int k = 0; k < m_.nv; ++k)
+      xi_[k] = select(from_start, at_.scene.stiff ? led_to(at_.zero, k) : S(0.0), led_to(accelerations, k));
     if (rows_) std::copy_n(first_lambda_.data(), rows_->count(), rows_->lambda);
     merit_ = -1.0;
     linearisable_ = false;
@@ -340,6 +348,50 @@ class ImplicitStage {
     unfactored_ = unfactored_ | !good;
     return good;
   }
+  // Solves the convex problem of stiff forces at the point, which was evaluated: `along` is a move near to a solution of
+  // the stage.
+  bool solve_contacts(double* along) {
+    const int n = m_.nv;
+    const double c = stage_.c;
+    evaluate_here();
+    linearisable_ = false;
+    add_rates(m_, evaluation_);
+    const ForceState<double> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
+    problem_.clear(n);
+    at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, problem_); });
+    if (problem_.empty()) return false;
+    const bool measured = rows_ && measure_rows();
+    sum_inertias(m_, evaluation_);
+    double *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
+    pair_columns<double>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
+    linearise_forces(m_, *at_.scene.forces->smooth, at_.arena, evaluation_.all, q(), v(), t_, at_.p, A, D, n);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j <= i; ++j) {
+        const int k = i * n + j, l = j * n + i;
+        M[k] = M[l] = c * M[k];
+        A[k] = A[l] = M[k] + 0.5 * (D[k] + D[l] + (A[k] + A[l]) / c);
+      }
+    double stiffness = 0.0;  // of constraints, as springs
+    std::copy_n(r_, n, work_);
+    if (measured) {
+      for (int k = 0; k < n; ++k) stiffness = std::max(stiffness, 1e4 * A[k * (n + 1)]);
+      for (int r = 0; r < rows_->count(); ++r)
+        for (int i = 0; i < n; ++i) {
+          const double pull = stiffness * rows_->metric.G(r)[i];
+          add_scaled(n, pull, rows_->metric.G(r), A + i * n);
+          add_scaled(n, pull, rows_->metric.G(r), M + i * n);
+          work_[i] += pull * c * rows_->g[r];
+        }
+    }
+    if (!problem_.solve(c, A, M, work_, v(), along)) return false;
+    for (int r = 0; rows_ && r < rows_->count(); ++r) {
+      double sum = c * rows_->g[r];
+      for (int k = 0; k < n; ++k) sum += rows_->metric.G(r)[k] * along[k];
+      along[n + r] = measured ? -stiffness * sum : 0.0;
+    }
+    for (int k = 0; k < n; ++k) along[k] /= c;
+    return true;
+  }
   // Entry k of the xi that accelerations predict.
   S led_to(const S* accelerations, int k) const {
     const S c(stage_.c);
@@ -376,6 +428,8 @@ class ImplicitStage {
   std::vector<S> first_lambda_, marked_lambda_, node_ = std::vector<S>(at_.scene.m.nq);
   S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_, *v_, *a_;
   std::vector<S*> x_;  // coordinates of the other nodes
+  ContactProblem problem_;
+  S *A_ = nullptr, *D_ = nullptr, *M_ = nullptr;  // its matrices
   std::vector<const S*> others_v_;
   BlockDiagonal<S> saved_;
   Mask<S> unfactored_ = no_lane<S>();  // lanes whose matrix could not be factored since the stage began

@@ -22,12 +22,15 @@
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
+//   bool relocates();                                  whether there is another method where corrections do not help
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
 //                                                      exceeds what is allowed
 //   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
 //                                                      norm without H
+//   bool relocate(S* along);                           then: a move from x, which is also marked, near to a solution;
+//                                                      false if it finds none
 // and for `follow`
 //   void begin_path();                                 last = accelerations at the beginning of the step
 //   S begin(double part, const S* guess);              moves to the guess for a part of the step, returns the size of
@@ -67,7 +70,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<S, decltype(&T::measure), const S*> && has<S, decltype(&T::allowance), double> &&
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
-      has<Mask<S>, decltype(&T::improves), double> && has<void, decltype(&T::begin_path)> &&
+      has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
+      has<bool, decltype(&T::relocate), S*> && has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -151,6 +155,23 @@ Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
 }
 
+// Moves from the marked x by the system's own method, and computes the correction there. False if that finds no point;
+// x is then the marked one.
+template <class System>
+bool relocate(System& s, typename System::Scalar& norm) {
+  const auto back = [&] { return s.place(0.0, s.delta, true) && s.evaluate(); };
+  if (!back()) return false;
+  if (s.relocate(s.correction) && s.place(1.0, s.correction, true) && s.evaluate()) {
+    const auto size = correct(s);
+    if (is_finite(size)) {
+      norm = size;
+      return true;
+    }
+  }
+  back();
+  return false;
+}
+
 // The iteration -------------------------------------------------------------------------------------------------------
 
 // Newton's method from x, where s.delta is the correction and `norm` its size, in the lanes `going`; with at most
@@ -215,9 +236,16 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
         if constexpr (alone) {
           if (good || (length == 1.0 && norm <= allowed)) break;
           good = s.improves(factor);
-          if (good) break;
+          if (good || s.relocates()) break;
         } else {
           break;
+        }
+      }
+      if constexpr (alone) {
+        if (!good && left > 0 && !(norm <= allowed) && s.relocates() && relocate(s, norm)) {
+          --left;
+          moved = S(0.0);
+          continue;
         }
       }
       Mask<S> stuck = moving & !good;

@@ -30,6 +30,7 @@ struct Scene {
   // Whether gains of energy are detected.
   bool balanced = forces != nullptr && forces->given != nullptr && !affine &&
                   (constraints == nullptr || !constraints->depends_on_time());
+  bool stiff = forces != nullptr && forces->smooth != nullptr;  // whether some forces are stiff
   const LaneModels* varied = nullptr;  // if lanes have models of their own: m is then the first of them
 
   // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each

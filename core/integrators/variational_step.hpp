@@ -152,6 +152,8 @@ class VariationalStep {
   Mask<S> improves(double) const { return no_lane<S>(); }
   // The momenta at the end come from the last evaluation.
   bool extrapolates() const { return false; }
+  bool relocates() const { return false; }
+  bool relocate(S*) { return false; }
   S curvature(const S&) const { return S(0.0); }
   Mask<S> accept() {
     const int nv = scene.m.nv;

@@ -149,11 +149,11 @@ if TYPE_CHECKING:
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
     from torsor.forces import Cable as Cable
+    from torsor.forces import Contact as Contact
     from torsor.forces import CustomCable as CustomCable
     from torsor.forces import CustomForce as CustomForce
     from torsor.forces import CustomSpring as CustomSpring
     from torsor.forces import Force as Force
-    from torsor.forces import Contact as Contact
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
     from torsor.forces import JointLimits as JointLimits
@@ -218,8 +218,8 @@ else:
             """,
             "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
             "forces": """
-                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact JointDamping
-                JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
+                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
+                JointDamping JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
                 generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
