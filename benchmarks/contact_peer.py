@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import mujoco
@@ -164,10 +165,11 @@ def stack(number: int, h: float) -> Stack:
     bodies = ""
     for i, name in enumerate(names):
         builder.add_body(name, "world", ts.Free(), inertia=ts.Inertia.box(size, mass=1.0))
-        bodies += f'<body pos="0 0 {(i + 0.5) * size[2]!r}"><freejoint/><geom type="box" size="0.1 0.1 0.05" mass="1"/></body>'
+        geom = '<geom type="box" size="0.1 0.1 0.05" mass="1"/>'
+        bodies += f'<body pos="0 0 {(i + 0.5) * size[2]!r}"><freejoint/>{geom}</body>'
     model, box = builder.build(), ts.shapes.Box(size)
     forces = [ts.Contact(names[0], box, "world", GROUND, **LAW)]
-    forces += [ts.Contact(b, box, a, box, **LAW) for a, b in zip(names, names[1:], strict=False)]
+    forces += [ts.Contact(b, box, a, box, **LAW) for a, b in pairwise(names)]
     q = model.neutral.copy()
     for i, name in enumerate(names):
         q[model.joint(name).q_slice][:3] = 0, 0, (i + 0.5) * size[2]

@@ -329,7 +329,7 @@ def contact(plan: Plan) -> Iterator[Line]:
         here, there = contacts.shaken(robot, plan.rollouts)
         names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "h": h, "rest": rest}
         names |= {"bdf1": ts.BDF1(h), "long": ts.BDF1(land), "stand": robot.q, "q": q, "v": v, "Q": here.q, "V": here.v}
-        names |= {"count": plan.rollout_steps, "fall": int(round(0.3 / land))}
+        names |= {"count": plan.rollout_steps, "fall": round(0.3 / land)}
         names |= {"controls": np.zeros((steps, model.nv)), "w": np.ones((steps + 1, model.nv))}
         one = "ts.simulate(model, stand, rest, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
         calls = {

@@ -153,7 +153,7 @@ def world(T, x):
 def places(pair, A, B):
     """gap (..., n), normal (..., n, 3) from B to A, point (..., n, 3), for bodies with the poses A and B.
 
-    Forces act at a point of the surface of the second shape; of the first one if the second is a half-space.
+    Forces act in the middle between both surfaces.
     """
     if pair.kind == "HalfSpace":
         flipped = Pair(pair.other, pair.other_kind, pair.other_numbers, pair.body, pair.kind, pair.numbers, pair.law)
@@ -165,14 +165,15 @@ def places(pair, A, B):
         plane = pair.other_numbers
         normal = np.einsum("...ij,j->...i", B[..., :3, :3], unit(np.asarray(plane["normal"])))[..., None, :]
         gap = dot(normal, centres - B[..., None, :3, 3])[..., 0] - plane["offset"] - radius
-        return gap, normal + 0 * centres, centres - radius * normal
+        return gap, normal + 0 * centres, centres - (radius + gap[..., None] / 2) * normal
     if pair.kind == pair.other_kind == "Sphere":
         other, other_radius = balls(pair.other_kind, pair.other_numbers)
         other = world(B, other)
         apart = centres - other
         length = np.sqrt(dot(apart, apart))
         normal = apart / length
-        return length[..., 0] - radius - other_radius, normal, other + other_radius * normal
+        gap = length[..., 0] - radius - other_radius
+        return gap, normal, other + (other_radius + gap[..., None] / 2) * normal
     raise ValueError(f"no gap of a {pair.kind} and a {pair.other_kind}")
 
 
@@ -217,7 +218,7 @@ class Bodies:
 
 
 class State(NamedTuple):
-    """Of all places of a contact: gap (..., n), normal, point, slip velocity and force on the first body (..., n, 3)."""
+    """Of all places of a contact: gap (..., n); normal, point, slip velocity, force on the first body, (..., n, 3)."""
 
     gap: np.ndarray
     normal: np.ndarray
@@ -322,9 +323,9 @@ def step_jacobian(model, integrator, forces, q0, v0, q1, v1, u=0.0, t=0.0, previ
 
     def before(d):
         q = oracle.moved(model, q0, d[..., :n])
-        early = (
-            (oracle.moved(model, previous[0], d[..., 3 * n : 4 * n]), previous[1] + d[..., 4 * n :]) if both else None
-        )
+        early = None
+        if both:
+            early = oracle.moved(model, previous[0], d[..., 3 * n : 4 * n]), previous[1] + d[..., 4 * n :]
         return residual(
             model, integrator, forces, q, v0 + d[..., n : 2 * n], q1, v1, u + d[..., 2 * n : 3 * n], t, early
         )

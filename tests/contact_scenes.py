@@ -4,6 +4,7 @@ Every builder returns a `Scene`. Numbers of the law are arguments, with defaults
 5 to 20 ms.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ def stack(number: int = 10, *, mass: float = 1.0, size: Any = SIZE, **law: Any) 
     model = floating(names, ts.Inertia.box(mass=mass, size=size))
     shape = ts.shapes.Box(size)
     forces: list[ts.Force] = [ts.Contact(names[0], shape, "world", ground(), **law)]
-    forces += [ts.Contact(above, shape, below, shape, **law) for below, above in zip(names, names[1:], strict=False)]
+    forces += [ts.Contact(above, shape, below, shape, **law) for below, above in pairwise(names)]
     q = model.neutral.copy()
     for i, name in enumerate(names):
         q[model.joint(name).q_slice][:3] = 0, 0, (i + 0.5) * size[2]
@@ -117,7 +118,7 @@ def dominoes(number: int = 50, *, size: Any = (0.02, 0.1, 0.2), spacing: float =
     model = builder.build()
     shape = ts.shapes.Box((size[0], size[2], size[1]))
     forces: list[ts.Force] = [ts.Contact(name, shape, "world", ground(), **law) for name in names]
-    forces += [ts.Contact(b, shape, a, shape, **law) for a, b in zip(names, names[1:], strict=False)]
+    forces += [ts.Contact(b, shape, a, shape, **law) for a, b in pairwise(names)]
     q, v = np.zeros(model.nq), np.zeros(model.nv)
     v[:3] = 3.0 * np.array([size[2] / 2, size[0] / 2, -1.0])  # the first turns about its lower edge, towards the others
     return Scene(model, forces, q, v)
