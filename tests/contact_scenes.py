@@ -40,7 +40,7 @@ def energy(motion: ts.Trajectory) -> np.ndarray:
 def positions(model: ts.Model, q: np.ndarray, *bodies: str) -> np.ndarray:
     """Origins (..., n, 3) of bodies, of all of them if none is named."""
     names = [b.name for b in model.bodies]
-    return ts.body_poses(model, q)[..., [names.index(b) for b in bodies or names], :3, 3]
+    return ts.body_poses(model, q)[..., [names.index(b) for b in bodies or names], :, :][..., :3, 3]
 
 
 def ground(**options: Any) -> ts.shapes.HalfSpace:
@@ -201,7 +201,7 @@ def wheel(shape: str = "cylinder", *, speed: float = 2.0, spin: float | None = N
     depth = 2.0 * GRAVITY / (places * law["stiffness"]) + law.get("onset", 0.0) / 2
     q, v = model.neutral.copy(), np.zeros(6)
     q[2] = radius - depth
-    v[1], v[3] = speed / radius if spin is None else spin, speed
+    v[1], v[3] = speed / (radius - depth / 2) if spin is None else spin, speed  # forces act in the middle of the depth
     return Scene(model, [ts.Contact("wheel", own, "world", ground(), **law)], q, v)
 
 
@@ -261,7 +261,7 @@ def rod(angle: float = np.arctan(2.0), speed: float = 1.0, *, friction: float = 
     Free2D: x, z and angle of the centre. The tip is ahead of the centre: friction turns the rod into the ground, and
     beyond `critical_friction` the harder it is pressed the more.
     """
-    law = {"stiffness": 1e6, "dissipation": 0.0, "slip": 1e-3} | law
+    law = {"stiffness": 1e7, "dissipation": 2.0, "slip": 1e-3} | law
     length, radius = 2.0, 1e-3
     builder = ts.ModelBuilder("rod", gravity=(0, 0, -GRAVITY))
     upright = ts.SE3.rotation((1, 0, 0), np.pi / 2)
