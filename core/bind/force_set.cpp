@@ -253,6 +253,7 @@ void bind_force_set(nb::module_& module) {
       .def("__init__", build_forces)
       .def_prop_ro("depends_on_place", depends_on_place)
       .def_prop_ro("on_single_bodies", on_single_bodies)
+      .def_prop_ro("contact_forces", contact_forces)
       .def("keeps_branches", [](const ForceSet& set, const Model& m) { return keeps_branches(m, set); });
 }
 

@@ -79,6 +79,41 @@ struct GeneralizedForcesVJP {
   }
 };
 
+// All places of contacts, in the order of the forces.
+struct ContactStates {
+  static constexpr int inputs = 4, outputs = 5;
+  static constexpr bool has_options = true, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    state_slots(m, options, in);
+    const int64_t count = static_cast<int64_t>(contact_forces(*options.forces).size());
+    out[0] = {"gap", 1, {count}};
+    out[1] = {"point", 2, {count, 3}};
+    out[2] = {"normal", 2, {count, 3}};
+    out[3] = {"force", 2, {count, 3}};
+    out[4] = {"slip", 2, {count, 3}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
+    const auto all = force_motions(m, arena, in[0], in[1]);
+    const ForceState<S> at(m, arena, all, in[0], in[1], t, in[3]);
+    int k = 0;
+    for (const PairLaw& law : std::get<std::vector<PairLaw>>(options.forces->laws)) {
+      const ShapePair<S> x = law.state<S>(at);
+      const ContactNumbers<S> numbers = law.law(in[3]);
+      law.for_each_place(at, x, std::numeric_limits<double>::infinity(), [&](const Place<S>& place) {
+        const Mask<S> open = !less(place.gap, S(0.0)) & !is_nan(place.gap);
+        const Vec3<S> f = contact_force(numbers, place.gap, place.normal, place.u);
+        out[0][k] = place.gap;
+        write3(place.point + x.common, out[1] + 3 * k);
+        write3(place.normal, out[2] + 3 * k);
+        write3(select<S>(open, zero3<S>(), f), out[3] + 3 * k);
+        write3(mul_add(-dot(place.normal, place.u), place.normal, place.u), out[4] + 3 * k);
+        ++k;
+      });
+    }
+  }
+};
+
 // For tests: w.dtau/dv, computed without dtau/dv, and the gradient of w.tau with respect to the placements of bodies.
 struct ForceGradients {
   static constexpr int inputs = 5, outputs = 2;
@@ -109,6 +144,7 @@ void bind_forces(Kernels& kernels) {
   kernels.add<Timed<ForceEnergies>>("force_energies");
   kernels.add<Timed<GeneralizedForcesVJP>>("generalized_forces_vjp");
   kernels.add<Timed<ForceGradients>>("force_gradients");
+  kernels.add<Timed<ContactStates>>("contact_states");
 }
 
 }  // namespace torsor

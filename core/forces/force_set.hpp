@@ -60,6 +60,14 @@ ForceSet part_of(const ForceSet& set, F&& keeps) {
   return part;
 }
 
+// The force that each place of a contact belongs to, for all places.
+inline std::vector<int> contact_forces(const ForceSet& set) {
+  std::vector<int> out;
+  for (const PairLaw& law : std::get<std::vector<PairLaw>>(set.laws))
+    out.insert(out.end(), place_count(law.A.shape, law.B.shape), law.force);
+  return out;
+}
+
 // Whether users' code runs for every state. It needs the interpreter lock, for which threads would wait.
 inline bool runs_user_code(const Model& m, const ForceSet* forces) {
   for (const auto& joint : m.general)

@@ -24,6 +24,7 @@ struct ShapeOn {
 // A pair at a state: seen from the point of one of the trees.
 template <class S>
 struct ShapePair : Touching<S> {
+  Vec3<S> common;      // the common point, in the world
   Motion<S> v_A;       // velocity of the first body
   Vec3<S> to_A, to_B;  // from the common point to those of the trees, or to the world's origin
 };
@@ -61,6 +62,7 @@ struct PairLaw : Law {
     const Motion<S> v_A = velocity(A, to_A);
     return {{A.shape, B.shape, at.p + A.shape.offset, at.p + B.shape.offset, pose(A, to_A), pose(B, to_B),
              v_A - velocity(B, to_B)},
+            common,
             v_A,
             to_A,
             to_B};
@@ -113,16 +115,26 @@ struct PairLaw : Law {
     // Places that could close within a step: where they are not near, a step that reaches them is corrected later.
     const auto length = [](const Vec3<double>& y) { return std::sqrt(dot(y, y)); };
     const double margin = 3.0 / c * (length(x.V.v) + length(x.V.w) + 100.0 / c);
-    std::vector<Place<double>> places(place_count(A.shape, B.shape));
-    contact_places<double>(x, margin, places.data());
-    for (const Place<double>& place : places) {
-      if (!(place.gap < margin)) continue;
+    for_each_place(at, x, margin, [&](const Place<double>& place) {
+      if (!(place.gap < margin)) return;
       problem.add({numbers, -1.0, place.gap, place.normal, place.u, 0, 0});
       for_each_relative(at.m, x, [&](int k, const Vec3<double>& to, double sign) {
         const Motion<double> column = shift(at.all.columns[k].S_, -to);
         problem.add_column(k, sign * cross_add(column.w, place.point, column.v));
       });
-    }
+    });
+  }
+  template <class S, class F>
+  void for_each_closed(const ForceState<S>& at, F&& closed) const {
+    for_each_place(at, state(at), 0.0, [&](const Place<S>& place) { closed(less(place.gap, S(0.0))); });
+  }
+  // f(place) for all places; those of shapes that are further apart than `margin` have an infinite gap.
+  template <class S, class F>
+  void for_each_place(const BodyState<S>& at, const ShapePair<S>& x, double margin, F&& f) const {
+    const int count = place_count(A.shape, B.shape);
+    auto* places = at.arena.template get<Place<S>>(count);
+    contact_places<S>(x, margin, places);
+    for (int k = 0; k < count; ++k) f(places[k]);
   }
 
   template <class S, class F>

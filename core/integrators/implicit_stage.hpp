@@ -234,12 +234,19 @@ class ImplicitStage {
   }
   Mask<S> improves(double factor) {
     if (rows_) return no_lane<S>();
-    if (marked_merit_ < 0.0) marked_merit_ = merit(marked_q_, marked_r_);
-    merit_ = merit(q(), r_);
+    if (marked_merit_ < 0.0) marked_merit_ = merit_of(marked_q_, marked_r_);
+    merit_ = merit_of(q(), r_);
     return merit_ < factor * factor * marked_merit_;
   }
   bool extrapolates() const { return at_.scene.affine; }
-  bool relocates() const { return Lanes<S>::value == 1 && at_.scene.stiff; }
+  bool relocates() const { return at_.scene.stiff; }
+  S merit() {
+    if (!rows_) return merit_of(q(), r_);
+    if (!any(missing_accelerations(q(), r_) & measure_rows())) return S(kInfinity);
+    rows_->project_residual(stage_.c, work_);
+    const S most = largest(m_.nv, work_);
+    return most * most;
+  }
   bool relocate(S* along) {
     if constexpr (std::is_same_v<S, double>)
       return solve_contacts(along);
@@ -410,7 +417,7 @@ class ImplicitStage {
     return good;
   }
   // r . M^-1 r: the squared acceleration residual in the kinetic-energy metric.
-  S merit(const S* q, const S* r) {
+  S merit_of(const S* q, const S* r) {
     if (!any(missing_accelerations(q, r))) return S(kInfinity);
     S sum(0.0);
     for (int k = 0; k < m_.nv; ++k) sum = mul_add(r[k], work_[k], sum);

@@ -22,7 +22,9 @@
 //   bool extrapolates();                               whether the last correction may be taken without evaluating r
 //                                                      after it
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
-//   bool relocates();                                  whether there is another method where corrections do not help
+//   bool relocates();                                  whether there is another method where corrections do not help,
+//                                                      which `search` uses
+//   S merit();                                         then: the square of |r| at x, in a norm without H
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
@@ -71,7 +73,7 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
       has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
-      has<bool, decltype(&T::relocate), S*> && has<void, decltype(&T::begin_path)> &&
+      has<S, decltype(&T::merit)> && has<bool, decltype(&T::relocate), S*> && has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -236,16 +238,9 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
         if constexpr (alone) {
           if (good || (length == 1.0 && norm <= allowed)) break;
           good = s.improves(factor);
-          if (good || s.relocates()) break;
+          if (good) break;
         } else {
           break;
-        }
-      }
-      if constexpr (alone) {
-        if (!good && left > 0 && !(norm <= allowed) && s.relocates() && relocate(s, norm)) {
-          --left;
-          moved = S(0.0);
-          continue;
         }
       }
       Mask<S> stuck = moving & !good;
@@ -318,6 +313,55 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
+// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
+// |r|, and for a single state that method where they do not. What it returns is confirmed likewise.
+template <class System, class S = typename System::Scalar>
+Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
+  constexpr bool alone = Lanes<S>::value == 1;
+  Mask<S> found = no_lane<S>();
+  const auto note = [&](const S& error, const S& allowed) {
+    if constexpr (alone) shortfall = {error, allowed};
+  };
+  S before(-1.0);  // the merit, where it is known
+  while (true) {
+    poll();
+    const S allowed = s.allowance(tolerance);
+    note(norm, allowed);
+    going = going & is_finite(norm) & is_finite(allowed);
+    const Mask<S> solved = going & less_equal(norm, allowed);
+    found = found | solved;
+    going = going & !solved;
+    if (!any(going) || left == 0) return found;
+    --left;
+    if (any(less(before, S(0.0)))) before = s.merit();
+    s.mark();
+    S after(kInfinity);
+    Mask<S> good = go(s, 1.0, going, after);
+    if (any(good)) {
+      const S limit = s.allowance(tolerance);
+      Mask<S> last = good & less_equal(after, limit) & less_equal(after, S(0.1) * norm);
+      if (any(last)) last = last & s.bounded(limit, norm);
+      found = found | last;
+      going = going & !last;
+      if (!any(going)) return found;
+      const S now = s.merit();
+      good = good & going & less(now, S(0.25) * before);
+      before = now;
+    }
+    if constexpr (alone) {
+      if (good) {
+        norm = correct(s);
+      } else {
+        if (!relocate(s, norm)) return found;
+        before = S(-1.0);
+      }
+    } else {
+      going = good;
+      if (any(going)) norm = correct(s);
+    }
+  }
+}
+
 // Continuation, for a single state: follows the solution from short steps to the whole one, for parts of the step from
 // 0, where the accelerations are those of forward dynamics, to 1, extrapolating linearly from the previous two.
 template <class System>
@@ -352,6 +396,11 @@ bool follow(System& s, double tolerance, int& left, Shortfall& shortfall) {
 template <class System, class S = typename System::Scalar>
 Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, int iterations, Shortfall& shortfall) {
   int left = iterations;
+  if (s.relocates()) {
+    Mask<S> found = search(s, tolerance, norm, lanes, left, shortfall);
+    if (any(found)) found = found & s.accept();
+    return found;
+  }
   Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);
   if constexpr (Lanes<S>::value == 1) {
     found = (found || follow(s, tolerance, left, shortfall)) && s.accept();

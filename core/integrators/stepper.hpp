@@ -42,6 +42,26 @@ class Stepper {
     at.nodes.resize(last_node() + 1);
   }
 
+  // Where a step with node 0 must do without it, because a contact closed between node 0 and node 1: velocities jump in
+  // an impact. To be called with both nodes loaded.
+  Mask<S> restarts(double t) {
+    if (!table.multistep || !at.scene.stiff) return no_lane<S>();
+    closed_[0].clear();
+    closed_[1].clear();
+    for (const int node : {0, 1}) {
+      const S *q = at.nodes.q(node), *v = at.nodes.v(node);
+      at.arena.reset();
+      const Motions<S> all = force_motions_at(at, q, v);
+      const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
+      at.scene.forces->for_each([&](const auto& law) {
+        law.for_each_closed(state, [&](const Mask<S>& closed) { closed_[node].push_back(closed); });
+      });
+    }
+    Mask<S> out = no_lane<S>();
+    for (std::size_t k = 0; k < closed_[1].size(); ++k) out = out | (closed_[1][k] & !closed_[0][k]);
+    return out;
+  }
+
   // One step from node 1 (and node 0, if `previous`) at time t: of a single state divided into as few parts as
   // necessary. `settled`: whether the accelerations of node 1 are known. False if all attempts failed. Solutions that
   // gain energy are spurious: a gain of a hundredth may be the error of a step, and a tenth is accepted if no division
@@ -50,7 +70,9 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    if constexpr (Lanes<S>::value > 1) return take_divided(1, previous, settled, t, controls, least);
+    const Mask<S> restarting = previous ? restarts(t) : no_lane<S>();
+    if constexpr (Lanes<S>::value > 1) return take_divided(1, previous, settled, t, controls, least) & !restarting;
+    previous = previous && !any(restarting);
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
       for (int parts = 1; parts <= most; parts *= 2) {
@@ -130,6 +152,7 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
+  std::vector<Mask<S>> closed_[2];  // of nodes 0 and 1
   int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };

@@ -154,6 +154,7 @@ class VariationalStep {
   bool extrapolates() const { return false; }
   bool relocates() const { return false; }
   bool relocate(S*) { return false; }
+  S merit() { return S(0.0); }
   S curvature(const S&) const { return S(0.0); }
   Mask<S> accept() {
     const int nv = scene.m.nv;
