@@ -368,6 +368,8 @@ FUNCTIONS: dict[str, Function] = {
     "hybrid_dynamics_vjp": line(
         ts.hybrid_dynamics_vjp, "q v a tau w_a w_tau f_ext", ["v"] * 4 + _GRADIENT, given=prescribed, error=SINGULAR
     ),
+    "joint_reactions_derivatives": line(ts.joint_reactions_derivatives, "q v a f_ext", ["b 6 v"] * 3, from_origin=True),
+    "joint_reactions_vjp": line(ts.joint_reactions_vjp, "q v a w:b,6 f_ext", ["v"] * 3 + _GRADIENT, from_origin=True),
     "inertial_regressor": line(ts.inertial_regressor, "q v a", "v b10"),
     "inverse_dynamics_jvp": line(
         ts.inverse_dynamics_jvp, "q v a dq dv da f_ext df_ext", ["v", "v"], given=direction, real=True
@@ -387,6 +389,14 @@ FUNCTIONS: dict[str, Function] = {
         real=True,
         error=SINGULAR,
         given=lambda model: prescribed(model) | direction(model),
+    ),
+    "joint_reactions_jvp": line(
+        ts.joint_reactions_jvp,
+        "q v a dq dv da f_ext df_ext",
+        ["b 6", "b 6"],
+        given=direction,
+        real=True,
+        from_origin=True,
     ),
     "body_velocities_derivatives": line(ts.body_velocities_derivatives, "q v", ["b 6 v"] * 2),
     "body_accelerations_derivatives": line(ts.body_accelerations_derivatives, "q v a", ["b 6 v"] * 3),

@@ -57,7 +57,8 @@ def arguments(function, batch=()):
         elif p.name.startswith("q"):
             out.append(MODEL.random(rng, batch))
         else:
-            out.append(rng.standard_normal((*batch, *((MODEL.nbodies, 6) if p.name == "y" else (MODEL.nv,)))))
+            wrenches = p.name == "y" or (function.__name__, p.name) == ("joint_reactions_vjp", "w")
+            out.append(rng.standard_normal((*batch, *((MODEL.nbodies, 6) if wrenches else (MODEL.nv,)))))
     return out
 
 

@@ -1,5 +1,6 @@
 #include "bind/kernel.hpp"
 #include "derivatives/forward_dynamics_derivatives.hpp"
+#include "derivatives/joint_reactions_derivatives.hpp"
 
 namespace torsor {
 namespace {
@@ -69,12 +70,30 @@ struct HybridDynamicsDerivatives {
   }
 };
 
+struct JointReactionsDerivatives {
+  static constexpr int inputs = 4, outputs = 3;
+  static constexpr bool has_options = true;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    in[1] = {"v", 1, {m.nv}};
+    in[2] = {"a", 1, {m.nv}};
+    in[3] = {"f_ext", 2, {m.nframes(), 6}, true};
+    const char* names[] = {"dF_dq", "dF_dv", "dF_da"};
+    for (int k = 0; k < 3; ++k) out[k] = {names[k], 3, {m.nframes(), 6, m.nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    joint_reactions_derivatives(m, arena, in[0], in[1], in[2], in[3], options.axes, out[0], out[1], out[2]);
+  }
+};
+
 }  // namespace
 
 void bind_derivatives(Kernels& kernels) {
   kernels.add<InverseDynamicsDerivatives>("inverse_dynamics_derivatives");
   kernels.add<ForwardDynamicsDerivatives>("forward_dynamics_derivatives");
   kernels.add<HybridDynamicsDerivatives>("hybrid_dynamics_derivatives");
+  kernels.add<JointReactionsDerivatives>("joint_reactions_derivatives");
 }
 
 }  // namespace torsor

@@ -1,6 +1,7 @@
 #include "bind/kernel.hpp"
 #include "derivatives/dual_states.hpp"
 #include "derivatives/inverse_dynamics_derivatives.hpp"
+#include "dynamics/joint_reactions.hpp"
 #include "dynamics/mass_solve.hpp"
 
 namespace torsor {
@@ -105,6 +106,26 @@ struct HybridDynamicsJVP {
   }
 };
 
+struct JointReactionsJVP {
+  static constexpr int inputs = 8, outputs = 2;
+  static constexpr bool has_options = true, has_complex = false, has_direction = true;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    InverseDynamicsJVP::slots(m, options, in, out);
+    out[0] = {"F", 2, {m.nframes(), 6}};
+    out[1] = {"dF", 2, {m.nframes(), 6}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const Dual<S>* q = moving(m, arena, in[0], in[4]);
+    const Dual<S>*v = with_tangent(arena, in[1], in[5], m.nv), *a = with_tangent(arena, in[2], in[6], m.nv);
+    const Dual<S>* f_ext = dual_wrenches(m, arena, in[3], in[7]);
+    auto* F = arena.get<Dual<S>>(6 * m.nframes());
+    const auto& model = varied(m, options);
+    joint_reactions(model, arena, q, v, a, body_wrenches(model, arena, q, options.axes, f_ext), F);
+    split(F, 6 * m.nframes(), out[0], out[1]);
+  }
+};
+
 // dtau/dq, dtau/dv and the mass matrix over dual numbers; any may be null.
 template <class S>
 void derivatives_jvp(const Model& m, Arena& arena, const Options& options, const Dual<S>* q, const Dual<S>* v,
@@ -190,6 +211,7 @@ void bind_jvp(Kernels& kernels) {
   kernels.add<InverseDynamicsJVP>("inverse_dynamics_jvp");
   kernels.add<ForwardDynamicsJVP>("forward_dynamics_jvp");
   kernels.add<HybridDynamicsJVP>("hybrid_dynamics_jvp");
+  kernels.add<JointReactionsJVP>("joint_reactions_jvp");
   kernels.add<InverseDynamicsDerivativesJVP>("inverse_dynamics_derivatives_jvp");
   kernels.add<ForwardDynamicsDerivativesJVP>("forward_dynamics_derivatives_jvp");
 }

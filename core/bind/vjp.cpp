@@ -1,5 +1,5 @@
 #include "bind/kernel.hpp"
-#include "derivatives/inverse_dynamics_vjp.hpp"
+#include "derivatives/joint_reactions_vjp.hpp"
 
 namespace torsor {
 namespace {
@@ -75,6 +75,20 @@ struct HybridDynamicsVJP {
   }
 };
 
+struct JointReactionsVJP {
+  static constexpr int inputs = 5, outputs = 7;
+  static constexpr bool has_options = true;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    InverseDynamicsVJP::slots(m, options, in, out);
+    in[3] = {"w", 2, {m.nframes(), 6}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    joint_reactions_vjp(m, arena, in[0], in[1], in[2], in[3], in[4], options.axes,
+                        Gradients<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6]});
+  }
+};
+
 struct InertialRegressor {
   static constexpr int inputs = 3, outputs = 1;
   static constexpr bool has_options = false;
@@ -96,6 +110,7 @@ void bind_vjp(Kernels& kernels) {
   kernels.add<InverseDynamicsVJP>("inverse_dynamics_vjp");
   kernels.add<ForwardDynamicsVJP>("forward_dynamics_vjp");
   kernels.add<HybridDynamicsVJP>("hybrid_dynamics_vjp");
+  kernels.add<JointReactionsVJP>("joint_reactions_vjp");
   kernels.add<InertialRegressor>("inertial_regressor");
 }
 

@@ -37,6 +37,10 @@ struct VirtualSubtree {
     g += b.g;
     return *this;
   }
+  // About the world's origin, from the point of the tree.
+  VirtualSubtree about_world(const Vec3<S>& point) const {
+    return {shift_back(f, point), shift_back(h, point), shift_back(lag, point), g};
+  }
 };
 // Velocity, acceleration and virtual velocity of a body, in its own frame.
 template <class S>
@@ -75,6 +79,20 @@ TORSOR_INLINE void inertia_gradient(const Motion<S>& u, const Vec3<S>& w, const 
   out[9] = mul_add(s.z, w.z, u.w.z * wdot.z);
 }
 
+// The gradient with respect to the placement of one of the user's bodies, from the motions of its parent (with the
+// virtual velocity u) and the sums over its own subtree; X: the pose of its joint's frame. All about one point.
+template <class S>
+Force<S> placement_gradient_of(const DerivativeBody<S>& parent, const Motion<S>& u, const VirtualSubtree<S>& t,
+                               const SE3<S>& X) {
+  const Force<S> g{t.g, zero3<S>()};
+  Force<S> G = cross(parent.v, cross(parent.v, t.h)) + t.lag;
+  for (const Force<S>& x : {cross(u, t.f), cross(parent.v, g), cross(parent.a, t.h)}) {
+    G.n -= x.n;
+    G.f -= x.f;
+  }
+  return X.act_inverse(G);
+}
+
 // Gradients with respect to placements: each moves its subtree, as a joint with any column would. For bodies on joints
 // that move, the sums are known; for those that are fixed to others they are computed here, about the point of the tree
 // or, for bodies fixed to the world, about the world's origin.
@@ -106,23 +124,15 @@ void placement_gradient(const ModelT<C>& m, Arena& arena, const DerivativeBody<S
     const VirtualSubtree<S>& t = moves(b) ? sums[i] : fixed[b];
     if (p >= 0 && !moves(p)) {
       if (i >= 0 && m.frames[p].body < 0) {  // to the world's origin
-        const Vec3<S>& o = bodies[i].origin;
-        const Force<S> g = shift_back(Force<S>{t.g, zero3<S>()}, o);
-        fixed[p] += VirtualSubtree<S>{shift_back(t.f, o), shift_back(t.h, o), shift_back(t.lag, o), g.n};
+        fixed[p] += t.about_world(bodies[i].origin);
       } else {
         fixed[p] += t;
       }
     }
     const int above = parent_body(b);
-    const Force<S> g{t.g, zero3<S>()};
-    Force<S> G = cross(bodies[above].v, cross(bodies[above].v, t.h)) + t.lag;
-    for (const Force<S>& x : {cross(u[above], t.f), cross(bodies[above].v, g), cross(bodies[above].a, t.h)}) {
-      G.n -= x.n;
-      G.f -= x.f;
-    }
     SE3<S> X = p >= 0 ? pose(p) * m.frames[b].placement : lift<S>(m.frames[b].placement);
     if (above < 0 && i >= 0) X.p -= bodies[i].origin;
-    write(X.act_inverse(G), out + 6 * b);
+    write(placement_gradient_of(bodies[above], u[above], t, X), out + 6 * b);
   }
 }
 
@@ -195,7 +205,20 @@ void velocity_gradients(const ModelT<C>& m, const Motions<S>& all, const Motion<
   }
 }
 
-// Gradients with respect to the inertia of each of the user's bodies and to the wrench on it.
+// Gradients with respect to the inertia of the user's body b and to the wrench on it. x: its motion in its own frame;
+// body, u: of the body that carries it.
+template <class S, class Frame>
+void body_gradients_of(const Frame& frame, int b, const DerivativeBody<S>& body, const Motion<S>& u,
+                       const LocalMotion<S>& x, int axes, const Gradients<S>& out) {
+  if (out.inertia != nullptr) inertia_gradient(x.u, x.v.w, x.a.w, cross_add(x.v.w, x.v.v, x.a.v), out.inertia + 10 * b);
+  if (out.f_ext != nullptr) {
+    Motion<S> g = x.u;  // body
+    if (axes == 1) g = shift(u, -body.origin);
+    if (axes == 2) g = shift(u, body.p + body.R * frame.pose.p);
+    write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
+  }
+}
+// The same for all of the user's bodies.
 template <class S, class C>
 void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const VirtualBodies<S>& virtuals, int axes,
                     const Gradients<S>& out) {
@@ -212,14 +235,7 @@ void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const V
     LocalMotion<S> x = virtuals.local[i];
     if (m.bodies[i].massless) x = LocalMotion<S>{body.v, body.a, u[i]}.seen_from(SE3<S>{body.R, body.p});
     if (!frame.same) x = x.seen_from(frame.pose);
-    if (out.inertia != nullptr)
-      inertia_gradient(x.u, x.v.w, x.a.w, cross_add(x.v.w, x.v.v, x.a.v), out.inertia + 10 * b);
-    if (out.f_ext != nullptr) {
-      Motion<S> g = x.u;  // body
-      if (axes == 1) g = shift(u[i], -body.origin);
-      if (axes == 2) g = shift(u[i], body.p + body.R * frame.pose.p);
-      write(Motion<S>{-g.w, -g.v}, out.f_ext + 6 * b);
-    }
+    body_gradients_of(frame, b, body, u[i], x, axes, out);
   }
 }
 

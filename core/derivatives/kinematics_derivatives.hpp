@@ -30,9 +30,10 @@ template <class S>
 void fill_zero(S* x, int64_t count) {
   for (int64_t k = 0; x != nullptr && k < count; ++k) x[k] = S(0.0);
 }
-// Writes y as column k of the six rows of `stride` entries that start at `rows`, which may be null.
-template <class S>
-TORSOR_INLINE void put(const Motion<S>& y, S* rows, int64_t stride, int64_t k) {
+// Writes y, a motion or a force, as column k of the six rows of `stride` entries that start at `rows`, which may be
+// null.
+template <template <class> class Spatial, class S>
+TORSOR_INLINE void put(const Spatial<S>& y, S* rows, int64_t stride, int64_t k) {
   if (rows == nullptr) return;
   S column[6];
   write(y, column);

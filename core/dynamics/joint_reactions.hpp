@@ -11,14 +11,15 @@ struct ReactionBody : WorldBody<S> {
   Vec3<S> w, wdot, acc;  // in the body's axes, acc minus gravity
 };
 
-template <class S>
-void joint_reactions(const Model& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext, S* reactions) {
+template <class S, class C>
+void joint_reactions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* f_ext,
+                     S* reactions) {
   auto* general = arena.get<GeneralState<S>>(m.general.size());
   const auto* world = world_bodies(m, arena, general, q);
   auto* bodies = arena.get<ReactionBody<S>>(m.n());
   const Vec3<S> lift_off{S(-m.gravity.x), S(-m.gravity.y), S(-m.gravity.z)};
   for (int i = 0; i < m.n(); ++i) {
-    const Model::Body& body = m.bodies[i];
+    const auto& body = m.bodies[i];
     auto& b = bodies[i];
     static_cast<WorldBody<S>&>(b) = world[i];
     Vec3<S> wp = zero3<S>();
@@ -38,17 +39,17 @@ void joint_reactions(const Model& m, Arena& arena, const S* q, const S* v, const
   auto* F = arena.get<Force<S>>(m.nframes());  // in the world's axes, about the frame's origin
   auto* X = arena.get<SE3<S>>(m.nframes());
   for (int f = 0; f < m.nframes(); ++f) {
-    const Model::Frame& frame = m.frames[f];
+    const auto& frame = m.frames[f];
     X[f] = frame_pose(frame, world);
     Vec3<S> w = zero3<S>(), wdot = zero3<S>(), acc = transposed(X[f].R, lift_off);
     if (frame.body >= 0) {
       const auto& b = bodies[frame.body];
-      const Mat3<S> C = lift<S>(frame.pose.R);
-      w = transposed(C, b.w);
-      wdot = transposed(C, b.wdot);
-      acc = transposed(C, mul_add(acceleration_matrix(b.w, b.wdot), frame.pose.p, b.acc));
+      const Mat3<S> R = lift<S>(frame.pose.R);
+      w = transposed(R, b.w);
+      wdot = transposed(R, b.wdot);
+      acc = transposed(R, mul_add(acceleration_matrix(b.w, b.wdot), frame.pose.p, b.acc));
     }
-    const Sym3<double> Sigma = pseudo_inertia(frame.I.J);
+    const Sym3<C> Sigma = pseudo_inertia(frame.I.J);
     Force<S> own = inertial_force(frame.I, Sigma, acceleration_matrix(w, wdot), acc);
     if (f_ext != nullptr) {
       own.n -= read3(f_ext + 6 * f);

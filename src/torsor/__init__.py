@@ -21,6 +21,7 @@ from torsor._errors import TorsorError as TorsorError
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+from torsor.derivatives.matrices import joint_reactions_derivatives as joint_reactions_derivatives
 from torsor.dynamics import bias_forces as bias_forces
 from torsor.dynamics import center_of_mass as center_of_mass
 from torsor.dynamics import center_of_mass_jacobian as center_of_mass_jacobian
@@ -137,6 +138,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.jvp import hybrid_dynamics_jvp as hybrid_dynamics_jvp
     from torsor.derivatives.jvp import inverse_dynamics_derivatives_jvp as inverse_dynamics_derivatives_jvp
     from torsor.derivatives.jvp import inverse_dynamics_jvp as inverse_dynamics_jvp
+    from torsor.derivatives.jvp import joint_reactions_jvp as joint_reactions_jvp
     from torsor.derivatives.kinematics import body_accelerations_derivatives as body_accelerations_derivatives
     from torsor.derivatives.kinematics import body_velocities_derivatives as body_velocities_derivatives
     from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
@@ -146,6 +148,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
+    from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
     from torsor.forces import Cable as Cable
@@ -210,13 +213,15 @@ else:
             "derivatives.hessians": "christoffel_symbols forward_dynamics_hessians inverse_dynamics_hessians",
             "derivatives.jvp": """
                 ModelDirection forward_dynamics_derivatives_jvp forward_dynamics_jvp hybrid_dynamics_jvp
-                inverse_dynamics_derivatives_jvp inverse_dynamics_jvp
+                inverse_dynamics_derivatives_jvp inverse_dynamics_jvp joint_reactions_jvp
             """,
             "derivatives.kinematics": """
                 body_accelerations_derivatives body_velocities_derivatives maximal_jacobian_derivatives
                 momentum_derivatives point_hessian
             """,
-            "derivatives.vjp": "forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp",
+            "derivatives.vjp": """
+                forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp joint_reactions_vjp
+            """,
             "forces": """
                 BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
                 JointDamping JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies

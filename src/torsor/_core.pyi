@@ -23,6 +23,7 @@ from torsor.derivatives.jvp import (
     HybridDynamicsJVP,
     InverseDynamicsDerivativesJVP,
     InverseDynamicsJVP,
+    JointReactionsJVP,
 )
 from torsor.derivatives.kinematics import (
     BodyAccelerationsDerivatives,
@@ -34,8 +35,9 @@ from torsor.derivatives.matrices import (
     ForwardDynamicsDerivatives,
     HybridDynamicsDerivatives,
     InverseDynamicsDerivatives,
+    JointReactionsDerivatives,
 )
-from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP
+from torsor.derivatives.vjp import ForwardDynamicsVJP, HybridDynamicsVJP, InverseDynamicsVJP, JointReactionsVJP
 from torsor.forces.evaluation import GeneralizedForcesDerivatives
 from torsor.simulation.steps import MomentumStepDerivatives, Step, StepDerivatives, TwoStepDerivatives
 from torsor.variational import DiscreteEulerLagrange, StepHessian
@@ -281,6 +283,9 @@ def forward_dynamics_derivatives(
 def hybrid_dynamics_derivatives(
     model: Any, q: Any, v: Any, a: Any, tau: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> HybridDynamicsDerivatives: ...
+def joint_reactions_derivatives(
+    model: Any, q: Any, v: Any, a: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsDerivatives: ...
 def inverse_dynamics_vjp(
     model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
 ) -> InverseDynamicsVJP: ...
@@ -301,6 +306,9 @@ def hybrid_dynamics_vjp(
     threads: Any,
     /,
 ) -> HybridDynamicsVJP: ...
+def joint_reactions_vjp(
+    model: Any, q: Any, v: Any, a: Any, w: Any, f_ext: Any, options: Any, out: Any, threads: Any, /
+) -> JointReactionsVJP: ...
 def inertial_regressor(model: Any, q: Any, v: Any, a: Any, out: Any, threads: Any, /) -> FloatArray: ...
 def inverse_dynamics_jvp(
     model: Any,
@@ -317,6 +325,21 @@ def inverse_dynamics_jvp(
     threads: Any,
     /,
 ) -> InverseDynamicsJVP: ...
+def joint_reactions_jvp(
+    model: Any,
+    q: Any,
+    v: Any,
+    a: Any,
+    f_ext: Any,
+    dq: Any,
+    dv: Any,
+    da: Any,
+    df_ext: Any,
+    options: Any,
+    out: Any,
+    threads: Any,
+    /,
+) -> JointReactionsJVP: ...
 def forward_dynamics_jvp(
     model: Any,
     q: Any,

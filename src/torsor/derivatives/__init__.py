@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.jvp import HybridDynamicsJVP as HybridDynamicsJVP
     from torsor.derivatives.jvp import InverseDynamicsDerivativesJVP as InverseDynamicsDerivativesJVP
     from torsor.derivatives.jvp import InverseDynamicsJVP as InverseDynamicsJVP
+    from torsor.derivatives.jvp import JointReactionsJVP as JointReactionsJVP
     from torsor.derivatives.kinematics import BodyAccelerationsDerivatives as BodyAccelerationsDerivatives
     from torsor.derivatives.kinematics import BodyVelocitiesDerivatives as BodyVelocitiesDerivatives
     from torsor.derivatives.kinematics import MaximalJacobianDerivatives as MaximalJacobianDerivatives
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from torsor.derivatives.matrices import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
     from torsor.derivatives.matrices import HybridDynamicsDerivatives as HybridDynamicsDerivatives
     from torsor.derivatives.matrices import InverseDynamicsDerivatives as InverseDynamicsDerivatives
+    from torsor.derivatives.matrices import JointReactionsDerivatives as JointReactionsDerivatives
     from torsor.derivatives.vjp import ForwardDynamicsVJP as ForwardDynamicsVJP
     from torsor.derivatives.vjp import HybridDynamicsVJP as HybridDynamicsVJP
     from torsor.derivatives.vjp import InverseDynamicsVJP as InverseDynamicsVJP
+    from torsor.derivatives.vjp import JointReactionsVJP as JointReactionsVJP
 else:
     __getattr__, __all__ = _lazy.attach(
         __name__,
@@ -36,10 +39,11 @@ else:
             "hessians": """ContractedForwardDynamicsHessians ContractedInverseDynamicsHessians ForwardDynamicsHessians
                 InverseDynamicsHessians""",
             "jvp": """ForwardDynamicsDerivativesJVP ForwardDynamicsJVP HybridDynamicsJVP InverseDynamicsDerivativesJVP
-                InverseDynamicsJVP""",
+                InverseDynamicsJVP JointReactionsJVP""",
             "kinematics": """BodyAccelerationsDerivatives BodyVelocitiesDerivatives MaximalJacobianDerivatives
                 MomentumDerivatives""",
-            "matrices": "ForwardDynamicsDerivatives HybridDynamicsDerivatives InverseDynamicsDerivatives",
-            "vjp": "ForwardDynamicsVJP HybridDynamicsVJP InverseDynamicsVJP",
+            "matrices": """ForwardDynamicsDerivatives HybridDynamicsDerivatives InverseDynamicsDerivatives
+                JointReactionsDerivatives""",
+            "vjp": "ForwardDynamicsVJP HybridDynamicsVJP InverseDynamicsVJP JointReactionsVJP",
         },
     )

@@ -157,6 +157,14 @@ class HybridDynamicsJVP(NamedTuple):
     dtau: FloatArray
 
 
+@record_of("joint_reactions_jvp")
+class JointReactionsJVP(NamedTuple):
+    """The wrenches F of joint reactions and their derivative along the direction, each (..., nbodies, 6)."""
+
+    F: FloatArray
+    dF: FloatArray
+
+
 @record_of("inverse_dynamics_derivatives_jvp")
 class InverseDynamicsDerivativesJVP(NamedTuple):
     """First derivatives of tau and, prefixed by a second `d`, their derivatives along the direction, each (..., nv,
@@ -357,6 +365,55 @@ def hybrid_dynamics_jvp(
     a = rest if a is None else a
     tau = rest if tau is None else tau
     return _core.hybrid_dynamics_jvp(model, q, v, a, tau, f_ext, dq, dv, da, dtau, df_ext, options, out, threads)
+
+
+def joint_reactions_jvp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    dq: ArrayLike | None = None,
+    dv: ArrayLike | None = None,
+    da: ArrayLike | None = None,
+    df_ext: ArrayLike | None = None,
+    model_direction: ModelDirection | None = None,
+    f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    out: JointReactionsJVP | None = None,
+    threads: Threads = 1,
+) -> JointReactionsJVP:
+    """Joint reactions and their derivative along one direction.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    dq, dv, da : (..., nv) array_like, optional
+        Direction in q, v and a.
+    df_ext : (..., nbodies, 6) array_like, optional
+        Direction in the wrenches.
+    model_direction : ModelDirection, optional
+        Direction in the parameters of the model.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    out : JointReactionsJVP, optional
+        Record of arrays for the results.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    JointReactionsJVP
+        F and dF, each (..., nbodies, 6).
+    """
+    options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
+    return _core.joint_reactions_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
 
 
 def inverse_dynamics_derivatives_jvp(

@@ -1,4 +1,4 @@
-"""First derivatives of inverse, forward and hybrid dynamics as matrices, exact.
+"""First derivatives of inverse, forward and hybrid dynamics and of joint reactions as matrices, exact.
 
 Derivatives with respect to q are in the tangent space: of f(model.plus(q, dq)) at dq = 0. `d.dtau_dq[..., i, j]` is the
 derivative of output i along direction j. Batches, `out`, `threads`, `f_ext` and `f_ext_frame` are as in
@@ -60,6 +60,15 @@ class HybridDynamicsDerivatives(NamedTuple):
     dtau_dv: FloatArray
     dtau_da: FloatArray
     dtau_dtau: FloatArray
+
+
+@record_of("joint_reactions_derivatives")
+class JointReactionsDerivatives(NamedTuple):
+    """Derivatives of F = joint_reactions(q, v, a), each (..., nbodies, 6, nv)."""
+
+    dF_dq: FloatArray
+    dF_dv: FloatArray
+    dF_da: FloatArray
 
 
 def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
@@ -230,3 +239,53 @@ def hybrid_dynamics_derivatives(
     a = rest if a is None else a
     tau = rest if tau is None else tau
     return _core.hybrid_dynamics_derivatives(model, q, v, a, tau, f_ext, options, out, threads)
+
+
+@direct("joint_reactions_derivatives")
+def joint_reactions_derivatives(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
+    out: JointReactionsDerivatives | None = None,
+    threads: Threads = 1,
+) -> JointReactionsDerivatives:
+    """Derivatives of joint reactions, in the frames of the bodies.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : JointReactionsDerivatives, optional
+        Record of arrays for the results.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    JointReactionsDerivatives
+        dF_dq, dF_dv and dF_da, each (..., nbodies, 6, nv).
+
+    Examples
+    --------
+    >>> d = ts.joint_reactions_derivatives(model, q, v, a)
+    >>> dF = d.dF_dq @ dq + d.dF_dv @ dv + d.dF_da @ da
+    """
+    options: object = "body"
+    if outputs is not None or f_ext_frame != "body":
+        wanted = output_bits(JointReactionsDerivatives._fields, outputs)
+        options = {"axes": axes(f_ext_frame, "f_ext_frame"), "wanted": wanted}
+    return _core.joint_reactions_derivatives(model, q, v, a, f_ext, options, out, threads)

@@ -1,5 +1,5 @@
-"""Vector-Jacobian products of inverse, forward and hybrid dynamics, exact: gradients of one weighted sum of the outputs
-with respect to all inputs and to the parameters of the model, in O(n).
+"""Vector-Jacobian products of inverse, forward and hybrid dynamics and of joint reactions, exact: gradients of one
+weighted sum of the outputs with respect to all inputs and to the parameters of the model, in O(n).
 
 Arguments are as in `torsor.derivatives.matrices`. A gradient has the shape of the quantity with respect to which it is
 taken, the one with respect to q the shape of v: it is in the tangent space.
@@ -76,6 +76,22 @@ class HybridDynamicsVJP(NamedTuple):
     v: FloatArray
     a: FloatArray
     tau: FloatArray
+    f_ext: FloatArray
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+
+
+@record_of("joint_reactions_vjp")
+class JointReactionsVJP(NamedTuple):
+    """Gradients of the sum of w F over all bodies, with F the result of joint_reactions(q, v, a).
+
+    The fields are those of `InverseDynamicsVJP`.
+    """
+
+    q: FloatArray
+    v: FloatArray
+    a: FloatArray
     f_ext: FloatArray
     inertia: FloatArray
     placement: FloatArray
@@ -251,6 +267,55 @@ def hybrid_dynamics_vjp(
     rest = np.zeros(model.nv)
     a, tau, w_a, w_tau = (rest if x is None else x for x in (a, tau, w_a, w_tau))
     return _core.hybrid_dynamics_vjp(model, q, v, a, tau, w_a, w_tau, f_ext, options, out, threads)
+
+
+@direct("joint_reactions_vjp")
+def joint_reactions_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    w: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    outputs: Sequence[str] | None = None,
+    out: JointReactionsVJP | None = None,
+    threads: Threads = 1,
+) -> JointReactionsVJP:
+    """Gradients of the sum of w joint_reactions(q, v, a) with respect to all inputs and model parameters, in O(n).
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    w : (..., nbodies, 6) array_like
+        Cotangents: weights on the reactions in the frames of the bodies.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    outputs : sequence of str, optional
+        Names of the fields to compute, all by default; the others are None.
+    out : JointReactionsVJP, optional
+        Record of arrays for the results.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    JointReactionsVJP
+        q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
+        (..., 3).
+    """
+    options = {
+        "axes": axes(f_ext_frame, "f_ext_frame"),
+        "wanted": output_bits(JointReactionsVJP._fields, outputs),
+    }
+    return _core.joint_reactions_vjp(model, q, v, a, w, f_ext, options, out, threads)
 
 
 @direct("inertial_regressor")
