@@ -128,9 +128,11 @@ def transitions(robot: Robot) -> Call:
 
 
 def shaken(robot: Robot, number: int) -> tuple[States, tuple[Array, Array]]:
-    """States about the equilibrium here, and those about the one in MuJoCo, with the same displacements."""
+    """States about the equilibrium here, and those about the one in MuJoCo, with the same displacements: joints are
+    turned by 1e-3, half a millimetre at the feet, and move."""
     rng = np.random.default_rng(0)
-    d, v = 0.01 * rng.standard_normal((2, number, robot.model.nv))
+    d, v = rng.standard_normal((2, number, robot.model.nv))
+    d, v = 1e-3 * d, 1e-2 * v
     d[:, :6] = 0.0
     here = robot.model.plus(robot.q, d)
     there = robot.model.plus(from_mujoco(robot.model, robot.qpos), d)

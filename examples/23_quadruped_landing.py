@@ -41,25 +41,34 @@ def throw(x):
 def end(motion):
     """Where the trunk is in the end, x and y, and its heading; and their derivatives by x, from one sweep back each."""
     R = ts.body_poses(model, motion.q[-1])[0, :3, :3]
+    heading = np.array([-R[1, 0], R[0, 0]]) @ -R[:2] @ ts.spatial.hat((1, 0, 0)) / (R[0, 0] ** 2 + R[1, 0] ** 2)
     rows = []
-    for k, axis in ((3, 0), (3, 1), (0, 2)):  # a displacement along an axis of the world, a turn about it
+    for part, row in ((slice(3, 6), R[0]), (slice(3, 6), R[1]), (slice(0, 3), heading)):  # by the trunk's own twist
         loss = np.zeros(motion.v.shape)
-        loss[-1, k : k + 3] = R[axis]
+        loss[-1, part] = row
         rows.append(ts.adjoint(motion, dloss_dq=loss, parameters=False).v0[[3, 4, 2]])
     return np.array([*motion.q[-1, :2], np.arctan2(R[1, 0], R[0, 0])]), np.array(rows)
 
 
-x, target = np.array([0.5, 0.0, 0.0]), np.array([0.6, 0.2, 0.3])
-misses = []
-for k in range(8):
+def shoot(x, target):
+    """Newton's method, with corrections halved until they bring the end closer."""
     motion = throw(x)
     place, J = end(motion)
-    misses.append(np.abs(place - target).max())
-    print(f"throw {k}: {x.round(4)} leads to x, y, heading {place.round(6)}, off by {misses[-1]:.1e}")
-    if misses[-1] < 1e-10:
-        break
-    x = x - np.linalg.solve(J, place - target)
-assert misses[-1] < 1e-9
+    while (miss := np.abs(place - target).max()) > 1e-9:
+        print(f"{x.round(4)} leads to x, y, heading {place.round(6)}, off by {miss:.1e}")
+        d = np.linalg.solve(J, place - target)
+        for _ in range(10):
+            motion = throw(x - d)
+            place, J = end(motion)
+            if np.abs(place - target).max() < miss:
+                break
+            d = d / 2
+        x = x - d
+    return x, motion, J
+
+
+x, motion, J = shoot(np.array([1.0, 0.0, 0.0]), np.array([0.4, 0.1, 0.1]))
+print(f"{x.round(4)} leads there")
 
 e = 1e-6
 differences = np.stack([(end(throw(x + e * d))[0] - end(throw(x - e * d))[0]) / (2 * e) for d in np.eye(3)], axis=1)
