@@ -19,6 +19,7 @@ ALWAYS = {
     "torsor._errors",
     "torsor._lazy",
     "torsor._runtime",
+    "torsor.collision",
     "torsor.derivatives",
     "torsor.derivatives.matrices",
     "torsor.dynamics",
@@ -27,6 +28,7 @@ ALWAYS = {
     "torsor.kinematics",
     "torsor.model",
     "torsor.models",
+    "torsor.shapes",
     "torsor.spatial",
 }
 

@@ -153,7 +153,7 @@ def test_armature_is_refused_unless_ignored() -> None:
 
 def test_what_acts_on_bodies_is_passed_over() -> None:
     plain = world(body('<joint name="j"/>'))
-    loaded = plain.replace('"j"', '"j" stiffness="3" damping="2" frictionloss="1" springref="20"').replace(
+    loaded = plain.replace('"j"', '"j" stiffness="3" damping="2" springref="20"').replace(
         "</mujoco>",
         '<actuator><motor joint="j"/></actuator><tendon><fixed><joint joint="j" coef="1"/></fixed></tendon></mujoco>',
     )

@@ -119,6 +119,14 @@ Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
   if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
   return static_cast<Kind>(found - names.begin());
 }
+constexpr auto kShapes = {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"};
+// Number of places of two shapes, by the names of their kinds; 0 if there are no formulas for them.
+int count_places(const std::string& a, const std::string& b) {
+  const auto kind = [](const std::string& name) { return std::find(kShapes.begin(), kShapes.end(), name); };
+  if (kind(a) == kShapes.end() || kind(b) == kShapes.end()) return 0;
+  const auto shape = [&](auto found) { return Shape{static_cast<ShapeKind>(found - kShapes.begin()), 0}; };
+  return place_count(shape(kind(a)), shape(kind(b)));
+}
 // Attachments are (index of the user's body or -1, offset).
 std::vector<Attachment> read_attachments(const Model& m, nb::handle items) {
   std::vector<Attachment> out;
@@ -177,7 +185,7 @@ struct PartReader {
     const auto shape = [&](nb::handle item) -> ShapeOn {
       nb::tuple x = nb::cast<nb::tuple>(item);
       const int frame = nb::cast<int>(x[0]);
-      const auto kind = read_kind<ShapeKind>(x[1], {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"});
+      const auto kind = read_kind<ShapeKind>(x[1], kShapes);
       return {frame < 0 ? -1 : m.frames[frame].body, frame, {kind, nb::cast<int>(x[2])}};
     };
     const ShapeOn a = shape(t[1]), b = shape(t[2]);
@@ -249,6 +257,7 @@ PyType_Slot slots[] = {
 const ForceSet* force_set(nb::handle set) { return nb::cast<const ForceSet*>(set); }
 
 void bind_force_set(nb::module_& module) {
+  module.def("contact_places", count_places);
   nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots))
       .def("__init__", build_forces)
       .def_prop_ro("depends_on_place", depends_on_place)

@@ -168,10 +168,10 @@ struct Law {
   // solution (forces/contact_problem.hpp), to which they add their places; c: of the stage.
   bool is_stiff() const { return false; }
   void add_stiff_places(const ForceState<double>&, double /*c*/, ContactProblem&) const {}
-  // closed(mask) for each place that may touch, in an order that does not change: where it does. A place that closes is
-  // an impact.
+  // each(closed, slips) for each place that may touch, in an order that does not change: where it touches, and where
+  // friction is complete.
   template <class S, class F>
-  void for_each_closed(const ForceState<S>&, F&& /*closed*/) const {}
+  void for_each_phase(const ForceState<S>&, F&& /*each*/) const {}
   // Minus its gradient is tau at v = 0.
   template <class S>
   S energy(const ForceState<S>&) const {

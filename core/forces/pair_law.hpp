@@ -125,8 +125,12 @@ struct PairLaw : Law {
     });
   }
   template <class S, class F>
-  void for_each_closed(const ForceState<S>& at, F&& closed) const {
-    for_each_place(at, state(at), 0.0, [&](const Place<S>& place) { closed(less(place.gap, S(0.0))); });
+  void for_each_phase(const ForceState<S>& at, F&& each) const {
+    const S slip = law(at.p).slip;
+    for_each_place(at, state(at), 0.0, [&](const Place<S>& place) {
+      const Vec3<S> u_t = mul_add(-dot(place.normal, place.u), place.normal, place.u);
+      each(less(place.gap, S(0.0)), less(slip * slip, dot(u_t, u_t)));
+    });
   }
   // f(place) for all places; those of shapes that are further apart than `margin` have an infinite gap.
   template <class S, class F>

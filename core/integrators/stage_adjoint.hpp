@@ -294,14 +294,6 @@ class StageAdjoint {
       good = equal(divisions, S(1.0));
       if (stepper_.at.singular || !any(good)) return no_lane<S>();
     }
-    if (later) {
-      const Mask<S> restarting = stepper_.restarts(t);
-      if constexpr (Lanes<S>::value > 1)
-        good = good & !restarting;
-      else
-        later = !restarting;
-      if (!any(good)) return good;
-    }
     stepper_.choose(parts, later);
     if (stepper_.stages().size() > 1) {
       // The first step started from accelerations, if they are known.

@@ -34,32 +34,14 @@ class Stepper {
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
   int last_node() const { return stages_->back().to; }
-  int parts() const { return parts_; }
+  // How many parts there are; 0 for a whole step of a two-step method that starts anew.
+  int parts() const { return parts_ == 1 && anew_ ? 0 : parts_; }
   void choose(int parts, bool previous) {
-    parts_ = parts;
+    previous = previous && parts != 0;
+    parts = parts_ = std::max(parts, 1);
     if (parts > 1) divided_ = list_stages(table, parts, previous);
     stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
-  }
-
-  // Where a step with node 0 must do without it, because a contact closed between node 0 and node 1: velocities jump in
-  // an impact. To be called with both nodes loaded.
-  Mask<S> restarts(double t) {
-    if (!table.multistep || !at.scene.stiff) return no_lane<S>();
-    closed_[0].clear();
-    closed_[1].clear();
-    for (const int node : {0, 1}) {
-      const S *q = at.nodes.q(node), *v = at.nodes.v(node);
-      at.arena.reset();
-      const Motions<S> all = force_motions_at(at, q, v);
-      const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
-      at.scene.forces->for_each([&](const auto& law) {
-        law.for_each_closed(state, [&](const Mask<S>& closed) { closed_[node].push_back(closed); });
-      });
-    }
-    Mask<S> out = no_lane<S>();
-    for (std::size_t k = 0; k < closed_[1].size(); ++k) out = out | (closed_[1][k] & !closed_[0][k]);
-    return out;
   }
 
   // One step from node 1 (and node 0, if `previous`) at time t: of a single state divided into as few parts as
@@ -70,9 +52,20 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    const Mask<S> restarting = previous ? restarts(t) : no_lane<S>();
-    if constexpr (Lanes<S>::value > 1) return take_divided(1, previous, settled, t, controls, least) & !restarting;
-    previous = previous && !any(restarting);
+    // A formula over two steps must not span an impact, nor the end of a slip.
+    const bool spans = previous && table.multistep && at.scene.stiff;
+    const Mask<S> before = spans ? begin_phases(t) : no_lane<S>();
+    anew_ = false;
+    if constexpr (Lanes<S>::value > 1) {
+      const Mask<S> good = take_divided(1, previous, settled, t, controls, least) & !before;
+      return spans && any(good) ? good & !end_phases(t) : good;
+    }
+    if (spans) {
+      if (!any(before) && any(take_divided(1, true, settled, t, controls, least)) && !any(end_phases(t)))
+        return every_lane<S>();
+      anew_ = true;
+      phases_known_ = previous = false;
+    }
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
       for (int parts = 1; parts <= most; parts *= 2) {
@@ -152,7 +145,46 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
-  std::vector<Mask<S>> closed_[2];  // of nodes 0 and 1
+  // Of the places of contacts at nodes 0 and 1, and at the end of the step if known: whether they touch, and slip.
+  struct Phase {
+    Mask<S> closed, slips;
+  };
+  void list_phases(int node, double t, std::vector<Phase>& out) {
+    const S *q = at.nodes.q(node), *v = at.nodes.v(node);
+    at.arena.reset();
+    const Motions<S> all = force_motions_at(at, q, v);
+    const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
+    out.clear();
+    at.scene.forces->for_each([&](const auto& law) {
+      law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
+    });
+  }
+  // Where a place closes, or slips no longer, between two nodes.
+  static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
+    Mask<S> out = no_lane<S>();
+    for (std::size_t k = 0; k < to.size(); ++k)
+      out = out | (to[k].closed & (!from[k].closed | (from[k].slips & !to[k].slips)));
+    return out;
+  }
+  Mask<S> begin_phases(double t) {
+    if (continues && phases_known_) {
+      phases_[0].swap(phases_[1]);
+      phases_[1].swap(phases_[2]);
+    } else {
+      list_phases(0, t - table.h, phases_[0]);
+      list_phases(1, t, phases_[1]);
+    }
+    phases_known_ = false;
+    return has_event(phases_[0], phases_[1]);
+  }
+  Mask<S> end_phases(double t) {
+    list_phases(last_node(), t + table.h, phases_[2]);
+    phases_known_ = true;
+    return has_event(phases_[1], phases_[2]);
+  }
+  std::vector<Phase> phases_[3];
+  bool phases_known_ = false;  // those of the end of the step that was taken last
+  bool anew_ = false;          // whether that step started anew
   int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };

@@ -18,6 +18,9 @@ from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
 from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
 from torsor._errors import TorsorError as TorsorError
+from torsor.collision import Collision as Collision
+from torsor.collision import CollisionPair as CollisionPair
+from torsor.collision import CollisionRules as CollisionRules
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives

@@ -25,6 +25,8 @@ RefuseOrIgnore = Literal["refuse", "ignore"]
 ConstrainOrIgnore = Literal["constrain", "ignore"]
 RefuseOrCoupleOrIgnore = Literal["refuse", "couple", "ignore"]
 RefuseOrAccept = Literal["refuse", "accept"]
+ParentFilter = Literal["filter", "filter_moving", "allow"]
+RaiseOrSkip = Literal["raise", "skip"]
 OnFailure = Literal["raise", "keep"]
 
 # When a cost counts: at rows of a trajectory, or over time; as it is given, and as it is kept.

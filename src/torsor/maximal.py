@@ -17,6 +17,7 @@ from torsor._check import as_array
 from torsor._errors import ConstraintError, ModelError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.pairs import Loop, closes_loops
+from torsor.forces.collision_filter import filtered_bodies
 from torsor.inertia import Inertia
 from torsor.joints import Fixed, Free, Joint
 from torsor.kinematics import body_poses, body_velocities
@@ -46,7 +47,8 @@ def _keeps(body: Body) -> bool:
 def _on_free(body: Body, inertia: Inertia) -> Body:
     none, free = (np.inf,) * 6, (np.inf,) * 7
     limits = (tuple(-x for x in free), free)
-    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, body.visuals)
+    shapes = body.visuals, body.collisions
+    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, *shapes)
 
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
@@ -73,7 +75,7 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
             )
         half = Inertia(b.inertia.mass / 2, b.inertia.com, b.inertia.I_com / 2, allow_unphysical=True)
         bodies.append(_on_free(b, half))
-        carriers.append(replace(b, name=carrier, joint_name=carrier, inertia=half, visuals=()))
+        carriers.append(replace(b, name=carrier, joint_name=carrier, inertia=half, visuals=(), collisions=()))
         constraints.append(Loop(carrier, b.name, Fixed(), name=b.joint_name))
     for constraint in model.constraints:
         if constraint._joints(model):
@@ -82,7 +84,11 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
                 "coordinates do not have; use model.with_constraints(...) without it"
             )
         constraints.append(constraint)
-    free = Model(f"{model.name} in maximal coordinates", model.gravity, (*bodies, *carriers))
+    rules = replace(model.collision_rules, exclude=(*model.collision_rules.exclude, *filtered_bodies(model)))
+    free = Model(
+        f"{model.name} in maximal coordinates", model.gravity, (*bodies, *carriers),
+        world_collisions=model.world_collisions, collision_rules=rules,
+    )  # fmt: skip
     return free, tuple(constraints)
 
 

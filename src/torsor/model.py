@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -16,6 +16,7 @@ from torsor import _core
 from torsor._check import direct, listed
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._errors import ModelError
+from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.inertia import Inertia
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
@@ -65,7 +66,7 @@ class Body:
     """A body of a model, with its joint: the arguments of `ModelBuilder.add_body`.
 
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
-    are infinite where there is no limit.
+    are infinite where there is no limit. `dry_friction` is (joint.nv,), zero where there is none.
     """
 
     name: str
@@ -78,6 +79,12 @@ class Body:
     velocity_limits: tuple[float, ...]
     effort_limits: tuple[float, ...]
     visuals: tuple[Visual, ...] = ()
+    collisions: tuple[Collision, ...] = ()
+    dry_friction: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.dry_friction:
+            object.__setattr__(self, "dry_friction", (0.0,) * getattr(self.joint, "nv", 0))
 
 
 @final
@@ -86,7 +93,8 @@ class ModelJoint:
     """A joint of a model, and where its coordinates and velocities are: `q[j.q_slice]`, `v[j.v_slice]`.
 
     `position_limits` is (lower, upper), each (nq,); `velocity_limits` and `effort_limits` are (nv,). They are infinite
-    where there is no limit.
+    where there is no limit. `dry_friction` is (nv,), the torque or force that friction of the joint reaches, which
+    `JointFriction` takes; zero where there is none.
     """
 
     name: str
@@ -97,6 +105,7 @@ class ModelJoint:
     position_limits: tuple[tuple[float, ...], tuple[float, ...]]
     velocity_limits: tuple[float, ...]
     effort_limits: tuple[float, ...]
+    dry_friction: tuple[float, ...]
 
     @property
     def nq(self) -> int:
@@ -150,6 +159,7 @@ class ModelBuilder:
         self._bodies: dict[str, Body] = {}
         self._joint_names: set[str] = set()
         self._constraints: list[Constraint] = []
+        self._world: list[Collision] = []
 
     def add_body(
         self,
@@ -163,7 +173,9 @@ class ModelBuilder:
         position_limits: tuple[ArrayLike, ArrayLike] | None = None,
         velocity_limits: ArrayLike | None = None,
         effort_limits: ArrayLike | None = None,
+        dry_friction: ArrayLike | None = None,
         visuals: Iterable[Visual] = (),
+        collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
         """Adds a body and the joint that carries it.
 
@@ -185,8 +197,13 @@ class ModelBuilder:
             Limits of the coordinates, each one number for all of them or (nq,) of the joint.
         velocity_limits, effort_limits : array_like, optional
             Limits of velocities and of generalized forces, each one number for all of them or (nv,) of the joint.
+        dry_friction : array_like, optional
+            Torque or force of dry friction in the joint, one number for all of its velocities or (nv,). A model only
+            keeps it: `JointFriction` is the force.
         visuals : iterable of Visual
             Shapes for drawing.
+        collisions : iterable of Collision
+            Shapes for contact. A model only keeps them: `contacts` makes forces of them.
 
         Returns
         -------
@@ -227,6 +244,8 @@ class ModelBuilder:
             _limits(velocity_limits, joint.nv, np.inf, f"velocity_limits of {name!r}"),
             _limits(effort_limits, joint.nv, np.inf, f"effort_limits of {name!r}"),
             tuple(visuals),
+            tuple(collisions),
+            _limits(dry_friction, joint.nv, 0.0, f"dry_friction of {name!r}"),
         )
         self._add(body)
         return self
@@ -255,6 +274,7 @@ class ModelBuilder:
         for visual in body.visuals:
             if not isinstance(visual, Visual):
                 raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
+        require_collisions(body.collisions, repr(name))
         nq, nv = body.joint.nq, body.joint.nv
         lower, upper = body.position_limits
         limits = {
@@ -262,13 +282,14 @@ class ModelBuilder:
             "upper position_limits": (upper, nq),
             "velocity_limits": (body.velocity_limits, nv),
             "effort_limits": (body.effort_limits, nv),
+            "dry_friction": (body.dry_friction, nv),
         }
         for limit, (values, size) in limits.items():
             if len(values) != size:
                 raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
         if any(low > high for low, high in zip(lower, upper, strict=True)):
             raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
-        for limit in ("velocity_limits", "effort_limits"):
+        for limit in ("velocity_limits", "effort_limits", "dry_friction"):
             if any(x < 0 for x in getattr(body, limit)):
                 raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
         self._bodies[name] = body
@@ -287,9 +308,21 @@ class ModelBuilder:
         self._constraints.extend(_constraints([constraint]))
         return self
 
+    def add_world_collision(self, collision: Collision) -> ModelBuilder:
+        """Adds `collision`, a shape of the world for contact as the ground is: `Model.world_collisions`.
+
+        Returns
+        -------
+        ModelBuilder
+            The builder itself, so that calls can be chained.
+        """
+        self._world.extend(require_collisions([collision], "the world"))
+        return self
+
     def build(self) -> Model:
-        """Returns the model of all bodies and constraints added so far. The builder can be used further."""
-        return Model(self.name, self._gravity, tuple(self._bodies.values()), tuple(self._constraints))
+        """Returns the model of all that has been added so far. The builder can be used further."""
+        bodies, constraints = tuple(self._bodies.values()), tuple(self._constraints)
+        return Model(self.name, self._gravity, bodies, constraints, tuple(self._world))
 
 
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
@@ -328,17 +361,26 @@ class Model:
     constraints : tuple of Constraint
         What else holds in the mechanism: loops and couplings of a file. `simulate`, `step` and `step_derivatives`
         impose them unless they are given others; functions of the tree alone, as `forward_dynamics`, do not.
+    world_collisions : tuple of Collision
+        Shapes of the world for contact.
+    collision_rules : CollisionRules
+        Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
     """
 
     name: str
     gravity: tuple[float, float, float]
     bodies: tuple[Body, ...]
     constraints: tuple[Constraint, ...] = ()
+    world_collisions: tuple[Collision, ...] = ()
+    collision_rules: CollisionRules = field(default_factory=CollisionRules)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
         object.__setattr__(self, "bodies", tuple(self.bodies))
         object.__setattr__(self, "constraints", _constraints(self.constraints))
+        object.__setattr__(self, "world_collisions", require_collisions(self.world_collisions, "the world"))
+        if not isinstance(self.collision_rules, CollisionRules):
+            raise TypeError(f"collision_rules must be CollisionRules, got {self.collision_rules!r}")
         builder = ModelBuilder()  # which checks every body
         for b in self.bodies:
             if not isinstance(b, Body):
@@ -363,10 +405,11 @@ class Model:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "gravity": self.gravity, "bodies": self.bodies, "constraints": self.constraints}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"constraints": ()} | state)
+        added = {"constraints": (), "world_collisions": (), "collision_rules": CollisionRules()}  # since the first ones
+        self.__dict__.update(added | state)
 
     @cached_property
     def joints(self) -> tuple[ModelJoint, ...]:
@@ -374,7 +417,7 @@ class Model:
         joints, nq, nv = [], 0, 0
         for b in self.bodies:
             q, v = slice(nq, nq + b.joint.nq), slice(nv, nv + b.joint.nv)
-            limits = b.position_limits, b.velocity_limits, b.effort_limits
+            limits = b.position_limits, b.velocity_limits, b.effort_limits, b.dry_friction
             joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits))
             nq, nv = q.stop, v.stop
         return tuple(joints)
@@ -613,9 +656,9 @@ class Model:
     def lock(self, positions: Mapping[str, ArrayLike]) -> Model:
         """A copy in which joints are welded at given positions: `lock({"finger": 0.02})`.
 
-        A locked body becomes part of its parent: its inertia and visuals are merged there, its children are attached
-        there, and its name is removed. A body locked to the world remains, on a fixed joint. Constraints of the model
-        between bodies move with them; those in coordinates of a locked joint are refused.
+        A locked body becomes part of its parent: its inertia, visuals and collision shapes are merged there, its
+        children are attached there, and its name is removed. A body locked to the world remains, on a fixed joint.
+        Constraints of the model between bodies move with them; those in coordinates of a locked joint are refused.
 
         Parameters
         ----------
@@ -657,13 +700,17 @@ class Model:
                 empty: tuple[float, ...] = ()
                 kept[b.name] = replace(
                     b, parent=parent, placement=pose, joint=Fixed(),
-                    position_limits=(empty, empty), velocity_limits=empty, effort_limits=empty,
+                    position_limits=(empty, empty), velocity_limits=empty, effort_limits=empty, dry_friction=empty,
                 )  # fmt: skip
                 continue
             moved[b.name] = (parent, pose)
             p = kept[parent]
             visuals = tuple(replace(s, placement=pose @ s.placement) for s in b.visuals)
-            kept[parent] = replace(p, inertia=p.inertia + b.inertia.transformed(pose), visuals=p.visuals + visuals)
+            collisions = tuple(replace(c.moved(pose), source=c.source or b.name) for c in b.collisions)
+            kept[parent] = replace(
+                p, inertia=p.inertia + b.inertia.transformed(pose), visuals=p.visuals + visuals,
+                collisions=p.collisions + collisions,
+            )  # fmt: skip
         joints = {self.bodies[i].joint_name for i in locked}
         for constraint in self.constraints:
             if joints & {*constraint._joints(self)}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -12,12 +12,12 @@ import numpy as np
 from torsor.spatial import SE3, frozen_array, matrix_to_quaternion
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
     from torsor._typing import FloatArray
 
-__all__ = ["Box", "Capsule", "Cylinder", "Ellipsoid", "HalfSpace", "Shape", "Sphere"]
+__all__ = ["Box", "Capsule", "Cylinder", "Ellipsoid", "HalfSpace", "HeightField", "Mesh", "Shape", "Sphere"]
 
 
 class Shape(ABC):
@@ -258,6 +258,131 @@ class Ellipsoid(_Placed):
     @classmethod
     def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
         return cls(sizes["semi_axes"], placement)
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class _Surface(Shape):
+    """A shape with a placement and with arrays, which are no numbers of a contact."""
+
+    placement: SE3
+
+    @abstractmethod
+    def _key(self) -> tuple[Any, ...]:
+        """Its values, hashable."""
+
+    @property
+    def numbers(self) -> dict[str, FloatArray]:
+        """position (3,) and orientation (4,), a quaternion xyzw."""
+        return {"position": self.placement.p.copy(), "orientation": self.placement.quaternion}
+
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with another position or orientation, which is normalised."""
+        changed = _changed(self, values)
+        return replace(self, placement=SE3.from_quaternion(changed["orientation"], changed["position"]))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False)
+class Mesh(_Surface):
+    """A surface of triangles: that of a file, which is read when it is needed, or a convex hull by its vertices.
+
+    Models keep meshes (`Collision`); the core has no formula for their contact.
+
+    Parameters
+    ----------
+    path : str, optional
+        File name, as written where the mesh comes from.
+    scale : (3,) array_like
+        Factors of the coordinates in the file, along x, y, z.
+    placement : SE3
+        Pose of its frame in the frame of the body.
+    vertices : (n, 3) array_like, optional
+        Vertices of the convex hull, scaled.
+    faces : (m, 3) array_like, optional
+        Indices of the vertices of its triangles, counter-clockwise seen from outside.
+    """
+
+    path: str | None
+    scale: tuple[float, float, float]
+    vertices: FloatArray | None
+    faces: NDArray[np.int32] | None
+    _kind: ClassVar[str] = "mesh"
+
+    def __init__(
+        self,
+        path: str | None = None,
+        scale: ArrayLike = (1.0, 1.0, 1.0),
+        placement: SE3 | None = None,
+        vertices: ArrayLike | None = None,
+        faces: ArrayLike | None = None,
+    ) -> None:
+        if vertices is None and (path is None or faces is not None):
+            raise ValueError("a Mesh needs path=, or vertices= and faces=")
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "scale", tuple(frozen_array(scale, (3,), "scale").tolist()))
+        object.__setattr__(self, "placement", _pose(placement))
+        points = corners = None
+        if vertices is not None:
+            points = frozen_array(vertices, (len(np.atleast_1d(vertices)), 3), "vertices")
+            corners = np.array(() if faces is None else faces)
+            if corners.ndim != 2 or corners.shape[1] != 3 or corners.dtype.kind not in "iu":
+                raise ValueError(f"faces has shape {corners.shape} and dtype {corners.dtype}, expected (m, 3) integers")
+            if corners.size and not 0 <= corners.min() <= corners.max() < len(points):
+                raise ValueError(f"faces has indices {corners.min()} to {corners.max()} of {len(points)} vertices")
+            corners = corners.astype(np.int32)
+            corners.flags.writeable = False
+        object.__setattr__(self, "vertices", points)
+        object.__setattr__(self, "faces", corners)
+
+    def _key(self) -> tuple[Any, ...]:
+        arrays = (None if x is None else x.tobytes() for x in (self.vertices, self.faces))
+        return self.path, self.scale, self.placement, *arrays
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False)
+class HeightField(_Surface):
+    """Terrain: heights over a rectangle, with triangles between them.
+
+    Models keep height fields (`Collision`); the core has no formula for their contact.
+
+    Parameters
+    ----------
+    heights : (rows, columns) array_like
+        Heights along z, at equal distances along y (rows) and along x (columns), from the smallest coordinates up.
+    size : (x, y)
+        Lengths of the edges of the rectangle, whose middle is the origin.
+    depth : float
+        Thickness of the ground below height 0.
+    placement : SE3
+        Pose of its frame in the frame of the body.
+    """
+
+    heights: FloatArray
+    size: tuple[float, float]
+    depth: float
+    _kind: ClassVar[str] = "height_field"
+
+    def __init__(self, heights: ArrayLike, size: ArrayLike, depth: float = 0.0, placement: SE3 | None = None) -> None:
+        shape = np.shape(heights)
+        if len(shape) != 2 or min(shape) < 2:
+            raise ValueError(f"heights has shape {shape}, expected (rows, columns) of at least 2 each")
+        lengths = frozen_array(size, (2,), "size")
+        if (lengths <= 0).any():
+            raise ValueError(f"size is {lengths.tolist()}, expected two numbers above 0")
+        object.__setattr__(self, "heights", frozen_array(heights, shape, "heights"))
+        object.__setattr__(self, "size", tuple(lengths.tolist()))
+        object.__setattr__(self, "depth", _number(depth, "depth", least=0.0))
+        object.__setattr__(self, "placement", _pose(placement))
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.heights.tobytes(), self.heights.shape, self.size, self.depth, self.placement
 
 
 def _number(value: Any, name: str, *, least: float | None = None, above: float | None = None) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from torsor import _core
 from torsor._check import listed
 from torsor.forces.force import Force, body_index, body_name, direction, numbers, require_names, scalar
 from torsor.model import WORLD, Model
@@ -237,6 +238,10 @@ class Contact(Force):
         )
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        kinds = self.shape._kind, self.other_shape._kind
+        if _core.contact_places(*kinds) == 0:
+            pair = f"{type(self.shape).__name__} of {self.body!r} with a {type(self.other_shape).__name__} of {self.other!r}"
+            raise ValueError(f"there are no formulas for the contact of a {pair}; use other shapes, such as spheres")
         sides = []
         for body, shape, prefix in ((self.body, self.shape, ""), (self.other, self.other_shape, _OTHER)):
             first = prefix + next(iter(shape.numbers))

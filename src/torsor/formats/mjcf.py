@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torsor._errors import FormatError, ModelError
+from torsor.collision import Collision, CollisionPair, CollisionRules
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.pairs import Loop
@@ -18,11 +19,13 @@ from torsor.formats._source import Source, text_or_path
 from torsor.inertia import Inertia
 from torsor.joints import Composite, Fixed, Free, Joint, Prismatic, Revolute, Spherical
 from torsor.model import Model, ModelBuilder, Visual
+from torsor.shapes import Box, Capsule, Cylinder, Ellipsoid, HalfSpace, HeightField, Mesh, Sphere
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
     import mujoco
 
+    from torsor import shapes
     from torsor._typing import ConstrainOrIgnore, RefuseOrAccept, RefuseOrIgnore, Shape
     from torsor.constraints.couplings import Coordinate
 
@@ -76,8 +79,13 @@ def load_mjcf(
 
     Geoms are kept as visuals, except planes, height fields, meshes without a file, and what belongs to the
     world; meshes keep their scale and pose, but not `refpos` and `refquat`, and the path where MuJoCo found
-    them. Forces are not part of a model and are ignored: actuators, springs, damping, friction, gravity
-    compensation, fluids, contacts, tendons. So is armature, the inertia of joints: see below.
+    them. Forces are not part of a model and are ignored: actuators, springs, damping, gravity compensation,
+    fluids, tendons. So is armature, the inertia of joints: see below.
+
+    What `contacts` and `JointFriction` need is kept: geoms that may touch others (`Body.collisions`,
+    `Model.world_collisions`), with their filters and softness; `<exclude>`, `<pair>` and the flag `filterparent`
+    (`Model.collision_rules`); and `frictionloss` of joints (`Body.dry_friction`). Planes become half-spaces, meshes
+    their convex hulls. Nothing is kept if the file disables contact; signed distance fields and flexes never are.
 
     Parameters
     ----------
@@ -135,7 +143,9 @@ def load_mjcf(
     try:
         for body in range(1, mj.nbody):
             _add_body(builder, mj, names, body, unphysical == "accept")
-        model = builder.build()
+        for collision in _collisions(mj, names, 0):
+            builder.add_world_collision(collision)
+        model = replace(builder.build(), collision_rules=_rules(mj, names))
         return _close(model, mj, names) if equality == "constrain" else model
     except FormatError:
         raise
@@ -206,6 +216,7 @@ class _Names:
         self.joints: list[str | None] = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_JOINT, i) for i in range(mj.njnt)]
         self._used = {name for name in [*bodies, *self.joints] if name}
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
+        self.geoms: list[str | None] = [mujoco.mj_id2name(mj, mujoco.mjtObj.mjOBJ_GEOM, i) for i in range(mj.ngeom)]
         self.coordinates: dict[int, Coordinate] = {}  # of MuJoCo's joints in the model
 
     def joint(self, segment: _Segment | None, body: str) -> str | None:
@@ -301,6 +312,7 @@ def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: in
             segment.placement,
             joint_name=joint_name,
             position_limits=_limits(mj, segment),
+            dry_friction=_dry_friction(mj, segment),
         )
         parent = carrier
     try:
@@ -322,7 +334,9 @@ def _add_body(builder: ModelBuilder, mj: mujoco.MjModel, names: _Names, body: in
         inertia,
         joint_name=joint_name,
         position_limits=None if own is None else _limits(mj, own),
+        dry_friction=None if own is None else _dry_friction(mj, own),
         visuals=_visuals(mj, body),
+        collisions=_collisions(mj, names, body),
     )
 
 
@@ -402,6 +416,12 @@ def _limits(mj: mujoco.MjModel, segment: _Segment) -> tuple[list[float], list[fl
     return lower, upper
 
 
+def _dry_friction(mj: mujoco.MjModel, segment: _Segment) -> list[float]:
+    """Friction loss of all velocities of a segment."""
+    firsts = ((int(mj.jnt_dofadr[j]), joint.nv) for j, joint in zip(segment.members, segment.joints, strict=True))
+    return [float(x) for first, count in firsts for x in mj.dof_frictionloss[first : first + count]]
+
+
 def _visuals(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
     """Geoms of a body. MuJoCo has half sizes and half lengths; visuals have whole ones."""
     kinds = _mujoco().mjtGeom
@@ -438,3 +458,111 @@ def _visuals(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         red, green, blue, alpha = color.tolist()
         visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale))
     return tuple(visuals)
+
+
+# ---- collision
+
+
+def _collisions(mj: mujoco.MjModel, names: _Names, body: int) -> tuple[Collision, ...]:
+    """Geoms of a body that may touch others."""
+    if mj.opt.disableflags & _mujoco().mjtDisableBit.mjDSBL_CONTACT:
+        return ()
+    paired = {*mj.pair_geom1.tolist(), *mj.pair_geom2.tolist()}
+    out = []
+    for geom in range(mj.body_geomadr[body], mj.body_geomadr[body] + mj.body_geomnum[body]):
+        contype, conaffinity = int(mj.geom_contype[geom]), int(mj.geom_conaffinity[geom])
+        if not (contype or conaffinity or geom in paired) or (shape := _shape(mj, geom)) is None:
+            continue
+        out.append(
+            Collision(
+                shape,
+                names.geoms[geom],
+                friction=float(mj.geom_friction[geom, 0]),
+                contype=contype,
+                conaffinity=conaffinity,
+                priority=int(mj.geom_priority[geom]),
+                condim=int(mj.geom_condim[geom]),
+                solref=tuple(mj.geom_solref[geom].tolist()),
+                solimp=tuple(mj.geom_solimp[geom].tolist()),
+                solmix=float(mj.geom_solmix[geom]),
+                margin=float(mj.geom_margin[geom]),
+                gap=float(mj.geom_gap[geom]),
+            )
+        )
+    return tuple(out)
+
+
+def _rules(mj: mujoco.MjModel, names: _Names) -> CollisionRules:
+    """The section <contact> of the file, and the flag that parents and children touch."""
+    flags = _mujoco().mjtDisableBit
+    if mj.opt.disableflags & flags.mjDSBL_CONTACT:
+        return CollisionRules("filter_moving")
+    exclude = [(names.bodies[int(s) >> 16], names.bodies[int(s) & 0xFFFF]) for s in mj.exclude_signature]
+    pairs = []
+    for i in range(mj.npair):
+        first, second = (names.geoms[int(ends[i])] for ends in (mj.pair_geom1, mj.pair_geom2))
+        pairs.append(
+            CollisionPair(
+                first or "",
+                second or "",
+                friction=float(mj.pair_friction[i, 0]),
+                condim=int(mj.pair_dim[i]),
+                solref=tuple(mj.pair_solref[i].tolist()),
+                solimp=tuple(mj.pair_solimp[i].tolist()),
+                margin=float(mj.pair_margin[i]),
+                gap=float(mj.pair_gap[i]),
+            )
+        )
+    allow = mj.opt.disableflags & flags.mjDSBL_FILTERPARENT
+    return CollisionRules("allow" if allow else "filter_moving", tuple(exclude), tuple(pairs))
+
+
+def _shape(mj: mujoco.MjModel, geom: int) -> shapes.Shape | None:
+    """The shape of a geom. MuJoCo has half sizes and half lengths; shapes have whole ones."""
+    kinds = _mujoco().mjtGeom
+    kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
+    placement = _pose(mj.geom_pos[geom], mj.geom_quat[geom])
+    asset = int(mj.geom_dataid[geom])
+    if kind == kinds.mjGEOM_PLANE:
+        normal = placement.R[:, 2]
+        return HalfSpace(normal, float(normal @ placement.p))
+    if kind == kinds.mjGEOM_SPHERE:
+        return Sphere(x, placement.p)
+    if kind == kinds.mjGEOM_CAPSULE:
+        return Capsule(x, 2.0 * y, placement)
+    if kind == kinds.mjGEOM_CYLINDER:
+        return Cylinder(x, 2.0 * y, placement)
+    if kind == kinds.mjGEOM_BOX:
+        return Box((2.0 * x, 2.0 * y, 2.0 * z), placement)
+    if kind == kinds.mjGEOM_ELLIPSOID:
+        return Ellipsoid((x, y, z), placement)
+    if kind == kinds.mjGEOM_HFIELD:
+        size, first = mj.hfield_size[asset].tolist(), int(mj.hfield_adr[asset])
+        rows, columns = int(mj.hfield_nrow[asset]), int(mj.hfield_ncol[asset])
+        heights = size[2] * mj.hfield_data[first : first + rows * columns].reshape(rows, columns).astype(np.float64)
+        return HeightField(heights, (2.0 * size[0], 2.0 * size[1]), size[3], placement)
+    if kind == kinds.mjGEOM_MESH:
+        path = None
+        if mj.mesh_pathadr[asset] >= 0:
+            path = bytes(mj.paths)[mj.mesh_pathadr[asset] :].split(b"\0", 1)[0].decode()
+        return Mesh(path, mj.mesh_scale[asset], placement, *_hull(mj, asset))
+    return None
+
+
+def _hull(mj: mujoco.MjModel, mesh: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Vertices and triangles of the convex hull of a mesh, or all of them if MuJoCo has made none."""
+    first, count = int(mj.mesh_vertadr[mesh]), int(mj.mesh_vertnum[mesh])
+    vertices = mj.mesh_vert[first : first + count].astype(np.float64)
+    at = int(mj.mesh_graphadr[mesh])
+    if at < 0:
+        first, count = int(mj.mesh_faceadr[mesh]), int(mj.mesh_facenum[mesh])
+        return vertices, mj.mesh_face[first : first + count].astype(np.int64)
+    # the graph: numbers of vertices and triangles, where the edges of each vertex begin, which vertices of the mesh
+    # they are, the edges, and the triangles by vertices of the mesh
+    graph = mj.mesh_graph[at:]
+    points, triangles = int(graph[0]), int(graph[1])
+    used = graph[2 + points : 2 + 2 * points]
+    faces = graph[2 + 2 * points + points + 3 * triangles :][: 3 * triangles]
+    number = np.zeros(count, np.int64)
+    number[used] = np.arange(points)
+    return vertices[used], number[faces].reshape(triangles, 3)

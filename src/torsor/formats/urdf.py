@@ -7,6 +7,8 @@ has no entities to define, so none that expand without bound and none that fetch
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from torsor._errors import FormatError, ModelError
+from torsor.collision import Collision, CollisionRules
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.couplings import Gear
 from torsor.constraints.pairs import Loop
@@ -21,9 +24,11 @@ from torsor.formats._source import Source, text_or_path
 from torsor.inertia import Inertia
 from torsor.joints import Composite, Fixed, Free, Free2D, Joint, Planar, Prismatic, Revolute, Spherical, z_to
 from torsor.model import WORLD, Model, ModelBuilder, Visual
+from torsor.shapes import Box, Capsule, Cylinder, Mesh, Sphere
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
+    from torsor import shapes
     from torsor._typing import RefuseOrAccept, RefuseOrCoupleOrIgnore, Shape
 
 _MAX_DEPTH = 100  # of nested elements; a robot needs six, extensions somewhat more
@@ -72,9 +77,13 @@ def load_urdf(
     Defaults are those of the format: no `<origin>` is the identity, no `<axis>` is (1, 0, 0), axes are
     normalised, a `<limit>` without `lower` or `upper` has 0 there, a link without `<inertial>` is
     massless. A `<limit>` that is missing, or that lacks `velocity` or `effort`, does not limit. Visuals
-    are kept, with colours of materials resolved and mesh file names as they are written. Collision shapes,
-    transmissions, safety controllers, sensors and extensions of simulators are ignored, and so is
-    `<dynamics>`: joint damping and friction are forces, which are not part of a model.
+    are kept, with colours of materials resolved and mesh file names as they are written. Transmissions, safety
+    controllers, sensors and extensions of simulators are ignored.
+
+    Forces are not part of a model, which only keeps what `contacts` and `JointFriction` need: collision shapes
+    (`Body.collisions`: boxes, spheres, cylinders, capsules, and meshes, whose files are not read), and the `friction`
+    of a joint's `<dynamics>` (`Body.dry_friction`), but not its damping. Links that a joint or a loop connects do not
+    touch each other. Collision shapes of other kinds, or without volume, are left out with a warning.
 
     Links form a tree; loops are closed by an extension that other readers of URDF ignore, or have too::
 
@@ -137,7 +146,7 @@ def load_urdf(
     builder = ModelBuilder(robot.attributes.get("name") or "robot" if name is None else name, gravity)
 
     def add(link: _Element, parent: str, joint: Joint, joint_name: str | None, above: _Element | None) -> None:
-        inertia, visuals = _inertia(link, unphysical), _visuals(link, materials)
+        inertia, visuals, collisions = _inertia(link, unphysical), _visuals(link, materials), _collisions(link)
         limits = _Limits() if above is None else _limits(above)
         placement = SE3() if above is None else _pose(above)
         try:
@@ -151,7 +160,9 @@ def load_urdf(
                 position_limits=limits.position,
                 velocity_limits=limits.velocity,
                 effort_limits=limits.effort,
+                dry_friction=limits.friction,
                 visuals=visuals,
+                collisions=collisions,
             )
         except ValueError as error:
             (above or link).fail(str(error), error)
@@ -161,6 +172,9 @@ def load_urdf(
         add(root_link, "world", Fixed() if root is None else root, root_name, None)
     elif root is not None:
         root_link.fail("a root link called 'world' cannot move in the world; rename it, or pass root=None")
+    else:
+        for collision in _collisions(root_link):
+            builder.add_world_collision(collision)
     made: list[tuple[_Element, Constraint]] = []
     for above in ordered:
         copies = above.child("mimic") is not None and above.text("type") != "fixed"
@@ -186,8 +200,10 @@ def load_urdf(
             compile_constraints(model, [constraint])
         except (KeyError, ValueError) as error:
             element.fail(str(error), error)
+    closed = tuple((loop.a, loop.b) for _, loop in made if isinstance(loop, Loop))
     try:
-        return model.with_constraints([constraint for _, constraint in made])
+        model = model.with_constraints([constraint for _, constraint in made])
+        return replace(model, collision_rules=CollisionRules(exclude=closed))
     except ValueError as error:
         robot.fail(str(error), error)
 
@@ -475,14 +491,22 @@ class _Limits(NamedTuple):
     position: tuple[float, float] | None = None
     velocity: float | None = None
     effort: float | None = None
+    friction: float | None = None
 
 
 def _limits(joint: _Element) -> _Limits:
-    """Limits of a joint of one degree of freedom."""
-    limit = joint.child("limit")
+    """Limits and dry friction of a joint of one degree of freedom."""
+    limit, dynamics = joint.child("limit"), joint.child("dynamics")
     kind = joint.text("type")
-    if limit is None or kind not in ("revolute", "continuous", "prismatic"):
+    if kind not in ("revolute", "continuous", "prismatic"):
         return _Limits()
+    friction = None
+    if dynamics is not None and "friction" in dynamics.attributes:
+        friction = dynamics.number("friction")
+        if friction < 0.0:
+            dynamics.fail(f"friction = {friction:g} is negative")
+    if limit is None:
+        return _Limits(friction=friction)
     position = None
     if kind != "continuous":
         lower, upper = (
@@ -497,7 +521,8 @@ def _limits(joint: _Element) -> _Limits:
         if value is not None and value < 0.0:
             limit.fail(f"{attribute} = {value:g} is negative")
         rates.append(value)
-    return _Limits(position, *rates)
+    velocity, effort = rates
+    return _Limits(position, velocity, effort, friction)
 
 
 def _inertia(link: _Element, unphysical: str) -> Inertia:
@@ -557,10 +582,24 @@ def _visuals(link: _Element, materials: dict[str, Color]) -> tuple[Visual, ...]:
 
 
 def _visual(visual: _Element, color: Color | None) -> Visual:
-    geometry = visual.required("geometry")
-    shape = next((child for child in geometry.children if child.tag in _SIZES), None)
+    shape = _geometry(visual)
     if shape is None:
-        geometry.fail(f"has no shape, expected one of {', '.join(_SIZES)}")
+        visual.required("geometry").fail(f"has no shape, expected one of {', '.join(_SIZES)}")
+    return Visual(cast("Shape", shape.kind), shape.size, _pose(visual), color, shape.mesh, shape.scale)
+
+
+class _Geometry(NamedTuple):
+    kind: str
+    size: tuple[float, ...]
+    mesh: str | None
+    scale: tuple[float, float, float]
+
+
+def _geometry(owner: _Element) -> _Geometry | None:
+    """The shape of a <visual> or <collision>, if it is a known one."""
+    shape = next((child for child in owner.required("geometry").children if child.tag in _SIZES), None)
+    if shape is None:
+        return None
     size = tuple(x for attribute, count in _SIZES[shape.tag] for x in shape.numbers(attribute, count))
     if min(size, default=0.0) < 0.0:
         shape.fail("has a negative size")
@@ -570,4 +609,33 @@ def _visual(visual: _Element, color: Color | None) -> Visual:
         if "scale" in shape.attributes:
             x, y, z = shape.numbers("scale", 3)
             scale = (x, y, z)
-    return Visual(cast("Shape", shape.tag), size, _pose(visual), color, mesh, scale)
+    return _Geometry(shape.tag, size, mesh, scale)
+
+
+def _collisions(link: _Element) -> tuple[Collision, ...]:
+    """Collision shapes of a link."""
+    out = []
+    for collision in link.children:
+        if collision.tag != "collision":
+            continue
+        shape = _geometry(collision)
+        if shape is None:
+            fault = f"has no shape that can be read, expected one of {', '.join(_SIZES)}"
+        elif min(shape.size[:1] if shape.kind == "capsule" else shape.size, default=1.0) == 0.0:
+            fault = f"its {shape.kind} has no volume"
+        else:
+            out.append(Collision(_shape(shape, _pose(collision)), collision.attributes.get("name") or None))
+            continue
+        warnings.warn(f"{collision.source}, line {collision.line}: {collision}: {fault}; left out", stacklevel=4)
+    return tuple(out)
+
+
+def _shape(shape: _Geometry, placement: SE3) -> shapes.Shape:
+    if shape.kind == "box":
+        return Box(shape.size, placement)
+    if shape.kind == "mesh":
+        return Mesh(shape.mesh, shape.scale, placement)
+    radius, *length = shape.size
+    if shape.kind == "sphere":
+        return Sphere(radius, placement.p)
+    return (Cylinder if shape.kind == "cylinder" else Capsule)(radius, length[0], placement)
