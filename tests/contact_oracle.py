@@ -15,7 +15,6 @@ import constraint_oracle as oracle
 import numpy as np
 
 import torsor as ts
-from torsor import spatial
 from torsor.testing import STEP, complex_inputs
 
 ALPHA = 1 - np.sqrt(0.5)  # of SDIRK2
@@ -338,28 +337,24 @@ def _jacobian(f, n):
     return np.imag(f(1j * STEP * np.eye(n))).T / STEP
 
 
-def step_errors(trajectory, tolerance=1e-7):
+def step_errors(trajectory, tolerance=1e-9):
     """For each step of a single motion the error of its velocity, relative to 1 + |v|, and whether `BDF2` took it by
-    SDIRK2; NaN for divided steps."""
+    SDIRK2; NaN for divided steps.
+
+    Where both formulas hold to the tolerance, as at rest, it is taken to be BDF2's.
+    """
     m = trajectory
     errors, restarts = [], []
     for k in range(m.steps):
         u = 0.0 if m.controls is None else m.controls[k]
         given = (m.model, m.integrator, m.forces, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k])
-        ways = [None]
-        if k and isinstance(m.integrator, ts.BDF2):
-            ways.insert(0, (m.q[k - 1], m.v[k - 1]))
+        ways = [(m.q[k - 1], m.v[k - 1])] if k and isinstance(m.integrator, ts.BDF2) else []
         found = []
-        for previous in ways if m.substeps[k] == 1 else ():
+        for previous in [*ways, None] if m.substeps[k] == 1 else ():
             d = correction(*given, previous)
             found.append(np.abs(d[m.model.nv :]).max() / (1 + np.abs(m.v[k + 1]).max()))
             if found[-1] < tolerance:
                 break
         errors.append(min(found, default=np.nan))
-        restarts.append(isinstance(m.integrator, ts.BDF2) and len(found) == len(ways))
+        restarts.append(isinstance(m.integrator, ts.BDF2) and len(found) == len(ways) + 1)
     return np.array(errors), np.array(restarts)
-
-
-def rotation_of(q):
-    """The matrix of a quaternion xyzw."""
-    return spatial.quaternion_to_matrix(q)
