@@ -247,10 +247,24 @@ def joint_spring(k, rest, damping):
     return lambda s, t: -k * (s.q - rest) - damping * s.v
 
 
-def joint_limits(k, damping, lower, upper):
+def joint_limits(k, damping, lower, upper, dissipation, onset):
+    def press(x, out):
+        p = np.where(x < onset, x**2 / (2 * onset), x - onset / 2)
+        s = dissipation * out
+        return k * p * np.where(s < 0.5, 1 - s, np.where(s < 1.5, (1.5 - s) ** 2 / 2, 0.0))
+
     def force(s, t):
         low, high = s.q < lower, s.q > upper
-        return low * (k * (lower - s.q) - damping * s.v) + high * (k * (upper - s.q) - damping * s.v)
+        damped = (low | high) * -damping * s.v
+        return damped + low * press(lower - s.q, s.v) - high * press(s.q - upper, -s.v)
+
+    return force
+
+
+def dry_friction(limit, slip):
+    def force(s, t):
+        x = np.abs(s.v) / slip
+        return -limit * np.where(x < 1, x * (2 - x), 1.0) * np.sign(s.v)
 
     return force
 

@@ -199,7 +199,8 @@ def forces_of(model: ts.Model) -> tuple[ts.Force, ...]:
     return (
         ts.JointSpring(joint.name, 2.0, damping=0.3),
         ts.JointDamping(joint.name, 0.7),
-        *(ts.JointLimits(j.name, 4.0, 0.3, np.full(j.nq, -0.4), np.full(j.nq, 0.2)) for j in plain[:1]),
+        ts.JointFriction(joint.name, 0.8, 0.6),
+        *(ts.JointLimits(j.name, 4.0, 0.3, np.full(j.nq, -0.4), np.full(j.nq, 0.2), 0.5, 0.1) for j in plain[:1]),
         ts.JointTorque(joint.name, rng.standard_normal((3, joint.nv)), times),
         ts.BodyDamping(one, rng.uniform(1, 2, 6)),
         *(ts.BodyWrench(three, rng.standard_normal((3, 6)), times, frame=frame) for frame in FRAMES),

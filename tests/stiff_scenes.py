@@ -221,5 +221,7 @@ class _Draw:
         if self.rng.uniform() < 0.5:
             body = self.body()
             return ts.BodyDamping(body, self.mass(body) * _log_uniform(self.rng, 1e-2, 1e4))
-        j = self.joint()
-        return ts.JointDamping(j.name, self.inertia[j.v_slice] * _log_uniform(self.rng, 1e-2, 1e4))
+        j, rate = self.joint(), _log_uniform(self.rng, 1e-2, 1e4)
+        if rate < 1:
+            return ts.JointFriction(j.name, 100 * rate * self.inertia[j.v_slice], slip=1e-2)
+        return ts.JointDamping(j.name, rate * self.inertia[j.v_slice])

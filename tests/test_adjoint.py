@@ -65,7 +65,7 @@ def test_gradients_of_a_rollout(integrator):
     steps = 5
     u = rng.standard_normal((steps, model.nv))
     # With the control of each step, all forces but those written in Python; friction and limits where they are smooth.
-    skipped = (ts.JointLimits, ts.CustomSpring, ts.CustomCable)
+    skipped = (ts.JointLimits, ts.JointFriction, ts.CustomSpring, ts.CustomCable)
     forces = [f for f in example_forces(model, 3) if not isinstance(f, skipped)]
 
     def run(q=q, v=v, u=u, model=model, forces=forces):
@@ -115,6 +115,41 @@ def test_gradients_of_a_rollout(integrator):
 
             # of small influence, rounding counts for more
             assert abs((value * d).sum() - differences(moved, 0.0)) <= 1e-6 * max(np.abs(value * d).sum(), 1e-2)
+
+
+@pytest.mark.parametrize("kind", [ts.BDF1, ts.BDF2, ts.SDIRK2])
+def test_gradients_through_dry_friction_and_limits(kind):
+    """An arm that meets a limit, leaves it and sticks. The laws are C^1, so that gradients are those of differences,
+    but for a tenth of their step where a second derivative jumps."""
+    integrator = kind(5e-3, tolerance=1e-13)
+    arm = ts.Inertia.point(1.0, (0.3, 0, 0))
+    builder = ts.ModelBuilder(gravity=(0, 0, 0))
+    model = (
+        builder.add_body("a", joint=ts.Revolute(), inertia=arm).add_body("b", "a", ts.Revolute(), inertia=arm).build()
+    )
+    limits = ts.JointLimits("a", 50.0, 0.0, -2.0, 0.2, dissipation=0.1, onset=0.05)
+    friction = ts.JointFriction(None, (0.1, 0.3), slip=(0.02, 0.05))
+
+    def run(v=(1.0, -0.4), **changed):
+        forces = [limits.with_parameters({k: x for k, x in changed.items() if k in limits.parameters})]
+        forces += [friction.with_parameters({k: x for k, x in changed.items() if k in friction.parameters})]
+        return ts.simulate(model, [0.1, 0.0], v, steps=100, integrator=integrator, forces=forces)
+
+    base = run()
+    assert base.q[:, 0].max() > 0.25 and base.q[-1, 0] < 0.2  # it met the limit, and left it
+    assert np.abs(base.v[-1, 1]) < 0.05 < np.abs(base.v[:, 1]).max()  # it slipped, and sticks
+    wq, wv = np.zeros((2, 101, 2))
+    wq[-1], wv[-1] = (1.0, 2.0), (0.3, -0.7)
+    g = ts.adjoint(base, dloss_dq=wq, dloss_dv=wv)
+    loss = lambda run: wq[-1] @ run.q[-1] + wv[-1] @ run.v[-1]  # noqa: E731
+    by_v = differences(lambda v: loss(run(v=v)), np.array([1.0, -0.4]), 1e-6)
+    np.testing.assert_allclose(g.v0, by_v, rtol=0, atol=1e-7)
+    for force, by in zip((limits, friction), g.forces, strict=True):
+        for name in ("stiffness", "upper", "dissipation", "onset", "torque", "slip"):
+            if name in by:
+                x = force.parameters[name]
+                numerical = differences(lambda x, name=name: loss(run(**{name: x})), x, 1e-6)
+                np.testing.assert_allclose(by[name], numerical, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("integrator", sweep(INTEGRATORS, 4), ids=lambda i: type(i).__name__)

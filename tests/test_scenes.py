@@ -193,7 +193,10 @@ def limits():
     )
     s.q, s.v, n = 0.5 * s.q, 3.0 * s.v, s.model.nv
     k, d, low, high = np.linspace(100, 300, n), np.linspace(0.5, 3, n), np.full(n, -0.1), np.full(n, 0.15)
-    s.add(ts.JointLimits(None, k, d, low, high), by_hand.joint_limits(k, d, low, high))
+    law = np.linspace(0.1, 0.3, n), 0.05
+    s.add(ts.JointLimits(None, k, d, low, high, *law), by_hand.joint_limits(k, d, low, high, *law))
+    friction = np.linspace(1, 3, n), 0.5
+    s.add(ts.JointFriction(None, *friction), by_hand.dry_friction(*friction))
     return s
 
 

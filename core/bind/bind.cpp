@@ -16,6 +16,7 @@ PyTypeObject* bind_model(nb::module_& module);  // returns the type of models
 void bind_force_set(nb::module_& module);
 void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
+void bind_shapes(nb::module_& module);
 void bind_simulation(nb::module_& module);
 void bind_configuration(Kernels& kernels);
 void bind_constrained_vjp(Kernels& kernels);
@@ -142,6 +143,7 @@ NB_MODULE(_core, module) {
   bind_force_set(module);
   bind_constraint_set(module);
   bind_simulation(module);
+  bind_shapes(module);
   Kernels kernels;
   bind_configuration(kernels);
   bind_constrained_vjp(kernels);

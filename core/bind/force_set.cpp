@@ -148,23 +148,35 @@ struct PartReader {
   ForceSet& set;
   int integer(int k) const { return nb::cast<int>(t[k]); }
 
-  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper); the last
-  // four are offsets of the parameters of the first coordinate and velocity.
+  // A parameter for each velocity, from that of the velocity v0 on: of the velocities from iv on.
+  PerVelocity per_velocity(int k, int v0, int iv) const {
+    const PerVelocity p = read_per_velocity(t[k]);
+    return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
+  }
+
+  // (kind, joint or -1 for all, its first coordinate and velocity, stiffness, damping, rest or lower, upper,
+  // dissipation, onset); the last six are offsets of the parameters of the first coordinate and velocity.
   void joint() const {
     const auto kind = read_kind<JointLaw::Kind>(t[1], {"spring", "limits", "damper"});
     const int joint = integer(2), q0 = integer(3), v0 = integer(4);
-    const auto from = [&](PerVelocity p, int iv) -> PerVelocity {
-      return {p.offset < 0 ? -1 : p.offset + p.stride * (iv - v0), p.stride};
-    };
     for (int i = 0; i < m.n(); ++i) {
       const Model::Body& body = m.bodies[i];
       if (joint >= 0 && body.joint != joint) continue;
       if (kind == JointLaw::limits && rotation_velocities(body.kind) > 0) continue;
-      JointLaw law{{force}, kind, i, from(read_per_velocity(t[5]), body.iv), from(read_per_velocity(t[6]), body.iv)};
+      JointLaw law{{force}, kind, i, per_velocity(5, v0, body.iv), per_velocity(6, v0, body.iv)};
       law.rest = law.lower = integer(7) + body.iq - q0;
       law.upper = integer(8) + body.iq - q0;
+      law.dissipation = per_velocity(9, v0, body.iv);
+      law.onset = per_velocity(10, v0, body.iv);
       set.add(law);
     }
+  }
+  // (joint or -1 for all, its first velocity, torque, slip)
+  void friction() const {
+    const int joint = integer(1), v0 = integer(2);
+    for (int i = 0; i < m.n(); ++i)
+      if (joint < 0 || m.bodies[i].joint == joint)
+        set.add(FrictionLaw{{force}, i, per_velocity(3, v0, m.bodies[i].iv), per_velocity(4, v0, m.bodies[i].iv)});
   }
   // (first velocity, table)
   void torque() const { set.add(TorqueLaw{{force}, integer(1), read_table(t[2])}); }
@@ -205,9 +217,10 @@ struct PartReader {
   }
 };
 constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
-    {"joint", &PartReader::joint},     {"torque", &PartReader::torque}, {"body", &PartReader::body},
-    {"push", &PartReader::push},       {"pull", &PartReader::pull},     {"path", &PartReader::path},
-    {"contact", &PartReader::contact}, {"pair", &PartReader::pair},     {"custom", &PartReader::custom}};
+    {"joint", &PartReader::joint}, {"friction", &PartReader::friction}, {"torque", &PartReader::torque},
+    {"body", &PartReader::body},   {"push", &PartReader::push},         {"pull", &PartReader::pull},
+    {"path", &PartReader::path},   {"contact", &PartReader::contact},   {"pair", &PartReader::pair},
+    {"custom", &PartReader::custom}};
 
 // parts: tuples (force, part).
 void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {

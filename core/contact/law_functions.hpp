@@ -52,6 +52,19 @@ struct SlipRatio {
   }
 };
 
+// Dry friction along one velocity v, as a share of its limit: F(|v| / slip) v / |v|.
+template <class S>
+struct DryFriction {
+  S ratio, by_v, by_slip;
+  DryFriction(const S& v, const S& slip) {
+    const S s = v / slip;
+    const SlipRatio<S> slips(select(less(s, S(0.0)), -s, s));
+    ratio = slips.F_over_s * s;
+    by_v = slips.dF / slip;
+    by_slip = -by_v * s;
+  }
+};
+
 // The square root, 0 with derivative 0 at 0: the speed |u| from u.u in laws that are smooth at rest.
 template <class S>
 S speed_of(const S& square) {

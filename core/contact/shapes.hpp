@@ -16,6 +16,13 @@ namespace torsor {
 
 enum class ShapeKind : int { half_space, sphere, capsule, box, cylinder, ellipsoid };
 
+// How many numbers a shape has.
+constexpr int kMostNumbers = 11;
+constexpr int number_count(ShapeKind kind) {
+  constexpr int counts[] = {4, 4, 9, 11, 9, 10};
+  return counts[static_cast<int>(kind)];
+}
+
 struct Shape {
   ShapeKind kind;
   int offset;  // of its numbers

@@ -1,62 +1,67 @@
 // Places where two shapes touch or will: gaps, normals and points, with T any scalar. Derivatives come from
 // T = Jet<S, N>.
 #pragma once
-#include "contact/placed.hpp"
+#include "contact/plane_spots.hpp"
+#include "contact/segment_spots.hpp"
 
 namespace torsor {
 
-namespace detail {
-
-template <class T>
-inline Spot<T> knob_on_plane(const Knob<T>& a, const Plane<T>& b) {
-  const T height = dot(b.normal, a.centre - b.origin) - b.offset;
-  return spot_above(mul_add(-height, b.normal, a.centre), height - a.radius, b.normal);
-}
-
-// Between points: along x where they coincide.
-template <class T>
-inline Spot<T> knob_on_knob(const Knob<T>& a, const Knob<T>& b) {
-  const Vec3<T> apart = a.centre - b.centre;
-  const T square = dot(apart, apart);
-  const auto coincident = less(square, T(1e-300));
-  const T distance = square_root(select(coincident, T(1.0), square)), scale = T(1.0) / distance;
-  const Vec3<T> normal{select(coincident, T(1.0), scale * apart.x), select(coincident, T(0.0), scale * apart.y),
-                       select(coincident, T(0.0), scale * apart.z)};
-  const T gap = select(coincident, apart.x, distance) - (a.radius + b.radius);
-  return spot_above(mul_add(b.radius, normal, b.centre), gap, normal);
-}
-
-}  // namespace detail
-
 // How many places a pair has, in either order; 0 if there are no formulas for it.
 inline int spot_count(const Shape& a, const Shape& b) {
-  if (static_cast<int>(a.kind) < static_cast<int>(b.kind)) return spot_count(b, a);
+  if (a.kind < b.kind) return spot_count(b, a);
   switch (b.kind) {
     case ShapeKind::half_space:
-      return a.kind == ShapeKind::sphere ? 1 : a.kind == ShapeKind::capsule ? 2 : a.kind == ShapeKind::box ? 8 : 0;
+      return a.kind == ShapeKind::half_space ? 0 : plane_spot_count(a.kind);
     case ShapeKind::sphere:
-      return a.kind == ShapeKind::sphere ? 1 : 0;
+      return 1;
+    case ShapeKind::capsule:
+      return 3;
     default:
       return 0;
   }
 }
 
+namespace detail {
+
+template <class T>
+inline Spot<T> solid_spot(const Solid<T>& a, const Solid<T>& b, int k) {
+  switch (b.kind) {
+    case ShapeKind::sphere:
+      return flipped(knob_on_solid(Knob<T>{b.pose.p, b.radius}, a));
+    default:
+      return flipped(capsule_on_solid(b, a, k));
+  }
+}
+
+// Whether any number that a result may depend on is not a number.
+template <class T>
+inline auto any_nan(int count, const T* numbers, const SE3<T>& X) {
+  if constexpr (is_plain<T>) {
+    T sum = X.p.x + X.p.y + X.p.z;
+    for (int column = 0; column < 3; ++column)
+      sum += X.R.column(column).x + X.R.column(column).y + X.R.column(column).z;
+    for (int i = 0; i < count; ++i) sum += numbers[i];
+    return is_nan(sum);
+  } else {
+    Value<T> values[kMostNumbers];
+    for (int i = 0; i < count; ++i) values[i] = value(numbers[i]);
+    return any_nan(count, values, value(X));
+  }
+}
+
+}  // namespace detail
+
 // Place k of a pair. pa, pb: the numbers of the shapes; Xa, Xb: poses of the bodies that carry them, in one frame.
 template <class T>
 inline Spot<T> spot(const Shape& a, const Shape& b, int k, const T* pa, const T* pb, const SE3<T>& Xa,
                     const SE3<T>& Xb) {
-  using namespace detail;
-  if (static_cast<int>(a.kind) < static_cast<int>(b.kind)) return flipped(spot(b, a, k, pb, pa, Xb, Xa));
-  switch (b.kind) {
-    case ShapeKind::half_space: {
-      const Plane<T> plane = placed_plane(pb, Xb);
-      if (a.kind == ShapeKind::sphere) return knob_on_plane(placed_sphere(pa, Xa), plane);
-      if (a.kind == ShapeKind::capsule) return knob_on_plane(capsule_end(k, pa, Xa), plane);
-      return knob_on_plane(box_corner(k, pa, Xa), plane);
-    }
-    default:
-      return knob_on_knob(placed_sphere(pa, Xa), placed_sphere(pb, Xb));
-  }
+  if (a.kind < b.kind) return flipped(spot(b, a, k, pb, pa, Xb, Xa));
+  const Solid<T> solid = placed(a.kind, pa, Xa);
+  Spot<T> s = b.kind == ShapeKind::half_space ? solid_on_plane(solid, placed_plane(pb, Xb), k)
+                                              : detail::solid_spot(solid, placed(b.kind, pb, Xb), k);
+  const auto none = detail::any_nan(number_count(a.kind), pa, Xa) | detail::any_nan(number_count(b.kind), pb, Xb);
+  s.gap = select(none, T(std::numeric_limits<double>::quiet_NaN()), s.gap);
+  return s;
 }
 
 // A ball around a shape other than a half-space, in its body.
@@ -75,7 +80,7 @@ inline Ball<S> bounds(const Shape& shape, const S* p) {
     case ShapeKind::cylinder:
       return {centre, square_root(mul_add(p[7], p[7], p[8] * p[8]))};
     default:
-      return {centre, largest(p[7], largest(p[8], p[9]))};
+      return {centre, larger(p[7], larger(p[8], p[9]))};
   }
 }
 

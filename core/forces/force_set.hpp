@@ -14,7 +14,7 @@ namespace torsor {
 
 template <class... L>
 using LawLists = std::tuple<std::vector<L>...>;
-using Laws = LawLists<JointLaw, TorqueLaw, BodyLaw, PointLaw, PairLaw, CustomLaw>;
+using Laws = LawLists<JointLaw, FrictionLaw, TorqueLaw, BodyLaw, PointLaw, PairLaw, CustomLaw>;
 
 struct ForceSet {
   int forces = 0, parameters = 0;

@@ -1,9 +1,10 @@
-// Laws in the coordinates of joints: springs, dampers, limits, and given torques. A displacement x from rest has the
-// energy x.k x / 2:
+// Laws in the coordinates of joints: springs, dampers, limits, dry friction, and given torques. A displacement x from
+// rest has the energy x.k x / 2:
 //   coordinates in R^n   x = q - rest
 //   quaternions          x = log(rest^-1 q), whose rate is J_r^-1(x) times the angular velocity
 //   position of a free   x = p - rest, in the joint's axes; the velocity is in the body's
 #pragma once
+#include "contact/law_functions.hpp"
 #include "forces/law.hpp"
 #include "forces/table.hpp"
 
@@ -26,6 +27,7 @@ struct JointLaw : Law {
   PerVelocity stiffness, damping;
   int rest = 0;              // first parameter of the coordinates at rest
   int lower = 0, upper = 0;  // or of the limits
+  PerVelocity dissipation, onset;
 
   Work work() const { return kind == damper ? Work::dissipates : Work::stores; }
   bool is_affine(const Model& m) const;
@@ -58,6 +60,57 @@ struct JointLaw : Law {
   void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
                              const VelocityGradient<S>& out) const {
     JointForce<S>(at.m, *this, at.q, at.v, at.p).add_velocity_gradient(motion.w, out.by_v);
+  }
+};
+
+// Dry friction at one joint of the recursions: -torque F(|v| / slip) v / |v| for each velocity by itself.
+struct FrictionLaw : Law {
+  int body;
+  PerVelocity torque, slip;
+
+  Work work() const { return Work::dissipates; }
+  template <class S>
+  void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
+    for_each(at.m, at.v, at.p,
+             [&](int k, int iv, const DryFriction<S>& x) { sums.tau[iv] -= limit(at.p, k) * x.ratio; });
+  }
+  template <class S>
+  void linearise(const ForceState<S>& at, const ForceMatrices<S>& A) const {
+    for_each(at.m, at.v, at.p,
+             [&](int k, int iv, const DryFriction<S>& x) { A.Av[iv * (A.stride + 1)] += limit(at.p, k) * x.by_v; });
+  }
+  template <class S, class F>
+  void on_joint(const Model& m, const S*, const S* v, const S* p, F&& each) const {
+    const int n = m.bodies[body].nv;
+    S Aq[36], Av[36];
+    for (int k = 0; k < n * n; ++k) Aq[k] = Av[k] = S(0.0);
+    for_each(m, v, p, [&](int k, int, const DryFriction<S>& x) { Av[k * (n + 1)] = limit(p, k) * x.by_v; });
+    each(body, Aq, Av);
+  }
+  template <class S>
+  void add_parameter_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion, S* gradient) const {
+    for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<S>& x) {
+      gradient[torque.at(k)] -= motion.w[iv] * x.ratio;
+      gradient[slip.at(k)] -= motion.w[iv] * limit(at.p, k) * x.by_slip;
+    });
+  }
+  template <class S>
+  void add_velocity_gradient(const ForceState<S>& at, const VirtualMotion<S>& motion,
+                             const VelocityGradient<S>& out) const {
+    for_each(at.m, at.v, at.p,
+             [&](int k, int iv, const DryFriction<S>& x) { out.by_v[iv] -= motion.w[iv] * limit(at.p, k) * x.by_v; });
+  }
+
+ private:
+  template <class S>
+  S limit(const S* p, int k) const {
+    return p[torque.at(k)];
+  }
+  // f(velocity of the joint, velocity of the model, friction)
+  template <class S, class F>
+  void for_each(const Model& m, const S* v, const S* p, F&& f) const {
+    const int iv = m.bodies[body].iv;
+    for (int k = 0; k < m.bodies[body].nv; ++k) f(k, iv + k, DryFriction<S>(v[iv + k], p[slip.at(k)]));
   }
 };
 
@@ -152,8 +205,26 @@ struct JointForce {
     const Mask<S> lower = (less(q[k], p[law.lower + k]) | is_nan(q[k])) & !upper, any = lower | upper;
     return {lower, upper, any, q[k] - select(lower, p[law.lower + k], p[law.upper + k])};
   }
-  // Whether the law acts on a coordinate.
-  Mask<S> acts(int k) const { return law.kind == JointLaw::limits ? violation(k).any : every_lane<S>(); }
+  // The spring beyond a limit, with its dissipation: k p(x) D(d u), x the depth and u the velocity out of it.
+  struct Press {
+    S side, out;  // side: 1 beyond the upper limit, -1 beyond the lower one
+    Onset<S> onset;
+    Dissipation<S> dissipation;
+    S force, by_x, by_out;
+  };
+  Press press(int k, const Violation& at) const {
+    const S side = select(at.lower, S(-1.0), S(1.0)), out = -side * v[k], d = p[law.dissipation.at(k)];
+    const Onset<S> onset(side * at.x, p[law.onset.at(k)]);
+    const Dissipation<S> dissipation(d * out);
+    const S pressed = stiffness(k) * onset.p;
+    return {side,
+            out,
+            onset,
+            dissipation,
+            pressed * dissipation.D,
+            stiffness(k) * onset.dp * dissipation.D,
+            pressed * dissipation.dD * d};
+  }
 
   // Adds the torque.
   void add_torque(S* tau) const {
@@ -161,7 +232,9 @@ struct JointForce {
     for (int k = 0; k < body.nv; ++k) {
       if (law.kind == JointLaw::limits) {
         const Violation at = violation(k);
-        if (any(at.any)) tau[k] -= select(at.any, stiffness(k) * at.x + damping(k) * v[k], S(0.0));
+        if (!any(at.any)) continue;
+        const Press pressed = press(k, at);
+        tau[k] -= select(at.any, pressed.side * pressed.force + damping(k) * v[k], S(0.0));
         continue;
       }
       tau[k] -= damping(k) * v[k];
@@ -176,11 +249,16 @@ struct JointForce {
   // Aq -= dtau/dq and Av -= dtau/dv, the joint's own blocks.
   void linearise(S* Aq, S* Av, int stride) const {
     for (int k = 0; k < body.nv; ++k) {
-      const Mask<S> there = acts(k);
-      if (!any(there)) continue;
-      if (law.kind == JointLaw::limits || (law.kind == JointLaw::spring && !rotates()))
-        Aq[k * (stride + 1)] -= select(there, -stiffness(k), S(0.0));
-      Av[k * (stride + 1)] -= select(there, -damping(k), S(0.0));
+      if (law.kind == JointLaw::limits) {
+        const Violation at = violation(k);
+        if (!any(at.any)) continue;
+        const Press pressed = press(k, at);
+        Aq[k * (stride + 1)] -= select(at.any, -pressed.by_x, S(0.0));
+        Av[k * (stride + 1)] -= select(at.any, pressed.by_out - damping(k), S(0.0));
+        continue;
+      }
+      if (law.kind == JointLaw::spring && !rotates()) Aq[k * (stride + 1)] += stiffness(k);
+      Av[k * (stride + 1)] += damping(k);
     }
     if (law.kind != JointLaw::spring || !rotates()) return;
     const auto subtract_column = [&](int row, int column, const Vec3<S>& x) {
@@ -206,10 +284,13 @@ struct JointForce {
     S twice(0.0);
     const bool spring = law.kind == JointLaw::spring;
     for (int k = 0; k < body.nv && !rotates() && law.kind != JointLaw::damper; ++k) {
-      const Mask<S> there = acts(k);
-      if (!any(there)) continue;
-      const S x = spring ? q[k] - p[law.rest + k] : violation(k).x;
-      twice += select(there, stiffness(k) * x * x, S(0.0));
+      if (spring) {
+        const S x = q[k] - p[law.rest + k];
+        twice += stiffness(k) * x * x;
+        continue;
+      }
+      const Violation at = violation(k);
+      if (any(at.any)) twice += select(at.any, S(2.0) * stiffness(k) * press(k, at).onset.P, S(0.0));
     }
     if (spring && rotates()) {
       const RotationSpring<S> spun = rotation();
@@ -224,15 +305,12 @@ struct JointForce {
     w += body.iv;
     const bool spring = law.kind == JointLaw::spring;
     for (int k = 0; k < body.nv; ++k) {
-      const Mask<S> there = acts(k);
-      if (!any(there)) continue;
-      if (law.damping.offset >= 0) gradient[law.damping.at(k)] -= select(there, w[k] * v[k], S(0.0));
       if (law.kind == JointLaw::limits) {
-        const Violation at = violation(k);
-        gradient[law.stiffness.at(k)] -= select(there, w[k] * at.x, S(0.0));
-        gradient[law.lower + k] += select(at.lower, w[k] * stiffness(k), S(0.0));
-        gradient[law.upper + k] += select(at.upper, w[k] * stiffness(k), S(0.0));
-      } else if (spring && !rotates()) {
+        add_limit_gradient(k, w[k], gradient);
+        continue;
+      }
+      if (law.damping.offset >= 0) gradient[law.damping.at(k)] -= w[k] * v[k];
+      if (spring && !rotates()) {
         gradient[law.stiffness.at(k)] -= w[k] * (q[k] - p[law.rest + k]);
         gradient[law.rest + k] += w[k] * stiffness(k);
       }
@@ -260,9 +338,31 @@ struct JointForce {
       gradient[law.rest + k] += parts[k] * stiffness(3 + k);
     }
   }
+  void add_limit_gradient(int k, const S& w, S* gradient) const {
+    const Violation at = violation(k);
+    if (!any(at.any)) return;
+    const Press pressed = press(k, at);
+    const S none(0.0), force = pressed.side * w * stiffness(k);
+    gradient[law.damping.at(k)] -= select(at.any, w * v[k], none);
+    gradient[law.stiffness.at(k)] -= select(at.any, pressed.side * w * pressed.onset.p * pressed.dissipation.D, none);
+    gradient[law.lower + k] -= select(at.lower, -w * pressed.by_x, none);
+    gradient[law.upper + k] -= select(at.upper, -w * pressed.by_x, none);
+    gradient[law.dissipation.at(k)] -=
+        select(at.any, force * pressed.onset.p * pressed.dissipation.dD * pressed.out, none);
+    gradient[law.onset.at(k)] -= select(at.any, force * pressed.onset.by_onset * pressed.dissipation.D, none);
+  }
   // Adds the gradient of w.tau by the joint's velocities.
   void add_velocity_gradient(const S* w, S* by_v) const {
-    for (int k = 0; k < body.nv; ++k) by_v[body.iv + k] -= select(acts(k), damping(k) * w[body.iv + k], S(0.0));
+    for (int k = 0; k < body.nv; ++k) {
+      S by = damping(k);
+      Mask<S> there = every_lane<S>();
+      if (law.kind == JointLaw::limits) {
+        const Violation at = violation(k);
+        if (!any(there = at.any)) continue;
+        by -= press(k, at).by_out;
+      }
+      by_v[body.iv + k] -= select(there, by * w[body.iv + k], S(0.0));
+    }
   }
 };
 

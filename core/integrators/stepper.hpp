@@ -1,5 +1,7 @@
 // Steps of an integrator that is a table of stages. If Newton's method fails, the step of a single state is divided.
 #pragma once
+#include <cstdlib>
+
 #include "integrators/energy_guard.hpp"
 #include "integrators/explicit_stage.hpp"
 #include "integrators/undetermined.hpp"
@@ -34,11 +36,11 @@ class Stepper {
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
   int last_node() const { return stages_->back().to; }
-  // How many parts there are; 0 for a whole step of a two-step method that starts anew.
-  int parts() const { return parts_ == 1 && anew_ ? 0 : parts_; }
+  // How many parts there are; negative for a step of a two-step method that starts anew.
+  int parts() const { return anew_ ? -parts_ : parts_; }
   void choose(int parts, bool previous) {
-    previous = previous && parts != 0;
-    parts = parts_ = std::max(parts, 1);
+    previous = previous && parts > 0;
+    parts = parts_ = std::abs(parts);
     if (parts > 1) divided_ = list_stages(table, parts, previous);
     stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
@@ -52,7 +54,9 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    // A formula over two steps must not span an impact, nor the end of a slip.
+    // A formula over two steps must not span an impact, nor the end of a slip. A step in which one of these happens is
+    // also halved: its error is of first order.
+    int least_parts = 1;
     const bool spans = previous && table.multistep && at.scene.stiff;
     const Mask<S> before = spans ? begin_phases(t) : no_lane<S>();
     anew_ = false;
@@ -61,14 +65,16 @@ class Stepper {
       return spans && any(good) ? good & !end_phases(t) : good;
     }
     if (spans) {
-      if (!any(before) && any(take_divided(1, true, settled, t, controls, least)) && !any(end_phases(t)))
-        return every_lane<S>();
+      if (!any(before) && any(take_divided(1, true, settled, t, controls, least))) {
+        if (!any(end_phases(t))) return every_lane<S>();
+        least_parts = std::min(2, most);
+      }
       anew_ = true;
       phases_known_ = previous = false;
     }
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
-      for (int parts = 1; parts <= most; parts *= 2) {
+      for (int parts = least_parts; parts <= most; parts *= 2) {
         if (any(take_divided(parts, previous, settled, t, controls, gain))) return every_lane<S>();
         any_gained = any_gained || gained;
       }
@@ -159,11 +165,12 @@ class Stepper {
       law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
     });
   }
-  // Where a place closes, or slips no longer, between two nodes.
+  // Where a place closes or opens, or slips no longer, between two nodes.
   static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
     Mask<S> out = no_lane<S>();
     for (std::size_t k = 0; k < to.size(); ++k)
-      out = out | (to[k].closed & (!from[k].closed | (from[k].slips & !to[k].slips)));
+      out = out | (to[k].closed & !from[k].closed) | (from[k].closed & !to[k].closed) |
+            (to[k].closed & from[k].slips & !to[k].slips);
     return out;
   }
   Mask<S> begin_phases(double t) {

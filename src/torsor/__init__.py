@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     from torsor.forces import Force as Force
     from torsor.forces import GroundContact as GroundContact
     from torsor.forces import JointDamping as JointDamping
+    from torsor.forces import JointFriction as JointFriction
     from torsor.forces import JointLimits as JointLimits
     from torsor.forces import JointSpring as JointSpring
     from torsor.forces import JointTorque as JointTorque
@@ -227,7 +228,8 @@ else:
             """,
             "forces": """
                 BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
-                JointDamping JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper force_energies
+                JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper
+                force_energies
                 generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",

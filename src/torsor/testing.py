@@ -40,6 +40,7 @@ from torsor.forces import (
     Force,
     GroundContact,
     JointDamping,
+    JointFriction,
     JointLimits,
     JointSpring,
     JointTorque,
@@ -405,6 +406,10 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         GroundContact(body(), point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
         GroundContact(body(), point(4), 5.0, 0.4, 10.0, 0.1, above, normal),
         GroundContact(body(), point(), 5.0, 0.4, 1.0, 0.3, -100 * normal, normal),
+        JointFriction(None, rng.uniform(1, 2, model.nv), rng.uniform(0.3, 2, model.nv)),
+        JointFriction(joint.name, 0.8, 0.6),
+        JointLimits(None, 4, 0, np.full(model.nq, -0.1), np.full(model.nq, 0.1), rng.uniform(0.2, 2, model.nv), 0.5),
+        *(JointLimits(j.name, 4.0, 0.3, np.full(j.nq, -0.1), np.full(j.nq, 0.1), 0.9, 0.3) for j in plain[:1]),
     )
 
 

@@ -12,7 +12,7 @@ from torsor.forces.evaluation import (
     generalized_forces_vjp,
 )
 from torsor.forces.force import Force
-from torsor.forces.joint_forces import JointDamping, JointLimits, JointSpring, JointTorque
+from torsor.forces.joint_forces import JointDamping, JointFriction, JointLimits, JointSpring, JointTorque
 from torsor.forces.springs import Cable, CustomCable, CustomSpring, PointSpring, SpringDamper
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "GeneralizedForcesVJP",
     "GroundContact",
     "JointDamping",
+    "JointFriction",
     "JointLimits",
     "JointSpring",
     "JointTorque",

@@ -241,6 +241,14 @@ def each(value: Any, name: str, *, least: float | None = 0.0) -> Numbers:
     return as_tuple(x)
 
 
+def slip_velocity(value: Any, name: str = "slip") -> Numbers:
+    """Velocities from which on dry friction is the whole limit, as `each`; above 0."""
+    slip = each(value, name, least=None)
+    if (np.asarray(slip) <= 0).any():
+        raise ValueError(f"{name} is {slip}, expected above 0: dry friction without a slip velocity has no derivative")
+    return slip
+
+
 def over_time(value: Any, times: Any, size: int | None, name: str) -> tuple[tuple[Any, ...], tuple[float, ...] | None]:
     """A row of `size` numbers, or with times one row for each time."""
     if times is None:

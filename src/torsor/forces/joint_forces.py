@@ -1,4 +1,4 @@
-"""Forces in coordinates of joints: springs, dampers, limits and torques."""
+"""Forces in coordinates of joints: springs, dampers, limits, dry friction and torques."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.forces.force import Force, Numbers, as_tuple, each, over_time, row
+from torsor.forces.force import Force, Numbers, as_tuple, each, over_time, row, slip_velocity
 from torsor.model import Model
 from torsor.spatial import refuse_mask
 
@@ -51,8 +51,15 @@ class _Span:
             )
         return at[name], len(shape)
 
-    def part(self, kind: str, stiffness: tuple[int, int], damping: tuple[int, int], first: int, second: int) -> Part:
-        return ("joint", kind, self.index, self.q.start, self.v.start, stiffness, damping, first, second)
+    def part(
+        self,
+        kind: str,
+        damping: tuple[int, int],
+        stiffness: tuple[int, int] = _NONE,
+        coordinates: tuple[int, int] = (0, 0),
+        press: tuple[tuple[int, int], tuple[int, int]] = (_NONE, _NONE),
+    ) -> Part:
+        return ("joint", kind, self.index, self.q.start, self.v.start, stiffness, damping, *coordinates, *press)
 
     def coordinates(self, value: Any, name: str, force: Force) -> None:
         if np.shape(value) != (self.nq,):
@@ -128,7 +135,7 @@ class JointSpring(_JointForce):
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
         stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
-        return [span.part("spring", stiffness, damping, at["rest"], 0)]
+        return [span.part("spring", damping, stiffness, (at["rest"], 0))]
 
 
 @final
@@ -156,7 +163,48 @@ class JointDamping(_JointForce):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
-        return [span.part("damper", _NONE, span.per_velocity(self, "damping", at), 0, 0)]
+        return [span.part("damper", span.per_velocity(self, "damping", at))]
+
+
+@final
+@dataclass(frozen=True, init=False)
+class JointFriction(_JointForce):
+    """Dry friction in a joint, with a constant limit: torque -torque F(|v| / slip) v / |v|. It has no energy.
+
+    F(s) = s (2 - s) up to s = 1 and 1 beyond, so that the friction is the whole limit from the velocity `slip` on and
+    smooth at rest. A joint under a load of r times the limit, r < 1, creeps at slip (1 - sqrt(1 - r)).
+
+    Each velocity has its own friction: of a `Spherical` joint, the three components of its angular velocity. This is
+    `frictionloss` of MJCF.
+
+    Parameters
+    ----------
+    joint : str or None
+        Name of the joint or of its body; None for all joints of the model.
+    torque : float or (nv,) array_like
+        Largest friction: a torque, or a force for velocities of translation. One number for all velocities, or one for
+        each.
+    slip : float or (nv,) array_like
+        Velocity from which on the friction is the whole limit, above 0. One number for all velocities, or one for
+        each.
+    """
+
+    joint: str | None
+    torque: Numbers
+    slip: Numbers = 1e-3
+
+    has_energy: ClassVar[bool] = False
+    _numbers: ClassVar[tuple[str, ...]] = ("torque", "slip")
+
+    def __init__(self, joint: str | None, torque: ArrayLike, slip: ArrayLike = 1e-3) -> None:
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "torque", each(torque, "torque"))
+        object.__setattr__(self, "slip", slip_velocity(slip))
+
+    def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        span = _Span(model, self.joint)
+        torque, slip = (span.per_velocity(self, name, at) for name in ("torque", "slip"))
+        return [("friction", span.index, span.v.start, torque, slip)]
 
 
 @final
@@ -168,6 +216,17 @@ class JointLimits(_JointForce):
     limit, and its derivative is discontinuous there. The torque of the damper is discontinuous at the limit, in
     proportion to the speed. Quaternion joints have no limits of this kind.
 
+    `dissipation` and `onset` make it the law of a contact, whose force is stiffness p(x) D(dissipation u) at depth x
+    beyond the limit, u being the velocity at which the joint leaves the limit:
+
+    - p(x) = x^2 / (2 onset) up to x = onset, and x - onset / 2 beyond: the stiffness sets in gradually, and the torque
+      has a continuous derivative at the limit. The energy is stiffness times the integral of p.
+    - D(s) = 1 - s up to s = 1/2, (3/2 - s)^2 / 2 up to s = 3/2, 0 beyond: unlike `damping` it is continuous at the
+      limit, and never pulls a joint that leaves it. A joint that meets the limit at a speed well below 1 / dissipation
+      leaves it slower by 2/3 of dissipation times the square of that speed.
+
+    With `damping` too, both act.
+
     Parameters
     ----------
     joint : str or None
@@ -178,6 +237,10 @@ class JointLimits(_JointForce):
         One number for all velocities, or one for each.
     lower, upper : (nq,) array_like, optional
         Limits, infinite where there is none; by default `position_limits` of the model, which must then exist.
+    dissipation : float or (nv,) array_like
+        Inverse of a velocity. One number for all velocities, or one for each.
+    onset : float or (nv,) array_like
+        Depth over which the stiffness sets in. One number for all velocities, or one for each.
     """
 
     joint: str | None
@@ -185,8 +248,10 @@ class JointLimits(_JointForce):
     damping: Numbers = 0.0
     lower: tuple[float, ...] | None = None
     upper: tuple[float, ...] | None = None
+    dissipation: Numbers = 0.0
+    onset: Numbers = 0.0
 
-    _numbers: ClassVar[tuple[str, ...]] = ("stiffness", "damping", "lower", "upper")
+    _numbers: ClassVar[tuple[str, ...]] = ("stiffness", "damping", "lower", "upper", "dissipation", "onset")
 
     def __init__(
         self,
@@ -195,10 +260,13 @@ class JointLimits(_JointForce):
         damping: ArrayLike = 0.0,
         lower: ArrayLike | None = None,
         upper: ArrayLike | None = None,
+        dissipation: ArrayLike = 0.0,
+        onset: ArrayLike = 0.0,
     ) -> None:
         object.__setattr__(self, "joint", joint)
-        object.__setattr__(self, "stiffness", each(stiffness, "stiffness"))
-        object.__setattr__(self, "damping", each(damping, "damping"))
+        given = {"stiffness": stiffness, "damping": damping, "dissipation": dissipation, "onset": onset}
+        for name, value in given.items():
+            object.__setattr__(self, name, each(value, name))
         for name, limit in (("lower", lower), ("upper", upper)):
             object.__setattr__(self, name, None if limit is None else _limits(limit, name))
         if self.lower is not None and self.upper is not None and len(self.lower) == len(self.upper):
@@ -237,8 +305,9 @@ class JointLimits(_JointForce):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         span = _Span(model, self.joint)
-        stiffness, damping = (span.per_velocity(self, name, at) for name in ("stiffness", "damping"))
-        return [span.part("limits", stiffness, damping, at["lower"], at["upper"])]
+        names = ("stiffness", "damping", "dissipation", "onset")
+        stiffness, damping, dissipation, onset = (span.per_velocity(self, name, at) for name in names)
+        return [span.part("limits", damping, stiffness, (at["lower"], at["upper"]), (dissipation, onset))]
 
 
 def _limits(value: ArrayLike, name: str) -> tuple[float, ...]:

@@ -64,8 +64,8 @@ class Trajectory:
         `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, for `Variational` at each point of the
         quadrature.
     substeps : (..., steps)
-        Number of parts into which each step was divided; 0 for a whole step of `BDF2` that started anew, because a
-        contact closed or ceased to slip.
+        Number of parts into which each step was divided. Negative for a step of `BDF2` that started anew, because a
+        contact closed or ceased to slip just before (-1) or in it (-2, in halves).
     switches : tuple of ChartSwitch
         Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model

@@ -1,0 +1,97 @@
+// Solids on half-spaces.
+#pragma once
+#include "contact/solids.hpp"
+
+namespace torsor {
+
+inline int plane_spot_count(ShapeKind a) {
+  switch (a) {
+    case ShapeKind::capsule:
+      return 2;  // its ends
+    case ShapeKind::box:
+      return 8;  // its corners
+    case ShapeKind::cylinder:
+      return 10;  // of each rim the deepest point, and four fixed ones
+    default:
+      return 1;
+  }
+}
+
+template <class T>
+TORSOR_INLINE T height_above(const Plane<T>& b, const Vec3<T>& x) {
+  return dot(b.normal, x - b.origin) - b.offset;
+}
+template <class T>
+inline Spot<T> knob_on_plane(const Knob<T>& a, const Plane<T>& b) {
+  const T height = height_above(b, a.centre);
+  return spot_above(mul_add(-height, b.normal, a.centre), height - a.radius, b.normal);
+}
+
+// The point of a rim that is deepest along -normal, for a cylinder around the axis; where it stands upright, along x.
+template <class T>
+inline Vec3<T> deepest_of_rim(const Vec3<T>& centre, const T& radius, const Mat3<T>& axes, const Vec3<T>& normal) {
+  const Vec3<T> down = mul_add(dot(normal, axes.z), axes.z, -normal);
+  const T square = dot(down, down);
+  const auto upright = less(square, T(1e-24));
+  const T scale = radius / square_root(select(upright, T(1.0), square));
+  return centre + select(upright, radius * axes.x, scale * down);
+}
+
+// How far the fixed points of a rim stand back where the cylinder is tilted by an angle of this sine: they carry what
+// stands, and nothing that rolls.
+template <class T>
+TORSOR_INLINE T rim_relief(const T& radius, const T& cosine) {
+  return T(2.0) * radius * positive_part(mul_add(-cosine, cosine, T(1.0)));
+}
+
+// Places 0-4 are of the rim at -z, 5-9 of that at z. What the fixed points carry is taken from the deepest point, whose
+// direction is undefined where the cylinder stands.
+template <class T>
+inline Spot<T> cylinder_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
+  const int rim = k / 5, point = k % 5;
+  const Mat3<T>& axes = a.pose.R;
+  const T radius = a.size.x, relief = rim_relief(radius, dot(b.normal, axes.z));
+  const Vec3<T> centre = mul_add(rim == 0 ? -a.size.z : a.size.z, axes.z, a.pose.p);
+  const auto fixed_point = [&](int i) {
+    const Vec3<T> out = radius * (i < 2 ? axes.x : axes.y);
+    return i % 2 == 0 ? centre + out : centre - out;
+  };
+  if (point > 0) {
+    Spot<T> s = knob_on_plane(Knob<T>{fixed_point(point - 1), T(0.0)}, b);
+    s.gap += relief;
+    return s;
+  }
+  Spot<T> s = knob_on_plane(Knob<T>{deepest_of_rim(centre, radius, axes, b.normal), T(0.0)}, b);
+  T least = height_above(b, fixed_point(0));
+  for (int i = 1; i < 4; ++i) least = smaller(least, height_above(b, fixed_point(i)));
+  s.gap += positive_part(-(least + relief));
+  return s;
+}
+
+template <class T>
+inline Spot<T> ellipsoid_on_plane(const Solid<T>& a, const Plane<T>& b) {
+  const Vec3<T> n = transposed(a.pose.R, b.normal), extent{a.size.x * n.x, a.size.y * n.y, a.size.z * n.z};
+  const T reach = square_root(dot(extent, extent)), scale = T(-1.0) / reach;
+  const Vec3<T> lowest =
+      to_common(a.pose, Vec3<T>{scale * a.size.x * extent.x, scale * a.size.y * extent.y, scale * a.size.z * extent.z});
+  const T gap = height_above(b, a.pose.p) - reach;
+  return {gap, b.normal, mul_add(T(-0.5) * gap, b.normal, lowest)};
+}
+
+template <class T>
+inline Spot<T> solid_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
+  switch (a.kind) {
+    case ShapeKind::capsule:
+      return knob_on_plane(capsule_end(a, k), b);
+    case ShapeKind::box:
+      return knob_on_plane(box_corner(a, k), b);
+    case ShapeKind::cylinder:
+      return cylinder_on_plane(a, b, k);
+    case ShapeKind::ellipsoid:
+      return ellipsoid_on_plane(a, b);
+    default:
+      return knob_on_plane(Knob<T>{a.pose.p, a.radius}, b);
+  }
+}
+
+}  // namespace torsor

@@ -1,0 +1,213 @@
+// Capsules on capsules, boxes, cylinders and ellipsoids, in three places: where the segment of the capsule is nearest,
+// and at both limits of the part of it that lies over the other solid, so that what lies is supported at two points.
+#pragma once
+#include "contact/solids.hpp"
+
+namespace torsor {
+
+// The points centre + s half, |s| <= 1, in the frame of the solid that they are compared with.
+template <class T>
+struct Segment {
+  Vec3<T> centre, half;
+  TORSOR_INLINE Vec3<T> at(const T& s) const { return mul_add(s, half, centre); }
+};
+template <class T>
+inline Segment<Value<T>> value(const Segment<T>& a) {
+  return {value(a.centre), value(a.half)};
+}
+template <class T>
+inline Segment<T> segment_of(const Solid<T>& capsule, const SE3<T>& frame) {
+  return {to_local(frame, capsule.pose.p), transposed(frame.R, capsule.size.z * capsule.pose.R.z)};
+}
+
+// The slope along a segment of the distance from a core, and its own slope.
+template <class S>
+struct Slope {
+  S first, second;
+};
+template <class S>
+inline Slope<S> distance_slope(ShapeKind kind, const Vec3<S>& size, const Segment<S>& a, const S& s) {
+  using J = Jet<S, 1>;
+  const Vec3<S> x = a.at(s);
+  Vec3<J> moving = constant<J>(x);
+  moving.x.d[0] = a.half.x;
+  moving.y.d[0] = a.half.y;
+  moving.z.d[0] = a.half.z;
+  const Vec3<J> n = distance_from_core(kind, constant<J>(size), moving).normal;
+  return {dot(Vec3<S>{n.x.v, n.y.v, n.z.v}, a.half), dot(Vec3<S>{n.x.d[0], n.y.d[0], n.z.d[0]}, a.half)};
+}
+
+// Where the distance from a convex core is least along a segment: its slope rises. Newton's method within a bracket,
+// halved every third time.
+template <class S>
+inline S nearest_by_iteration(ShapeKind kind, const Vec3<S>& size, const Segment<S>& a) {
+  const S one(1.0), length = square_root(dot(a.half, a.half)), rounding = S(1e-16) * length;
+  const auto lower = less(-rounding, distance_slope(kind, size, a, S(-1.0)).first);
+  const auto upper = less(distance_slope(kind, size, a, one).first, rounding) & !lower;
+  S low(-1.0), high = one, s(0.0);
+  auto open = less(S(0.0), length) & !(lower | upper);
+  for (int iteration = 0; iteration < 150 && any(open); ++iteration) {
+    const Slope<S> slope = distance_slope(kind, size, a, s);
+    low = select(less(slope.first, S(0.0)), s, low);
+    high = select(less(S(0.0), slope.first), s, high);
+    const S middle = S(0.5) * (low + high);
+    const S next = s - slope.first / select(less(S(0.0), slope.second), slope.second, one);
+    const auto newton = less(S(0.0), slope.second) & less(low, next) & less(next, high);
+    const S to = iteration % 3 == 2 ? middle : select(newton, next, middle);
+    open = open & less(rounding, magnitude(slope.first)) & less(S(1e-16), high - low);
+    s = select(open, to, s);
+  }
+  return select(lower, S(-1.0), select(upper, one, s));
+}
+
+template <class T>
+inline T nearest_parameter(ShapeKind kind, const Vec3<T>& size, const Segment<T>& a) {
+  const T one(1.0);
+  if (kind == ShapeKind::capsule) {
+    // Nearest in the projection along the other segment, then on that segment, then on this one.
+    const Vec3<T>&c = a.centre, &e = a.half;
+    const T across = mul_add(e.x, e.x, e.y * e.y), square = mul_add(e.z, e.z, across);
+    const auto parallel = !less(T(1e-14) * square, across), none = !less(T(kNoSquare), square);
+    const T first = select(parallel, T(0.0), -mul_add(e.x, c.x, e.y * c.y) / select(parallel, one, across));
+    const T z = clamped(mul_add(clamped(first, one), e.z, c.z), size.z);
+    return clamped(select(none, T(0.0), mul_add(e.z, z, -dot(e, c)) / select(none, one, square)), one);
+  }
+  if constexpr (is_plain<T>) {
+    return nearest_by_iteration(kind, size, a);
+  } else {
+    // ds by the derivatives of the slope; none at an end, where the distance is flat, or has a kink (inside).
+    using V = Value<T>;
+    const V s = nearest_parameter(kind, value(size), value(a));
+    const Slope<V> slope = distance_slope(kind, value(size), value(a), s);
+    const V square = dot(value(a).half, value(a).half), length = square_root(square);
+    const auto moves =
+        less(magnitude(s), V(1.0)) & less(magnitude(slope.first), V(1e-9) * length) &
+        less(V(1e-12) * square, slope.second * (length + square_root(dot(value(a).centre, value(a).centre))));
+    const T first = dot(distance_from_core(kind, size, a.at(raised<T>(s))).normal, a.half);
+    const T step = derivatives_of(first) / raised<T>(select(moves, slope.second, V(1.0)));
+    return raised<T>(s) - select(moves, step, T(0.0));
+  }
+}
+
+// The parameters of a segment from lower to upper.
+template <class T>
+struct Range {
+  T lower, upper;
+  TORSOR_INLINE void cut(const T& low, const T& high) {
+    lower = larger(lower, low);
+    upper = smaller(upper, high);
+  }
+};
+// Where |c + s e| <= half, or at most `more` larger than the least.
+template <class T>
+inline void cut_by_slab(const T& c, const T& e, const T& half, const T& more, Range<T>& range) {
+  const T along = sign_of(e) * c, size = magnitude(e), most = larger(half, magnitude(c) - size + more);
+  const auto across = less(size, T(1e-12) * most);
+  const T scale = T(1.0) / select(across, T(1.0), size);
+  range.cut(select(across, T(-1.0), -(most + along) * scale), select(across, T(1.0), (most - along) * scale));
+}
+// The same by the distance from the axis z.
+template <class T>
+inline void cut_by_tube(const Segment<T>& a, const T& radius, const T& more, Range<T>& range) {
+  const Vec3<T>&c = a.centre, &e = a.half;
+  const T square = mul_add(e.x, e.x, e.y * e.y), size = mul_add(e.z, e.z, square), one(1.0);
+  const auto along = !less(T(1e-24) * size, square);
+  const T scale = one / select(along, one, square), middle = -mul_add(e.x, c.x, e.y * c.y) * scale;
+  const auto distance = [&](const T& s) {
+    const Vec3<T> x = a.at(s);
+    return distance_from_point(Vec3<T>{x.x, x.y, T(0.0)}).value;
+  };
+  const T most = larger(radius, distance(clamped(middle, one)) + more), least = distance(middle);
+  const T inside = scale * (most - least) * (most + least);
+  const auto none = !less(T(1e-30), inside);
+  const T reach = select(none, T(0.0), square_root(select(none, one, inside)));
+  range.cut(select(along, -one, middle - reach), select(along, one, middle + reach));
+}
+
+// The nearest point of a segment: its parameter, and there the distance from the core.
+template <class T>
+struct Nearest {
+  T at;
+  Distance<T> distance;
+};
+template <class T>
+inline Nearest<Value<T>> value(const Nearest<T>& a) {
+  return {value(a.at), {value(a.distance.value), value(a.distance.normal)}};
+}
+// Within a core the least distance may lie at a kink, where the nearest face changes. There it is l d1 + (1 - l) d2, of
+// the distances d1, d2 on both sides, with the l by which this does not change along the segment.
+template <class T>
+inline Nearest<T> nearest_of(ShapeKind kind, const Vec3<T>& size, const Segment<T>& a) {
+  using V = Value<T>;
+  const T s = nearest_parameter(kind, size, a);
+  Nearest<T> out{s, distance_from_core(kind, size, a.at(s))};
+  if (kind == ShapeKind::capsule) return out;
+  const Segment<V> on = value(a);
+  const V step(1e-10), limit = V(1e-6) * square_root(dot(on.half, on.half)), at = value(s);
+  const V before = distance_slope(kind, value(size), on, at - step).first;
+  const V after = distance_slope(kind, value(size), on, at + step).first;
+  const auto kink = less(magnitude(at), V(1.0)) & less(before, -limit) & less(limit, after);
+  if (!any(kink)) return out;
+  const T l = raised<T>(select(kink, after / select(kink, after - before, V(1.0)), V(0.5))), m = T(1.0) - l;
+  const T shift = raised<T>(step);
+  const Distance<T> d1 = distance_from_core(kind, size, a.at(s - shift));
+  const Distance<T> d2 = distance_from_core(kind, size, a.at(s + shift));
+  const Vec3<V> mean = value(mul_add(l, d1.normal, m * d2.normal));
+  const Vec3<V> normal = distance_from_point(mean, value(d1.normal)).normal;
+  out.distance = {select(kink, mul_add(l, d1.value, m * d2.value), out.distance.value),
+                  select(kink, raised<T>(normal), out.distance.normal)};
+  return out;
+}
+
+// Parameters of the limits of what lies over a solid, and how deep the capsule is there; at most as deep as four times
+// at the other limit, and as their distance, so that one alone carries nothing.
+template <class T>
+struct Supports {
+  T at[2], depth[2];
+};
+template <class T>
+inline Supports<T> supports(const Solid<T>& b, const Segment<T>& a, const T& radius, const Nearest<T>& nearest) {
+  const T reach = radius + b.radius;
+  const auto depth_at = [&](const T& s) { return reach - distance_from_core(b.kind, b.size, a.at(s)).value; };
+  const T most = positive_part(reach - nearest.distance.value), one(1.0);
+  Range<T> range{T(-1.0), one};
+  if (b.kind == ShapeKind::box) {
+    cut_by_slab(a.centre.x, a.half.x, b.size.x, most, range);
+    cut_by_slab(a.centre.y, a.half.y, b.size.y, most, range);
+  }
+  if (b.kind == ShapeKind::cylinder) cut_by_tube(a, b.size.x, most, range);
+  if (b.kind != ShapeKind::ellipsoid) cut_by_slab(a.centre.z, a.half.z, b.size.z, most, range);
+  const T square = dot(a.half, a.half);
+  const auto none = !less(T(kNoSquare), square);
+  const T length = select(none, T(0.0), square_root(select(none, one, square)));
+  const T distance = (range.upper - range.lower) * length;
+  const T at[2] = {clamped(range.lower, one), clamped(range.upper, one)};
+  const T depth[2] = {depth_at(at[0]), depth_at(at[1])};
+  return {{at[0], at[1]},
+          {smaller(distance, smaller(depth[0], T(4.0) * depth[1])),
+           smaller(distance, smaller(depth[1], T(4.0) * depth[0]))}};
+}
+
+// Place 0: where the capsule is nearest, less what the supports 1 and 2 carry.
+template <class T>
+inline Spot<T> capsule_on_solid(const Solid<T>& a, const Solid<T>& b, int k) {
+  const Segment<T> segment = segment_of(a, b.pose);
+  Nearest<T> place = nearest_of(b.kind, b.size, segment);
+  const T reach = a.radius + b.radius;
+  T gap = place.distance.value - reach;
+  if (k > 0) {
+    const auto both = supports(b, segment, a.radius, place);
+    place.at = both.at[k - 1];
+    place.distance = distance_from_core(b.kind, b.size, segment.at(place.at));
+    gap = -both.depth[k - 1];
+  } else if (const auto any_of = supports(value(b), value(segment), value(a.radius), value(place));
+             any(less(Value<T>(0.0), larger(any_of.depth[0], any_of.depth[1])))) {
+    const auto both = supports(b, segment, a.radius, place);
+    gap += positive_part(larger(both.depth[0], both.depth[1]));
+  }
+  const Distance<T>& d = place.distance;
+  const T to_point = mul_add(T(0.5), d.value - reach, a.radius);
+  return {gap, b.pose.R * d.normal, to_common(b.pose, mul_add(-to_point, d.normal, segment.at(place.at)))};
+}
+
+}  // namespace torsor
