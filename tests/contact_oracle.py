@@ -337,24 +337,43 @@ def _jacobian(f, n):
     return np.imag(f(1j * STEP * np.eye(n))).T / STEP
 
 
-def step_errors(trajectory, tolerance=1e-9):
-    """For each step of a single motion the error of its velocity, relative to 1 + |v|, and whether `BDF2` took it by
-    SDIRK2; NaN for divided steps.
+def parts_of_step(trajectory, k):
+    """Step k of a single motion as single steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each.
 
-    Where both formulas hold to the tolerance, as at rest, it is taken to be BDF2's.
+    One of `BDF2` that started anew is a step of SDIRK2, or two of them, of which the state between is taken from
+    `ts.step`. None for steps that were divided for other reasons.
     """
-    m = trajectory
-    errors, restarts = [], []
+    m, h = trajectory, trajectory.integrator.h
+    u, ends = 0.0 if m.controls is None else m.controls[k], (m.q[k + 1], m.v[k + 1])
+    if m.substeps[k] > 1:
+        return None
+    if m.substeps[k] == -2:
+        half = ts.SDIRK2(h / 2, tolerance=m.integrator.tolerance)
+        middle = ts.step(m.model, half, m.q[k], m.v[k], u if np.ndim(u) else None, forces=m.forces, t=m.t[k])
+        return [(half, m.q[k], m.v[k], *middle, u, m.t[k], None), (half, *middle, *ends, u, m.t[k] + h / 2, None)]
+    two = isinstance(m.integrator, ts.BDF2) and k > 0 and m.substeps[k] == 1
+    return [(m.integrator, m.q[k], m.v[k], *ends, u, m.t[k], (m.q[k - 1], m.v[k - 1]) if two else None)]
+
+
+def step_errors(trajectory):
+    """For each step of a single motion the error of its velocity, relative to 1 + |v|; NaN for divided steps."""
+    m, out = trajectory, np.full(trajectory.steps, np.nan)
     for k in range(m.steps):
-        u = 0.0 if m.controls is None else m.controls[k]
-        given = (m.model, m.integrator, m.forces, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k])
-        ways = [(m.q[k - 1], m.v[k - 1])] if k and isinstance(m.integrator, ts.BDF2) else []
-        found = []
-        for previous in [*ways, None] if m.substeps[k] == 1 else ():
-            d = correction(*given, previous)
-            found.append(np.abs(d[m.model.nv :]).max() / (1 + np.abs(m.v[k + 1]).max()))
-            if found[-1] < tolerance:
-                break
-        errors.append(min(found, default=np.nan))
-        restarts.append(isinstance(m.integrator, ts.BDF2) and len(found) == len(ways) + 1)
-    return np.array(errors), np.array(restarts)
+        for integrator, *given, previous in parts_of_step(m, k) or ():
+            d = correction(m.model, integrator, m.forces, *given, previous)
+            out[k] = np.fmax(out[k], np.abs(d[m.model.nv :]).max() / (1 + np.abs(given[3]).max()))
+    return out
+
+
+def chained(trajectory):
+    """d(q, v) of the last row of a single motion by those of the first, (2 nv, 2 nv): the product of the Jacobians of
+    its steps, none of which may be divided."""
+    m, n = trajectory, trajectory.model.nv
+    before, now = np.zeros((2 * n, 2 * n)), np.eye(2 * n)
+    for k in range(m.steps):
+        start = now
+        for integrator, *given, previous in parts_of_step(m, k):
+            J = step_jacobian(m.model, integrator, m.forces, *given, previous)
+            now = J[:, : 2 * n] @ now + (J[:, 3 * n :] @ before if previous is not None else 0.0)
+        before = start
+    return now

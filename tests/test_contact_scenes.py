@@ -61,10 +61,9 @@ def test_forces_are_those_of_the_law(name):
 def test_a_step_solves_its_equations(name, kind):
     scene, T, h = SMALL[name]()
     motion = scene.simulate(kind(h), T=T)
-    errors, _ = oracle.step_errors(motion)
-    whole = motion.substeps == 1
-    assert whole.mean() > 0.9
-    assert errors[whole].max() < 1e-9  # ten times the tolerance of Newton's method
+    errors = oracle.step_errors(motion)
+    assert np.isfinite(errors).mean() > 0.95  # the others are divided
+    assert np.nanmax(errors) < 1e-9  # ten times the tolerance of Newton's method
 
 
 @pytest.mark.parametrize("kind", INTEGRATORS)
@@ -73,18 +72,14 @@ def test_jacobians_of_steps_are_exact(name, kind):
     scene, T, h = SMALL[name]()
     integrator = kind(h, tolerance=1e-12)
     motion = scene.simulate(integrator, T=T)
-    _, restarts = oracle.step_errors(motion)
     for k in np.linspace(1, motion.steps - 1, 12).astype(int):
-        if motion.substeps[k] > 1:
+        parts = oracle.parts_of_step(motion, k)
+        if parts is None or len(parts) > 1:
             continue
-        previous = None if restarts[k] or kind is not ts.BDF2 else (motion.q[k - 1], motion.v[k - 1])
+        ((_, q, v, q1, v1, u, t, previous),) = parts
         options = {} if previous is None else {"previous": previous}
-        d = ts.step_derivatives(
-            scene.model, integrator, motion.q[k], motion.v[k], np.zeros(scene.model.nv), forces=scene.forces, **options
-        )
-        expected = oracle.step_jacobian(
-            scene.model, integrator, scene.forces, motion.q[k], motion.v[k], d.q1, d.v1, previous=previous
-        )
+        d = ts.step_derivatives(scene.model, integrator, q, v, np.zeros(scene.model.nv), forces=scene.forces, **options)
+        expected = oracle.step_jacobian(scene.model, integrator, scene.forces, q, v, q1, v1, u, t, previous)
         close(jacobian_of(d), expected, 1e-8)
 
 
@@ -133,22 +128,7 @@ def test_gradients_of_sliding_and_stopping_are_products_of_jacobians(kind):
     assert np.abs(motion.v[-1]).max() < 1e-3  # it has stopped
     w = np.random.default_rng(0).standard_normal(12)
     g = end_gradient(motion, w)
-    close(np.concatenate([g.q0, g.v0]), w @ chained(motion), 1e-9)
-
-
-def chained(motion):
-    """d(q, v) of the last row by those of the first, (2 nv, 2 nv), from the equations of the steps."""
-    n = motion.model.nv
-    _, restarts = oracle.step_errors(motion)
-    before, now = np.zeros((2 * n, 2 * n)), np.eye(2 * n)
-    for k in range(motion.steps):
-        two = k and isinstance(motion.integrator, ts.BDF2) and not restarts[k]
-        J = oracle.step_jacobian(
-            motion.model, motion.integrator, motion.forces, motion.q[k], motion.v[k], motion.q[k + 1], motion.v[k + 1],
-            previous=(motion.q[k - 1], motion.v[k - 1]) if two else None,
-        )  # fmt: skip
-        before, now = now, J[:, : 2 * n] @ now + (J[:, 3 * n :] @ before if two else 0.0)
-    return now
+    close(np.concatenate([g.q0, g.v0]), w @ oracle.chained(motion), 1e-9)
 
 
 @pytest.mark.parametrize("kind", INTEGRATORS)
@@ -159,15 +139,13 @@ def test_jacobians_are_those_of_differences_through_slip_to_stick(kind):
     stop = int(np.argmax(np.abs(motion.v[:, 3]) < 1e-3))
     for k in (20, stop - 1, stop, motion.steps - 1):
 
-        def end(d, q=motion.q[k], v=motion.v[k]):
+        def end(d, q=motion.q[k], v=motion.v[k], at=motion.q[k + 1]):
             q1, v1 = ts.step(
                 scene.model, integrator, scene.model.plus(q, d[..., :n]), v + d[..., n:], forces=scene.forces
             )
-            return np.concatenate([scene.model.minus(q1, motion.q[k + 1]), v1], axis=-1)
+            return np.concatenate([scene.model.minus(q1, at), v1], axis=-1)
 
-        d = ts.step_derivatives(
-            scene.model, integrator, motion.q[k], motion.v[k], np.zeros(n), forces=scene.forces
-        )
+        d = ts.step_derivatives(scene.model, integrator, motion.q[k], motion.v[k], np.zeros(n), forces=scene.forces)
         J, e = jacobian_of(d)[:, : 2 * n], 5e-6 * np.eye(2 * n)
         wide, narrow = ((end(x) - end(-x)).T / (2 * x[0, 0]) for x in (2 * e, e))
         close(J, (4 * narrow - wide) / 3, 1e-8, least=np.abs(J).max())
