@@ -162,6 +162,7 @@ def test_mjcf_frictionloss(scene: ts.Model) -> None:
     assert scene.body("b/joint").dry_friction == (0.3, 0.3, 0.3)
     assert scene.body("c").dry_friction == (0.0, 0.1)
     assert scene.body("a").dry_friction == (0.0,) * 6
+    assert scene.dry_friction.tolist() == [0.0] * 6 + [0.3] * 3 + [0.0, 0.1]
 
 
 # ---- copies of models

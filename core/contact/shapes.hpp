@@ -28,12 +28,6 @@ struct Shape {
   int offset;  // of its numbers
 };
 
-constexpr int kMostNumbers = 11;
-inline int number_count(ShapeKind kind) {
-  constexpr int count[] = {4, 4, 9, 11, 9, 10};
-  return count[static_cast<int>(kind)];
-}
-
 // Where two shapes are nearest or overlap most.
 template <class T>
 struct Spot {

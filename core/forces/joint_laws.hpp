@@ -31,6 +31,14 @@ struct JointLaw : Law {
 
   Work work() const { return kind == damper ? Work::dissipates : Work::stores; }
   bool is_affine(const Model& m) const;
+  bool is_stiff() const { return kind == limits; }
+  // Each limit is a place with one direction: the gap is the distance from it.
+  void add_stiff_places(const ForceState<double>& at, double c, ContactProblem& problem) const;
+  template <class S, class F>
+  void for_each_phase(const ForceState<S>& at, F&& each) const {
+    for (int k = 0; kind == limits && k < at.m.bodies[body].nv; ++k)
+      each(JointForce<S>(at.m, *this, at.q, at.v, at.p).violation(k).any, no_lane<S>());
+  }
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     JointForce<S>(at.m, *this, at.q, at.v, at.p).add_torque(sums.tau);
@@ -69,6 +77,21 @@ struct FrictionLaw : Law {
   PerVelocity torque, slip;
 
   Work work() const { return Work::dissipates; }
+  bool is_stiff() const { return true; }
+  void add_stiff_places(const ForceState<double>& at, double, ContactProblem& problem) const {
+    const Vec3<double> x{1.0, 0.0, 0.0}, z{0.0, 0.0, 1.0};
+    for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<double>&) {
+      problem.add({{0.0, 0.0, 0.0, at.p[slip.at(k)], 0.0}, limit(at.p, k), 1.0, z, at.v[iv] * x, 0, 0});
+      problem.add_column(iv, x);
+    });
+  }
+  template <class S, class F>
+  void for_each_phase(const ForceState<S>& at, F&& each) const {
+    for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<S>&) {
+      const S least = at.p[slip.at(k)], speed = at.v[iv];
+      each(every_lane<S>(), less(least * least, speed * speed));
+    });
+  }
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
     for_each(at.m, at.v, at.p,
@@ -170,6 +193,22 @@ struct RotationSpring {
 inline int rotation_velocities(Kind kind) { return kind == Kind::spherical || kind == Kind::free ? 3 : 0; }
 inline bool JointLaw::is_affine(const Model& m) const {
   return kind == damper || (kind == spring && rotation_velocities(m.bodies[body].kind) == 0);
+}
+
+inline void JointLaw::add_stiff_places(const ForceState<double>& at, double c, ContactProblem& problem) const {
+  if (kind != limits) return;
+  const Model::Body& joint = at.m.bodies[body];
+  for (int k = 0; k < joint.nv; ++k) {
+    const double q = at.q[joint.iq + k], v = at.v[joint.iv + k];
+    const double margin = 3.0 / c * (std::fabs(v) + 100.0 / c);
+    const ContactNumbers<double> law{at.p[stiffness.at(k)], at.p[dissipation.at(k)], 0.0, 1.0, at.p[onset.at(k)]};
+    for (const double side : {-1.0, 1.0}) {  // lower, upper
+      const double gap = side > 0.0 ? at.p[upper + k] - q : q - at.p[lower + k];
+      if (!(gap < margin)) continue;
+      problem.add({law, -1.0, gap, {1.0, 0.0, 0.0}, {-side * v, 0.0, 0.0}, 0, 0});
+      problem.add_column(joint.iv + k, {-side, 0.0, 0.0});
+    }
+  }
 }
 
 // A law at the state of its joint.

@@ -169,6 +169,8 @@ if TYPE_CHECKING:
     from torsor.forces import PointForce as PointForce
     from torsor.forces import PointSpring as PointSpring
     from torsor.forces import SpringDamper as SpringDamper
+    from torsor.forces import contact_states as contact_states
+    from torsor.forces import contacts as contacts
     from torsor.forces import force_energies as force_energies
     from torsor.forces import generalized_forces as generalized_forces
     from torsor.forces import generalized_forces_derivatives as generalized_forces_derivatives
@@ -229,8 +231,8 @@ else:
             "forces": """
                 BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
                 JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper
-                force_energies
-                generalized_forces generalized_forces_derivatives generalized_forces_vjp
+                contact_states contacts force_energies generalized_forces generalized_forces_derivatives
+                generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",

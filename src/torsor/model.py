@@ -477,6 +477,12 @@ class Model:
         return np.array([x for b in self.bodies for x in b.effort_limits])
 
     @property
+    def dry_friction(self) -> FloatArray:
+        """Torques and forces of dry friction in the joints (nv,), zero where there is none: those of
+        `JointFriction(None, model.dry_friction)`."""
+        return np.array([x for b in self.bodies for x in b.dry_friction])
+
+    @property
     def mass(self) -> float:
         """Total mass of the bodies, those fixed to the world included."""
         return float(sum(b.inertia.mass for b in self.bodies))

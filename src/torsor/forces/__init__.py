@@ -2,10 +2,13 @@
 
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import Contact, GroundContact
+from torsor.forces.contact_pairs import contacts
 from torsor.forces.custom import CustomForce
 from torsor.forces.evaluation import (
+    ContactStates,
     GeneralizedForcesDerivatives,
     GeneralizedForcesVJP,
+    contact_states,
     force_energies,
     generalized_forces,
     generalized_forces_derivatives,
@@ -20,6 +23,7 @@ __all__ = [
     "BodyWrench",
     "Cable",
     "Contact",
+    "ContactStates",
     "CustomForce",
     "Force",
     "GeneralizedForcesDerivatives",
@@ -35,6 +39,8 @@ __all__ = [
     "PointSpring",
     "CustomSpring",
     "SpringDamper",
+    "contact_states",
+    "contacts",
     "force_energies",
     "generalized_forces",
     "generalized_forces_derivatives",

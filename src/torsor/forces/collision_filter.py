@@ -107,9 +107,8 @@ def allowed_pairs(
 def filtered_bodies(model: Model) -> tuple[tuple[str, str], ...]:
     """Pairs of bodies with shapes that never touch because of the joints of the tree."""
     clusters, parents = Clusters(model), model.collision_rules.parents
-    carriers = [b.name for b in model.bodies if b.collisions]
-    fixed = [(WORLD, b) for b in carriers if model.world_collisions and clusters.filtered(WORLD, b, parents)]
-    return (*fixed, *(pair for pair in combinations(carriers, 2) if clusters.filtered(*pair, parents)))
+    carriers = [WORLD, *(b.name for b in model.bodies if b.collisions)]
+    return tuple(pair for pair in combinations(carriers, 2) if clusters.filtered(*pair, parents))
 
 
 def _named(shapes: list[Carried], name: str) -> int:

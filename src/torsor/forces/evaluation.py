@@ -7,17 +7,18 @@ to the list of forces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from torsor import _core
 from torsor._check import record_of
+from torsor.forces.contact import Contact
 from torsor.forces.force import Force, compile_forces
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from torsor._typing import FloatArray, Threads
     from torsor.model import Model
@@ -44,6 +45,97 @@ class GeneralizedForcesVJP(NamedTuple):
     q: FloatArray
     v: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
+
+
+class ContactStates(NamedTuple):
+    """States of n places where shapes touch or may touch, those of one `Contact` after those of another.
+
+    Vectors are in the axes of the world.
+
+    Attributes
+    ----------
+    gap : (..., n)
+        Distance of the two shapes, negative where they overlap.
+    point : (..., n, 3)
+        Where forces act, in the world.
+    normal : (..., n, 3)
+        Unit vector from the second body to the first.
+    force : (..., n, 3)
+        Force on the first body; zero where the gap is positive.
+    slip : (..., n, 3)
+        Velocity of the first body relative to the second there, without its part along the normal.
+    force_index : (n,)
+        The force that each place belongs to, by its index in the list of forces.
+    bodies : tuple of n (str, str)
+        Names of the first and the second body.
+    """
+
+    gap: FloatArray
+    point: FloatArray
+    normal: FloatArray
+    force: FloatArray
+    slip: FloatArray
+    force_index: NDArray[np.int64]
+    bodies: tuple[tuple[str, str], ...]
+
+    @property
+    def normal_force(self) -> FloatArray:
+        """The part of the force along the normal, (..., n)."""
+        return np.asarray(np.einsum("...i,...i->...", self.force, self.normal))
+
+    @property
+    def friction_force(self) -> FloatArray:
+        """The rest of the force, (..., n, 3)."""
+        return self.force - self.normal_force[..., None] * self.normal
+
+
+def contact_states(
+    model: Model,
+    forces: Iterable[Force],
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    t: ArrayLike = 0.0,
+    threads: Threads = 1,
+) -> ContactStates:
+    """Gaps, points, normals, forces and slip velocities of all contacts (`Contact`) in a list of forces.
+
+    Each pair of shapes has a fixed number of places, as the corners of a box, whether they touch or not.
+
+    Parameters
+    ----------
+    model : Model
+    forces : iterable of Force
+        Those that are no `Contact` have no places.
+    q : (..., nq) array_like
+        Configurations.
+    v : (..., nv) array_like
+        Velocities.
+    t : (...) array_like
+        Time.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    ContactStates
+
+    Examples
+    --------
+    >>> touching = ts.contact_states(model, forces, q, v).gap < 0
+    """
+    compiled = compile_forces(model, forces)
+    values = _core.contact_states(model, q, v, t, compiled.parameters, compiled.options, None, threads)
+    return ContactStates(*values, *contact_places(compiled.forces, compiled.core))
+
+
+def contact_places(
+    forces: Sequence[Force], core: _core.ForceSet
+) -> tuple[NDArray[np.int64], tuple[tuple[str, str], ...]]:
+    """The force and the bodies of each place of contacts."""
+    index = core.contact_forces
+    pairs = [(force.body, force.other) if isinstance(force, Contact) else ("", "") for force in forces]
+    return np.array(index, dtype=np.int64), tuple(pairs[k] for k in index)
 
 
 def generalized_forces(

@@ -186,7 +186,7 @@ class Batch:
         force, values, several = self.forces[k], self.parameters[k], len(self.models) > 1
         if not force._frozen or force is not self._first[k]:
             return False
-        if several and any(getattr(force, name) is None for name in shapes_of(self.models[0], force)):
+        if several and shapes_of(self.models[0], force).keys() - force.parameters.keys():  # taken from the model
             return False
         if not values:
             return True

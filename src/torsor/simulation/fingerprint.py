@@ -87,7 +87,7 @@ def _place(model: Model, name: str, value: Any) -> Any:
     """Fields that name bodies or joints, by the names of bodies; other values unchanged."""
     if name == "joint" and value is not None:
         return model.joint(value).body
-    if name in ("body", "body1", "body2"):
+    if name in ("body", "body1", "body2", "other"):
         return value if value == WORLD else model.body(value).name
     if name == "bodies":
         return ", ".join(repr(_place(model, "body", b)) for b in value)

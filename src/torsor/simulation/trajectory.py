@@ -16,6 +16,7 @@ import numpy as np
 from torsor import _core
 from torsor.constraints.constraint import Constraint
 from torsor.dynamics import generalized_momenta, kinetic_energy, potential_energy
+from torsor.forces.evaluation import ContactStates, contact_places
 from torsor.forces.force import Force
 from torsor.integrators import Integrator
 from torsor.model import Model
@@ -213,6 +214,49 @@ class Trajectory:
         return Energies(*parts, total=parts[0] + parts[1] + parts[2].sum(axis=-1))
 
     @cached_property
+    def dissipated(self) -> FloatArray:
+        """Work that the forces have taken from the motion since the first row without storing it, (..., rows).
+
+        Its rate is that of the part of the forces that vanishes at rest, (tau(q, 0) - tau(q, v)).v: of dampers, of
+        friction and of the dissipation of contacts. It is integrated by trapezoids between rows, so that it grows
+        wherever no such force does positive work. What else the motion loses, `energies.total[..., :1] -
+        energies.total - dissipated` without controls, is the integrator's: its error, and impacts that are shorter than
+        a step, of which no row shows the force.
+        """
+        rows, n = len(self.t), prod(self.batch_shape)
+        power = np.zeros((n, rows))
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        for s in self._spans() if self.forces and power.size else []:
+            at, rest = (s.tracks, s.rows), np.zeros(s.model.nv)
+            both = (
+                np.asarray(
+                    _core.generalized_forces(s.model, q[at], x, self.t[s.rows], s.parameters, s.options, None, 1)
+                )
+                for x in (rest, v[at])
+            )
+            power[at] = np.einsum("...i,...i->...", next(both) - next(both), v[at])
+        out = np.zeros((n, rows))
+        np.cumsum(0.5 * np.diff(self.t) * (power[:, :-1] + power[:, 1:]), axis=1, out=out[:, 1:])
+        return out.reshape((*self.batch_shape, rows))
+
+    @cached_property
+    def contacts(self) -> ContactStates:
+        """`contact_states` of all rows: gaps (..., rows, n) of n places and so on, with the force at the end of each
+        step."""
+        rows, count = len(self.t), len(self._batch.compiled.core.contact_forces)
+        n = prod(self.batch_shape)
+        out = [np.zeros((n, rows, count, *tail)) for tail in ((), (3,), (3,), (3,), (3,))]
+        q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
+        for s in self._spans() if count and n else []:
+            at = (s.tracks, s.rows)
+            values = _core.contact_states(s.model, q[at], v[at], self.t[s.rows], s.parameters, s.options, None, 1)
+            for to, value in zip(out, values, strict=True):
+                to[at] = value
+        gap, point, normal, force, slip = (x.reshape((*self.batch_shape, *x.shape[1:])) for x in out)
+        places = contact_places(self.forces, self._batch.compiled.core)
+        return ContactStates(gap, point, normal, force, slip, *places)
+
+    @cached_property
     def multipliers(self) -> FloatArray:
         """Multipliers of the constraints, (..., rows, number of rows of constraints): those of constrained forward
         dynamics at every row, with the forces and controls of the step that ends there, at the first row of the first
@@ -333,11 +377,7 @@ class Trajectory:
         except ImportError:
             raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
         chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
-        n, rows = prod(self.batch_shape), len(self.t)
-        if isinstance(index, tuple):
-            if len(index) != len(self.batch_shape):
-                raise ValueError(f"index is {index}, expected one trajectory of a batch of shape {self.batch_shape}")
-            index = int(np.arange(n).reshape(self.batch_shape)[index])
+        n, rows, index = prod(self.batch_shape), len(self.t), self._flat(index)
         q, v = self.q.reshape(n, rows, self.model.nq)[index], self.v.reshape(n, rows, self.model.nv)[index]
         figure = Figure(figsize=(8, 8), layout="constrained")
         axes = figure.subplots(3, 1, sharex=True)
@@ -356,3 +396,56 @@ class Trajectory:
         axes[2].legend(fontsize="small")
         axes[2].set_xlabel("t")
         return figure
+
+    def plot_contacts(self, index: int | tuple[int, ...] = 0) -> Any:
+        """Plots normal and friction forces of all contacts that touch over time with Matplotlib.
+
+        Each line is a `Contact`, the sum of its places: of normal forces, and the length of the sum of friction forces,
+        with the largest friction, the coefficient times the normal force, as a thin line (if the coefficient is that of
+        the force itself).
+
+        Parameters
+        ----------
+        index : int or tuple of int
+            The trajectory in a batch, as for `plot`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("plot_contacts needs Matplotlib: pip install 'torsor[view]'") from None
+        track, states = self._flat(index), self.contacts
+        gap, force, normal = (
+            x.reshape(prod(self.batch_shape), *x.shape[len(self.batch_shape) :])[track]
+            for x in (states.gap, states.force, states.normal)
+        )
+        pushes = np.einsum("...i,...i->...", force, normal)
+        replaced = [{*values, *own} for values, own in zip(self._batch.parameters, self._batch.signals, strict=True)]
+        figure = Figure(figsize=(8, 6), layout="constrained")
+        axes = figure.subplots(2, 1, sharex=True)
+        for k in np.unique(states.force_index[(gap < 0).any(axis=0)]).tolist():
+            own = states.force_index == k
+            push = pushes[:, own].sum(axis=1)
+            rub = np.linalg.norm((force[:, own] - pushes[:, own, None] * normal[:, own]).sum(axis=1), axis=-1)
+            (line,) = axes[0].plot(self.t, push, label=" - ".join(states.bodies[int(np.argmax(own))]))
+            axes[1].plot(self.t, rub, color=line.get_color())
+            if "friction" not in replaced[k]:
+                largest = float(self.forces[k].parameters["friction"]) * push
+                axes[1].plot(self.t, largest, color=line.get_color(), linewidth=0.5)
+        for axis, label in zip(axes, ("normal force", "friction force"), strict=True):
+            axis.set_ylabel(label)
+        if axes[0].lines:
+            axes[0].legend(fontsize="small")
+        axes[1].set_xlabel("t")
+        return figure
+
+    def _flat(self, index: int | tuple[int, ...]) -> int:
+        """The flat index of a trajectory in the batch."""
+        if not isinstance(index, tuple):
+            return index
+        if len(index) != len(self.batch_shape):
+            raise ValueError(f"index is {index}, expected one trajectory of a batch of shape {self.batch_shape}")
+        return int(np.arange(prod(self.batch_shape)).reshape(self.batch_shape)[index])
