@@ -338,36 +338,39 @@ def _jacobian(f, n):
 
 
 def parts_of_step(trajectory, k):
-    """Step k of a single motion as single steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each.
+    """Step k of a single motion as steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each.
 
-    One of `BDF2` that started anew is a step of SDIRK2, or two of them, of which the state between is taken from
-    `ts.step`. None for steps that were divided for other reasons.
+    Steps that were divided, and those of `BDF2` that started anew, have as many parts as `substeps` says, of SDIRK2 if
+    the integrator is BDF2. The states between the parts are not in the trajectory: `ts.step` is asked for them.
     """
-    m, h = trajectory, trajectory.integrator.h
-    u, ends = 0.0 if m.controls is None else m.controls[k], (m.q[k + 1], m.v[k + 1])
-    if m.substeps[k] > 1:
-        return None
-    if m.substeps[k] == -2:
-        half = ts.SDIRK2(h / 2, tolerance=m.integrator.tolerance)
-        middle = ts.step(m.model, half, m.q[k], m.v[k], u if np.ndim(u) else None, forces=m.forces, t=m.t[k])
-        return [(half, m.q[k], m.v[k], *middle, u, m.t[k], None), (half, *middle, *ends, u, m.t[k] + h / 2, None)]
-    two = isinstance(m.integrator, ts.BDF2) and k > 0 and m.substeps[k] == 1
-    return [(m.integrator, m.q[k], m.v[k], *ends, u, m.t[k], (m.q[k - 1], m.v[k - 1]) if two else None)]
+    m, h, count = trajectory, trajectory.integrator.h, abs(int(trajectory.substeps[k]))
+    u = 0.0 if m.controls is None else m.controls[k]
+    two = isinstance(m.integrator, ts.BDF2)
+    if m.substeps[k] == 1:
+        previous = (m.q[k - 1], m.v[k - 1]) if two and k else None
+        return [(m.integrator, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k], previous)]
+    part = (ts.SDIRK2 if two else type(m.integrator))(h / count, tolerance=m.integrator.tolerance)
+    states = [(m.q[k], m.v[k])]
+    for i in range(count - 1):
+        t = m.t[k] + i * h / count
+        states.append(ts.step(m.model, part, *states[-1], u if np.ndim(u) else None, forces=m.forces, t=t))
+    states.append((m.q[k + 1], m.v[k + 1]))
+    return [(part, *states[i], *states[i + 1], u, m.t[k] + i * h / count, None) for i in range(count)]
 
 
 def step_errors(trajectory):
-    """For each step of a single motion the error of its velocity, relative to 1 + |v|; NaN for divided steps."""
-    m, out = trajectory, np.full(trajectory.steps, np.nan)
+    """For each step of a single motion the largest error of a velocity, relative to 1 + |v|."""
+    m, out = trajectory, np.zeros(trajectory.steps)
     for k in range(m.steps):
-        for integrator, *given, previous in parts_of_step(m, k) or ():
+        for integrator, *given, previous in parts_of_step(m, k):
             d = correction(m.model, integrator, m.forces, *given, previous)
-            out[k] = np.fmax(out[k], np.abs(d[m.model.nv :]).max() / (1 + np.abs(given[3]).max()))
+            out[k] = max(out[k], np.abs(d[m.model.nv :]).max() / (1 + np.abs(given[3]).max()))
     return out
 
 
 def chained(trajectory):
     """d(q, v) of the last row of a single motion by those of the first, (2 nv, 2 nv): the product of the Jacobians of
-    its steps, none of which may be divided."""
+    its steps."""
     m, n = trajectory, trajectory.model.nv
     before, now = np.zeros((2 * n, 2 * n)), np.eye(2 * n)
     for k in range(m.steps):
