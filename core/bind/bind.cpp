@@ -18,6 +18,7 @@ void bind_constraint_set(nb::module_& module);
 void bind_function(nb::module_& module);
 void bind_shapes(nb::module_& module);
 void bind_simulation(nb::module_& module);
+void bind_hard(nb::module_& module);
 void bind_configuration(Kernels& kernels);
 void bind_constrained_vjp(Kernels& kernels);
 void bind_constrained_dynamics(Kernels& kernels);
@@ -143,6 +144,7 @@ NB_MODULE(_core, module) {
   bind_force_set(module);
   bind_constraint_set(module);
   bind_simulation(module);
+  bind_hard(module);
   bind_shapes(module);
   Kernels kernels;
   bind_configuration(kernels);

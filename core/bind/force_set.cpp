@@ -217,9 +217,9 @@ struct PartReader {
   }
 };
 constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
-    {"joint", &PartReader::joint}, {"friction", &PartReader::friction}, {"torque", &PartReader::torque},
-    {"body", &PartReader::body},   {"push", &PartReader::push},         {"pull", &PartReader::pull},
-    {"path", &PartReader::path},   {"contact", &PartReader::contact},   {"pair", &PartReader::pair},
+    {"joint", &PartReader::joint},  {"friction", &PartReader::friction}, {"torque", &PartReader::torque},
+    {"body", &PartReader::body},    {"push", &PartReader::push},         {"pull", &PartReader::pull},
+    {"path", &PartReader::path},    {"contact", &PartReader::contact},   {"pair", &PartReader::pair},
     {"custom", &PartReader::custom}};
 
 // parts: tuples (force, part).
@@ -276,6 +276,7 @@ void bind_force_set(nb::module_& module) {
       .def_prop_ro("depends_on_place", depends_on_place)
       .def_prop_ro("on_single_bodies", on_single_bodies)
       .def_prop_ro("contact_forces", contact_forces)
+      .def_prop_ro("stiff", [](const ForceSet& set) { return set.smooth != nullptr; })
       .def("keeps_branches", [](const ForceSet& set, const Model& m) { return keeps_branches(m, set); });
 }
 

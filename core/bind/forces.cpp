@@ -100,7 +100,7 @@ struct ContactStates {
     for (const PairLaw& law : std::get<std::vector<PairLaw>>(options.forces->laws)) {
       const ShapePair<S> x = law.state<S>(at);
       const ContactNumbers<S> numbers = law.law(in[3]);
-      law.for_each_place(at, x, std::numeric_limits<double>::infinity(), [&](const Place<S>& place) {
+      law.for_each_place(at, x, S(std::numeric_limits<double>::infinity()), [&](const Place<S>& place) {
         const Mask<S> open = !less(place.gap, S(0.0)) & !is_nan(place.gap);
         const Vec3<S> f = contact_force(numbers, place.gap, place.normal, place.u);
         out[0][k] = place.gap;

@@ -29,6 +29,7 @@ struct ForceSet;
 struct ConstraintSet;
 struct IntegratorTable;
 struct VariationalScheme;
+struct HardScheme;
 
 struct Options {
   const unsigned char* prescribed = nullptr;        // by velocity
@@ -41,7 +42,8 @@ struct Options {
   double alpha = 0.0, beta = 0.0;                   // Baumgarte's gains: gamma + 2 alpha gdot + beta^2 g = 0
   double compliance = 0.0;                          // by which rows give way to their multipliers
   const IntegratorTable* table = nullptr;           // integrator of a step: its table,
-  const VariationalScheme* variational = nullptr;   // or its variational rule
+  const VariationalScheme* variational = nullptr;   // or its variational rule,
+  const HardScheme* hard = nullptr;                 // or hard contact
 };
 
 constexpr int kMaxTrailing = 4;

@@ -9,6 +9,7 @@
 #include "bind/bind.hpp"
 #include "bind/steps.hpp"
 #include "integrators/action.hpp"
+#include "integrators/hard_step.hpp"
 
 namespace torsor {
 namespace {
@@ -210,8 +211,9 @@ class GroupRollout {
       own_.emplace(Scene{scene.m, scene.forces, scene.constraints}).varied = &*models_;
     }
     const Scene& its = varied_ ? *own_ : scene;
-    rollout_ =
-        options_.table != nullptr ? make_rollout(its, *options_.table) : make_rollout(its, *options_.variational);
+    rollout_ = options_.table != nullptr  ? make_rollout(its, *options_.table)
+               : options_.hard != nullptr ? make_rollout(its, *options_.hard)
+                                          : make_rollout(its, *options_.variational);
   }
 
   const Scenes& scenes_;
@@ -399,6 +401,8 @@ double variational_newton(nb::handle model, const VariationalScheme& scheme, con
 void read_integrator(nb::handle integrator, Options& options) {
   if (nb::isinstance<IntegratorTable>(integrator))
     options.table = nb::cast<const IntegratorTable*>(integrator);
+  else if (nb::isinstance<HardScheme>(integrator))
+    options.hard = nb::cast<const HardScheme*>(integrator);
   else
     options.variational = nb::cast<const VariationalScheme*>(integrator);
 }

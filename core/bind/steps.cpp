@@ -69,6 +69,7 @@ struct Step {
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces, options.constraints};
+    if (options.hard != nullptr) return hard_step(scene, *options.hard, in, out);
     if (options.table == nullptr) return variational_step(scene, *options.variational, in, out);
     Stepper<S> stepper(scene, *options.table);
     return take(stepper, in, out);
@@ -87,6 +88,7 @@ struct StepDerivatives {
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
     const Scene scene{m, options.forces, options.constraints};
+    if (options.hard != nullptr) return hard_step_derivatives(scene, *options.hard, in, out);
     if (options.table == nullptr) return variational_step_derivatives(scene, *options.variational, in, out);
     const bool previous = two && in[5] != nullptr && in[6] != nullptr;
     Stepper<S> stepper(scene, *options.table);

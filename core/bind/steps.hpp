@@ -28,6 +28,19 @@ template <class S>
 Mask<S> variational_step_derivatives(const Scene& scene, const VariationalScheme& scheme, const S* const* in,
                                      S* const* out);
 
+// The same with hard contact, of single states; of several, none is done.
+Mask<double> hard_step(const Scene& scene, const HardScheme& scheme, const double* const* in, double* const* out);
+Mask<double> hard_step_derivatives(const Scene& scene, const HardScheme& scheme, const double* const* in,
+                                   double* const* out);
+template <class S>
+Mask<S> hard_step(const Scene&, const HardScheme&, const S* const*, S* const*) {
+  return no_lane<S>();
+}
+template <class S>
+Mask<S> hard_step_derivatives(const Scene&, const HardScheme&, const S* const*, S* const*) {
+  return no_lane<S>();
+}
+
 // For tests: the solution of H x = -r of Newton's method at the end of an implicit Euler step from (q, v) along xi with
 // c = 1 / h, by each of the three solvers: rows of `out` (3 x nv) for the tree, for branches, dense; NaN where a solver
 // does not apply.

@@ -1,6 +1,8 @@
 // Places where two shapes touch or will: gaps, normals and points, with T any scalar. Derivatives come from
 // T = Jet<S, N>.
 #pragma once
+#include "contact/box_spots.hpp"
+#include "contact/ellipsoid_spots.hpp"
 #include "contact/plane_spots.hpp"
 #include "contact/segment_spots.hpp"
 
@@ -17,7 +19,8 @@ inline int spot_count(const Shape& a, const Shape& b) {
     case ShapeKind::capsule:
       return 3;
     default:
-      return 0;
+      if (b.kind != ShapeKind::box) return 0;
+      return a.kind == ShapeKind::box ? kBoxBoxSpots : a.kind == ShapeKind::ellipsoid ? kEllipsoidBoxSpots : 0;
   }
 }
 
@@ -28,8 +31,10 @@ inline Spot<T> solid_spot(const Solid<T>& a, const Solid<T>& b, int k) {
   switch (b.kind) {
     case ShapeKind::sphere:
       return flipped(knob_on_solid(Knob<T>{b.pose.p, b.radius}, a));
-    default:
+    case ShapeKind::capsule:
       return flipped(capsule_on_solid(b, a, k));
+    default:
+      return a.kind == ShapeKind::box ? box_on_box(a, b, k) : ellipsoid_on_box(a, b, k);
   }
 }
 

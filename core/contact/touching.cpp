@@ -50,7 +50,7 @@ void add_where(const Mask<S>& lanes, const Force<S>& x, Force<S>& to) {
 
 // Whether shapes may be closer than `margin`, by balls around them.
 template <class S>
-Mask<S> are_near(const Touching<S>& x, double margin) {
+Mask<S> are_near(const Touching<S>& x, const S& margin) {
   const bool first = x.a.kind == ShapeKind::half_space;
   if (first || x.b.kind == ShapeKind::half_space) {
     if (x.a.kind == x.b.kind) return no_lane<S>();
@@ -59,18 +59,18 @@ Mask<S> are_near(const Touching<S>& x, double margin) {
     const S* p = first ? x.p_a : x.p_b;
     const Vec3<S> n = read3(p), c = transposed(plane.R, mul_add(X.R, ball.centre, X.p) - plane.p);
     const S height = dot(n, c), length = square_root(dot(n, n));
-    return !less((p[3] + ball.radius + S(margin)) * length, height);
+    return !less((p[3] + ball.radius + margin) * length, height);
   }
   const Ball<S> a = bounds(x.a, x.p_a), b = bounds(x.b, x.p_b);
   const Vec3<S> apart = mul_add(x.A.R, a.centre, x.A.p) - mul_add(x.B.R, b.centre, x.B.p);
-  const S reach = a.radius + b.radius + S(margin);
+  const S reach = a.radius + b.radius + margin;
   return !less(reach * reach, dot(apart, apart));
 }
 
 // f(k, spot, lanes) for each place that touches in some lane.
 template <class S, class F>
 void for_each_touching(const Touching<S>& x, F&& f) {
-  if (!any(are_near(x, 0.0))) return;
+  if (!any(are_near(x, S(0.0)))) return;
   const int count = spot_count(x.a, x.b);
   for (int k = 0; k < count; ++k) {
     const Spot<S> at = spot(x.a, x.b, k, x.p_a, x.p_b, x.A, x.B);
@@ -79,7 +79,54 @@ void for_each_touching(const Touching<S>& x, F&& f) {
   }
 }
 
+// A weighted sum, with derivatives: its force and the point of that, and its part due to the gap.
+template <class T>
+struct WeighedPlace {
+  Vec3<T> force, point;
+  T gap;
+};
+template <class T>
+WeighedPlace<T> weighed_place(const Touching<double>& x, int k, const PlaceWeights& weights, const T* p_a, const T* p_b,
+                              const SE3<T>& A, const SE3<T>& B) {
+  const Spot<T> at = spot<T>(x.a, x.b, k, p_a, p_b, A, B);
+  Vec3<T> axes[3];
+  put_axes(at.normal, weights.axis, axes);
+  Vec3<T> force = T(weights.along[0]) * axes[0];
+  for (int j = 1; j < 3; ++j) force = mul_add(T(weights.along[j]), axes[j], force);
+  return {force, at.point, T(weights.gap) * at.gap};
+}
+
 }  // namespace
+
+PlaceSum weigh_place(const Touching<double>& x, int k, const PlaceWeights& weights) {
+  using T = Jet<double, 6>;
+  T p_a[kMostNumbers], p_b[kMostNumbers];
+  for (int i = 0; i < number_count(x.a.kind); ++i) p_a[i] = T(x.p_a[i]);
+  for (int i = 0; i < number_count(x.b.kind); ++i) p_b[i] = T(x.p_b[i]);
+  const WeighedPlace<T> sum = weighed_place<T>(x, k, weights, p_a, p_b, displaced<T>(x.A), lift<T>(x.B));
+  const T result = sum.gap + dot(sum.force, velocity_at<T>(x.V, sum.point));
+  const Force<T> W = wrench_of(sum.force, sum.point);
+  return {{value(W.n), value(W.f)}, read_force(result.d)};
+}
+
+void add_place_gradient(const Touching<double>& x, int k, const PlaceWeights& weights, double* by_a, double* by_b) {
+  constexpr int width = 6;
+  using T = Jet<double, width>;
+  const int n_a = number_count(x.a.kind), count = n_a + number_count(x.b.kind);
+  T numbers[2 * kMostNumbers];
+  for (int i = 0; i < count; ++i) numbers[i] = T(i < n_a ? x.p_a[i] : x.p_b[i - n_a]);
+  const SE3<T> A = lift<T>(x.A), B = lift<T>(x.B);
+  for (int from = 0; from < count; from += width) {
+    const int until = std::min(from + width, count);
+    for (int i = from; i < until; ++i) numbers[i].d[i - from] = 1.0;
+    const WeighedPlace<T> sum = weighed_place<T>(x, k, weights, numbers, numbers + n_a, A, B);
+    const T result = sum.gap + dot(sum.force, velocity_at<T>(x.V, sum.point));
+    for (int i = from; i < until; ++i) {
+      (i < n_a ? by_a[i] : by_b[i - n_a]) += result.d[i - from];
+      numbers[i].d[i - from] = 0.0;
+    }
+  }
+}
 
 int place_count(const Shape& a, const Shape& b) { return spot_count(a, b); }
 
@@ -176,7 +223,7 @@ void add_power_gradient(const Touching<S>& x, const ContactNumbers<S>& given, co
 }
 
 template <class S>
-int contact_places(const Touching<S>& x, double margin, Place<S>* out) {
+int contact_places(const Touching<S>& x, const S& margin, Place<S>* out) {
   const int count = spot_count(x.a, x.b);
   const bool near = any(are_near(x, margin));
   for (int k = 0; k < count; ++k) {
@@ -196,7 +243,7 @@ int contact_places(const Touching<S>& x, double margin, Place<S>* out) {
   template ContactWrench<S> contact_wrench_changes(const Touching<S>&, const ContactNumbers<S>&);               \
   template S contact_energy(const Touching<S>&, const ContactNumbers<S>&);                                      \
   template void add_power_gradient(const Touching<S>&, const ContactNumbers<S>&, const Motion<S>&, S*, S*, S*); \
-  template int contact_places(const Touching<S>&, double, Place<S>*);
+  template int contact_places(const Touching<S>&, const S&, Place<S>*);
 TORSOR_CONTACT(double)
 TORSOR_CONTACT(Pack<kLanes>)
 TORSOR_CONTACT(Complex)

@@ -43,8 +43,29 @@ void add_power_gradient(const Touching<S>& x, const ContactNumbers<S>& law, cons
                         S* by_b);
 // All places of the pair; returns how many. Places far apart may have any gap above `margin`.
 template <class S>
-int contact_places(const Touching<S>& x, double margin, Place<S>* out);
-// How many these are.
+int contact_places(const Touching<S>& x, const S& margin, Place<S>* out);
+// The tangents of a normal: the first is normal to a coordinate axis, too.
+template <class T>
+void put_axes(const Vec3<T>& n, int axis, Vec3<T>* axes) {
+  const T none(0.0), one(1.0);
+  const Vec3<T> e{axis == 0 ? one : none, axis == 1 ? one : none, axis == 2 ? one : none}, t = cross(e, n);
+  axes[0] = n;
+  axes[1] = (one / square_root(dot(t, t))) * t;
+  axes[2] = cross(n, axes[1]);
+}
+// A sum of the gap and of the velocities along these axes, weighted, at one place.
+struct PlaceWeights {
+  int axis;
+  double gap, along[3];
+};
+// W of its velocities, W.V, and the change of the sum with a displacement of the first body relative to the second.
+struct PlaceSum {
+  Force<double> W, by_pose;
+};
+PlaceSum weigh_place(const Touching<double>& x, int k, const PlaceWeights& weights);
+// Adds the gradient of the sum by the numbers of the shapes.
+void add_place_gradient(const Touching<double>& x, int k, const PlaceWeights& weights, double* by_a, double* by_b);
+// How many places a pair has.
 int place_count(const Shape& a, const Shape& b);
 
 }  // namespace torsor

@@ -1,5 +1,5 @@
 // The convex problem that leads Newton's method through impacts and changes between stick and slip
-// (docs/derivations/contact.md, 3), for a single state. At an iterate of a stage, with the geometry kept, the change w of
+// (docs/derivations/contact.md), of each state by itself. At an iterate of a stage, with the geometry kept, the change w of
 // the velocities makes the residual
 //   R + A w - sum J^T f(gap + n.J w / c, u + J w) = 0,
 // R and A being those of all forces that are not stiff. Where friction goes by given normal forces, the lag, this is the
@@ -289,6 +289,57 @@ class ContactProblem {
   std::vector<State> at_, other_;
   std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_;
   std::vector<Pivot<double>> pivots_;
+};
+
+// The problems of all lanes, to which laws add their places.
+template <class S>
+class StiffPlaces {
+ public:
+  static constexpr int lanes = Lanes<S>::value;
+  void clear(int nv, const Mask<S>& where) {
+    where_ = where;
+    for (ContactProblem& problem : problems_) problem.clear(nv);
+  }
+  // Adds a place in some lanes; false if there are none. `limit`: of friction, if it does not go by the normal force;
+  // else negative.
+  bool add(const Mask<S>& lanes_of_place, const ContactNumbers<S>& law, const S& limit, const S& gap, const Vec3<S>& n,
+           const Vec3<S>& u) {
+    present_ = where_ & lanes_of_place;
+    for_each([&](int l, ContactProblem& problem) {
+      const auto at = [&](const S& x) { return lane_of(x, l); };
+      const auto vector = [&](const Vec3<S>& x) -> Vec3<double> { return {at(x.x), at(x.y), at(x.z)}; };
+      problem.add({{at(law.stiffness), at(law.dissipation), at(law.friction), at(law.slip), at(law.onset)},
+                   at(limit),
+                   at(gap),
+                   vector(n),
+                   vector(u),
+                   0,
+                   0});
+    });
+    return any(present_);
+  }
+  // Velocity k changes u of the place that was added last by J.
+  void add_column(int k, const Vec3<S>& J) {
+    for_each([&](int l, ContactProblem& problem) {
+      problem.add_column(k, {lane_of(J.x, l), lane_of(J.y, l), lane_of(J.z, l)});
+    });
+  }
+  ContactProblem& operator[](int l) { return problems_[l]; }
+  static double lane_of(const S& x, int l) {
+    if constexpr (lanes > 1)
+      return x.lane(l);
+    else
+      return x;
+  }
+
+ private:
+  template <class F>
+  void for_each(F&& f) {
+    for (int l = 0; l < lanes; ++l)
+      if (in_lane(present_, l)) f(l, problems_[l]);
+  }
+  Mask<S> where_ = no_lane<S>(), present_ = no_lane<S>();
+  ContactProblem problems_[lanes];
 };
 
 }  // namespace torsor

@@ -33,7 +33,22 @@ struct JointLaw : Law {
   bool is_affine(const Model& m) const;
   bool is_stiff() const { return kind == limits; }
   // Each limit is a place with one direction: the gap is the distance from it.
-  void add_stiff_places(const ForceState<double>& at, double c, ContactProblem& problem) const;
+  template <class S>
+  void add_stiff_places(const ForceState<S>& at, double c, StiffPlaces<S>& out) const {
+    if (kind != limits) return;
+    const Model::Body& joint = at.m.bodies[body];
+    const S none(0.0);
+    for (int k = 0; k < joint.nv; ++k) {
+      const S q = at.q[joint.iq + k], v = at.v[joint.iv + k];
+      const S margin = S(3.0 / c) * (square_root(v * v) + S(100.0 / c));
+      const ContactNumbers<S> law{at.p[stiffness.at(k)], at.p[dissipation.at(k)], none, S(1.0), at.p[onset.at(k)]};
+      for (const double side : {-1.0, 1.0}) {  // lower, upper
+        const S gap = side > 0.0 ? at.p[upper + k] - q : q - at.p[lower + k];
+        if (out.add(less(gap, margin), law, S(-1.0), gap, {S(1.0), none, none}, {S(-side) * v, none, none}))
+          out.add_column(joint.iv + k, {S(-side), none, none});
+      }
+    }
+  }
   template <class S, class F>
   void for_each_phase(const ForceState<S>& at, F&& each) const {
     for (int k = 0; kind == limits && k < at.m.bodies[body].nv; ++k)
@@ -78,11 +93,13 @@ struct FrictionLaw : Law {
 
   Work work() const { return Work::dissipates; }
   bool is_stiff() const { return true; }
-  void add_stiff_places(const ForceState<double>& at, double, ContactProblem& problem) const {
-    const Vec3<double> x{1.0, 0.0, 0.0}, z{0.0, 0.0, 1.0};
-    for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<double>&) {
-      problem.add({{0.0, 0.0, 0.0, at.p[slip.at(k)], 0.0}, limit(at.p, k), 1.0, z, at.v[iv] * x, 0, 0});
-      problem.add_column(iv, x);
+  template <class S>
+  void add_stiff_places(const ForceState<S>& at, double, StiffPlaces<S>& out) const {
+    const S none(0.0), one(1.0);
+    for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<S>&) {
+      const ContactNumbers<S> law{none, none, none, at.p[slip.at(k)], none};
+      out.add(every_lane<S>(), law, limit(at.p, k), one, {none, none, one}, {at.v[iv], none, none});
+      out.add_column(iv, {one, none, none});
     });
   }
   template <class S, class F>
@@ -193,22 +210,6 @@ struct RotationSpring {
 inline int rotation_velocities(Kind kind) { return kind == Kind::spherical || kind == Kind::free ? 3 : 0; }
 inline bool JointLaw::is_affine(const Model& m) const {
   return kind == damper || (kind == spring && rotation_velocities(m.bodies[body].kind) == 0);
-}
-
-inline void JointLaw::add_stiff_places(const ForceState<double>& at, double c, ContactProblem& problem) const {
-  if (kind != limits) return;
-  const Model::Body& joint = at.m.bodies[body];
-  for (int k = 0; k < joint.nv; ++k) {
-    const double q = at.q[joint.iq + k], v = at.v[joint.iv + k];
-    const double margin = 3.0 / c * (std::fabs(v) + 100.0 / c);
-    const ContactNumbers<double> law{at.p[stiffness.at(k)], at.p[dissipation.at(k)], 0.0, 1.0, at.p[onset.at(k)]};
-    for (const double side : {-1.0, 1.0}) {  // lower, upper
-      const double gap = side > 0.0 ? at.p[upper + k] - q : q - at.p[lower + k];
-      if (!(gap < margin)) continue;
-      problem.add({law, -1.0, gap, {1.0, 0.0, 0.0}, {-side * v, 0.0, 0.0}, 0, 0});
-      problem.add_column(joint.iv + k, {-side, 0.0, 0.0});
-    }
-  }
 }
 
 // A law at the state of its joint.

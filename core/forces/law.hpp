@@ -167,7 +167,8 @@ struct Law {
   // Stiff forces change within a step from nothing to all, as contacts do. They have an own part in the search for a
   // solution (forces/contact_problem.hpp), to which they add their places; c: of the stage.
   bool is_stiff() const { return false; }
-  void add_stiff_places(const ForceState<double>&, double /*c*/, ContactProblem&) const {}
+  template <class S>
+  void add_stiff_places(const ForceState<S>&, double /*c*/, StiffPlaces<S>&) const {}
   // each(closed, slips) for each place that may touch, in an order that does not change: where it touches, and where
   // friction is complete.
   template <class S, class F>

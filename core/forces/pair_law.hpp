@@ -109,32 +109,32 @@ struct PairLaw : Law {
       }
     });
   }
-  void add_stiff_places(const ForceState<double>& at, double c, ContactProblem& problem) const {
-    const ShapePair<double> x = state(at);
-    const ContactNumbers<double> numbers = law(at.p);
+  template <class S>
+  void add_stiff_places(const ForceState<S>& at, double c, StiffPlaces<S>& out) const {
+    const ShapePair<S> x = state(at);
+    const ContactNumbers<S> numbers = law(at.p);
     // Places that could close within a step: where they are not near, a step that reaches them is corrected later.
-    const auto length = [](const Vec3<double>& y) { return std::sqrt(dot(y, y)); };
-    const double margin = 3.0 / c * (length(x.V.v) + length(x.V.w) + 100.0 / c);
-    for_each_place(at, x, margin, [&](const Place<double>& place) {
-      if (!(place.gap < margin)) return;
-      problem.add({numbers, -1.0, place.gap, place.normal, place.u, 0, 0});
-      for_each_relative(at.m, x, [&](int k, const Vec3<double>& to, double sign) {
-        const Motion<double> column = shift(at.all.columns[k].S_, -to);
-        problem.add_column(k, sign * cross_add(column.w, place.point, column.v));
+    const auto length = [](const Vec3<S>& y) { return square_root(dot(y, y)); };
+    const S margin = S(3.0 / c) * (length(x.V.v) + length(x.V.w) + S(100.0 / c));
+    for_each_place(at, x, margin, [&](const Place<S>& place) {
+      if (!out.add(less(place.gap, margin), numbers, S(-1.0), place.gap, place.normal, place.u)) return;
+      for_each_relative(at.m, x, [&](int k, const Vec3<S>& to, double sign) {
+        const Motion<S> column = shift(at.all.columns[k].S_, -to);
+        out.add_column(k, S(sign) * cross_add(column.w, place.point, column.v));
       });
     });
   }
   template <class S, class F>
   void for_each_phase(const ForceState<S>& at, F&& each) const {
     const S slip = law(at.p).slip;
-    for_each_place(at, state(at), 0.0, [&](const Place<S>& place) {
+    for_each_place(at, state(at), S(0.0), [&](const Place<S>& place) {
       const Vec3<S> u_t = mul_add(-dot(place.normal, place.u), place.normal, place.u);
       each(less(place.gap, S(0.0)), less(slip * slip, dot(u_t, u_t)));
     });
   }
   // f(place) for all places; those of shapes that are further apart than `margin` have an infinite gap.
   template <class S, class F>
-  void for_each_place(const BodyState<S>& at, const ShapePair<S>& x, double margin, F&& f) const {
+  void for_each_place(const BodyState<S>& at, const ShapePair<S>& x, const S& margin, F&& f) const {
     const int count = place_count(A.shape, B.shape);
     auto* places = at.arena.template get<Place<S>>(count);
     contact_places<S>(x, margin, places);

@@ -247,12 +247,7 @@ class ImplicitStage {
     const S most = largest(m_.nv, work_);
     return most * most;
   }
-  bool relocate(S* along) {
-    if constexpr (std::is_same_v<S, double>)
-      return solve_contacts(along);
-    else
-      return false;
-  }
+  Mask<S> relocate(S* along, const Mask<S>& where) { return solve_contacts(along, where); }
   S curvature(const S& size) const { return size * size / S(stage_.c * stage_.c); }
   // Products may have overflowed.
   Mask<S> accept() {
@@ -355,49 +350,67 @@ class ImplicitStage {
     unfactored_ = unfactored_ | !good;
     return good;
   }
-  // Solves the convex problem of stiff forces at the point, which was evaluated: `along` is a move near to a solution of
-  // the stage.
-  bool solve_contacts(double* along) {
-    const int n = m_.nv;
+  // Solves the convex problems of stiff forces in some lanes, at the point: `along` is a move near to a solution of the
+  // stage.
+  Mask<S> solve_contacts(S* along, Mask<S> where) {
+    const int n = m_.nv, rows = rows_ ? rows_->count() : 0;
     const double c = stage_.c;
     evaluate_here();
     linearisable_ = false;
     add_rates(m_, evaluation_);
-    const ForceState<double> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
-    problem_.clear(n);
-    at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, problem_); });
-    if (problem_.empty()) return false;
-    const bool measured = rows_ && measure_rows();
+    const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
+    places_.clear(n, where);
+    at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
+    if (rows_) where = where & measure_rows();
     sum_inertias(m_, evaluation_);
-    double *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
-    pair_columns<double>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
+    S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
+    pair_columns<S>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
     linearise_forces(m_, *at_.scene.forces->smooth, at_.arena, evaluation_.all, q(), v(), t_, at_.p, A, D, n);
     for (int i = 0; i < n; ++i)
       for (int j = 0; j <= i; ++j) {
         const int k = i * n + j, l = j * n + i;
-        M[k] = M[l] = c * M[k];
-        A[k] = A[l] = M[k] + 0.5 * (D[k] + D[l] + (A[k] + A[l]) / c);
+        M[k] = M[l] = S(c) * M[k];
+        A[k] = A[l] = M[k] + S(0.5) * (D[k] + D[l] + S(1.0 / c) * (A[k] + A[l]));
       }
-    double stiffness = 0.0;  // of constraints, as springs
+    // Constraints as springs.
+    S stiffness(0.0);
     std::copy_n(r_, n, work_);
-    if (measured) {
-      for (int k = 0; k < n; ++k) stiffness = std::max(stiffness, 1e4 * A[k * (n + 1)]);
-      for (int r = 0; r < rows_->count(); ++r)
-        for (int i = 0; i < n; ++i) {
-          const double pull = stiffness * rows_->metric.G(r)[i];
-          add_scaled(n, pull, rows_->metric.G(r), A + i * n);
-          add_scaled(n, pull, rows_->metric.G(r), M + i * n);
-          work_[i] += pull * c * rows_->g[r];
-        }
+    for (int k = 0; rows_ && k < n; ++k) stiffness = larger(stiffness, S(1e4) * A[k * (n + 1)]);
+    for (int r = 0; r < rows; ++r)
+      for (int i = 0; i < n; ++i) {
+        const S pull = stiffness * rows_->metric.G(r)[i];
+        add_scaled(n, pull, rows_->metric.G(r), A + i * n);
+        add_scaled(n, pull, rows_->metric.G(r), M + i * n);
+        work_[i] += pull * S(c) * rows_->g[r];
+      }
+    solve_each(where, A, M, along);
+    for (int r = 0; r < rows; ++r) {
+      S sum = S(c) * rows_->g[r];
+      for (int k = 0; k < n; ++k) sum = mul_add(rows_->metric.G(r)[k], along[k], sum);
+      along[n + r] = -stiffness * sum;
     }
-    if (!problem_.solve(c, A, M, work_, v(), along)) return false;
-    for (int r = 0; rows_ && r < rows_->count(); ++r) {
-      double sum = c * rows_->g[r];
-      for (int k = 0; k < n; ++k) sum += rows_->metric.G(r)[k] * along[k];
-      along[n + r] = measured ? -stiffness * sum : 0.0;
+    for (int k = 0; k < n; ++k) along[k] = along[k] / S(c);
+    return where;
+  }
+  // The change of the velocities in each of these lanes; lanes without places or a solution are taken out.
+  void solve_each(Mask<S>& where, const S* A, const S* M, S* along) {
+    const int n = m_.nv;
+    std::fill_n(along, n, S(0.0));
+    lane_.resize(2 * n * n + 3 * n);
+    double *own_A = lane_.data(), *own_M = own_A + n * n, *own_r = own_M + n * n, *own_v = own_r + n, *w = own_v + n;
+    for (int l = 0; l < Lanes<S>::value; ++l) {
+      if (!in_lane(where, l)) continue;
+      const auto copy = [&](int count, const S* from, double* to) {
+        for (int k = 0; k < count; ++k) to[k] = StiffPlaces<S>::lane_of(from[k], l);
+      };
+      copy(n * n, A, own_A);
+      copy(n * n, M, own_M);
+      copy(n, work_, own_r);
+      copy(n, v(), own_v);
+      const bool good = !places_[l].empty() && places_[l].solve(stage_.c, own_A, own_M, own_r, own_v, w);
+      set_lane(where, l, good);
+      for (int k = 0; good && k < n; ++k) set_lane(along[k], l, w[k]);
     }
-    for (int k = 0; k < n; ++k) along[k] /= c;
-    return true;
   }
   // Entry k of the xi that accelerations predict.
   S led_to(const S* accelerations, int k) const {
@@ -435,7 +448,8 @@ class ImplicitStage {
   std::vector<S> first_lambda_, marked_lambda_, node_ = std::vector<S>(at_.scene.m.nq);
   S *xi_, *marked_xi_, *s_, *r_, *marked_r_, *work_, *marked_q_, *v_, *a_;
   std::vector<S*> x_;  // coordinates of the other nodes
-  ContactProblem problem_;
+  StiffPlaces<S> places_;
+  std::vector<double> lane_;                      // numbers of one lane
   S *A_ = nullptr, *D_ = nullptr, *M_ = nullptr;  // its matrices
   std::vector<const S*> others_v_;
   BlockDiagonal<S> saved_;

@@ -25,14 +25,14 @@
 //   bool relocates();                                  whether there is another method where corrections do not help,
 //                                                      which `search` uses
 //   S merit();                                         then: the square of |r| at x, in a norm without H
+//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution; false
+//                                                      where it finds none
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
 //                                                      exceeds what is allowed
 //   Mask improves(double factor);                      whether |r| is below factor times that at the marked x, in a
 //                                                      norm without H
-//   bool relocate(S* along);                           then: a move from x, which is also marked, near to a solution;
-//                                                      false if it finds none
 // and for `follow`
 //   void begin_path();                                 last = accelerations at the beginning of the step
 //   S begin(double part, const S* guess);              moves to the guess for a part of the step, returns the size of
@@ -73,7 +73,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
       has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
-      has<S, decltype(&T::merit)> && has<bool, decltype(&T::relocate), S*> && has<void, decltype(&T::begin_path)> &&
+      has<S, decltype(&T::merit)> && has<Mask<S>, decltype(&T::relocate), S*, Mask<S>> &&
+      has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -157,21 +158,14 @@ Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
 }
 
-// Moves from the marked x by the system's own method, and computes the correction there. False if that finds no point;
-// x is then the marked one.
-template <class System>
-bool relocate(System& s, typename System::Scalar& norm) {
-  const auto back = [&] { return s.place(0.0, s.delta, true) && s.evaluate(); };
-  if (!back()) return false;
-  if (s.relocate(s.correction) && s.place(1.0, s.correction, true) && s.evaluate()) {
-    const auto size = correct(s);
-    if (is_finite(size)) {
-      norm = size;
-      return true;
-    }
-  }
-  back();
-  return false;
+// Moves some lanes from the marked x by the system's own method. False where that finds no point.
+template <class System, class S = typename System::Scalar>
+Mask<S> relocate(System& s, const Mask<S>& lanes) {
+  Mask<S> there = lanes & s.place(0.0, s.delta, lanes);
+  if (any(there)) there = there & s.evaluate();
+  if (any(there)) there = there & s.relocate(s.correction, there);
+  if (any(there)) there = there & s.place(1.0, s.correction, there);
+  return there;
 }
 
 // The iteration -------------------------------------------------------------------------------------------------------
@@ -314,7 +308,7 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
 }
 
 // The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
-// |r|, and for a single state that method where they do not. What it returns is confirmed likewise.
+// |r|, and that method where they do not. What it returns is confirmed likewise.
 template <class System, class S = typename System::Scalar>
 Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
   constexpr bool alone = Lanes<S>::value == 1;
@@ -348,17 +342,14 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       good = good & going & less(now, S(0.25) * before);
       before = now;
     }
-    if constexpr (alone) {
-      if (good) {
-        norm = correct(s);
-      } else {
-        if (!relocate(s, norm)) return found;
-        before = S(-1.0);
-      }
-    } else {
-      going = good;
-      if (any(going)) norm = correct(s);
+    const Mask<S> lost = going & !good;
+    if (any(lost)) {
+      const Mask<S> moved = relocate(s, lost);
+      before = select(lost, S(-1.0), before);
+      going = good | moved;
+      if (!any(going)) return found;
     }
+    norm = correct(s);
   }
 }
 

@@ -10,6 +10,7 @@
 namespace torsor {
 
 struct VariationalScheme;
+struct HardScheme;
 
 class Rollout {
  public:
@@ -74,5 +75,6 @@ class RolloutOf final : public Rollout {
 
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const IntegratorTable& table);
 std::unique_ptr<Rollout> make_rollout(const Scene& scene, const VariationalScheme& scheme);
+std::unique_ptr<Rollout> make_rollout(const Scene& scene, const HardScheme& scheme);
 
 }  // namespace torsor

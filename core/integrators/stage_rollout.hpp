@@ -32,6 +32,9 @@ class StageRollout {
       jobs.read(m_.nq, nodes.q(0), [](const Job& job) { return job.track.previous_q; });
       jobs.read(m_.nv, nodes.v(0), [](const Job& job) { return job.track.previous_v; });
     }
+    if (table_.multistep && stepper.at.scene.stiff)
+      for (int l = 0; l < Lanes<S>::value; ++l)
+        set_lane(stepper.interrupted, l, row > 0 && !replaced && std::abs(jobs[l].track.divisions[row - 1]) > 1);
     if (stepper.at.scene.balanced) {
       const bool known = kept && jobs.first().signals.count == 0;  // with the parameters of this step
       nodes.energies[0] = known ? nodes.energies[1] : std::nullopt;

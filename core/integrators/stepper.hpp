@@ -24,6 +24,8 @@ class Stepper {
   bool gained = false;  // whether it failed because solutions gain energy
   // Whether node 1 is the last node of the step before, found just now in all lanes; until the next step.
   bool continues = false;
+  // Where the step before this one was divided, so that a two-step method starts anew if there are stiff forces.
+  Mask<S> interrupted = no_lane<S>();
 
   ImplicitStage<S>& implicit() { return *implicit_; }
   ExplicitStage<S>& explicit_stage() { return *explicit_; }
@@ -182,7 +184,7 @@ class Stepper {
       list_phases(1, t, phases_[1]);
     }
     phases_known_ = false;
-    return has_event(phases_[0], phases_[1]);
+    return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[1]);
   }
   Mask<S> end_phases(double t) {
     list_phases(last_node(), t + table.h, phases_[2]);

@@ -57,7 +57,8 @@ struct Signals {
   int64_t count = 0;
 };
 
-// One trajectory: rows of q, v, a for steps + 1 times, of controls for steps (null: none), of divisions for steps.
+// One trajectory: rows of q, v, a for steps + 1 times, of controls for steps (null: none), of divisions for steps:
+// of hard steps, 1 and the number of kinks.
 struct Track {
   double *q, *v, *a;
   const double* u;

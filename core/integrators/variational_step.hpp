@@ -153,7 +153,7 @@ class VariationalStep {
   // The momenta at the end come from the last evaluation.
   bool extrapolates() const { return false; }
   bool relocates() const { return false; }
-  bool relocate(S*) { return false; }
+  Mask<S> relocate(S*, const Mask<S>&) { return no_lane<S>(); }
   S merit() { return S(0.0); }
   S curvature(const S&) const { return S(0.0); }
   Mask<S> accept() {

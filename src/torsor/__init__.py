@@ -183,6 +183,7 @@ if TYPE_CHECKING:
     from torsor.integrators import SDIRK3 as SDIRK3
     from torsor.integrators import Adaptive as Adaptive
     from torsor.integrators import CustomIntegrator as CustomIntegrator
+    from torsor.integrators import HardContact as HardContact
     from torsor.integrators import Integrator as Integrator
     from torsor.integrators import LinearlyImplicitEuler as LinearlyImplicitEuler
     from torsor.integrators import SymplecticEuler as SymplecticEuler
@@ -237,7 +238,7 @@ else:
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
             "integrators": """
-                Adaptive BDF1 BDF2 CustomIntegrator Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
+                Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
                 Variational
             """,
             "maximal": "from_maximal to_maximal",

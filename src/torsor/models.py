@@ -13,9 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from torsor.collision import Collision
 from torsor.inertia import Inertia
 from torsor.joints import Fixed, Free, Joint, Revolute
 from torsor.model import Model, ModelBuilder, Visual
+from torsor.shapes import Box, Shape, Sphere
 from torsor.spatial import SE3
 
 __all__ = ["acrobot", "arm7", "chain", "humanoid", "pendulum", "quadruped", "tree"]
@@ -113,7 +115,7 @@ def quadruped() -> Model:
 
     Each leg has a hip that swings it sideways (about x), a thigh and a calf (about y), and a foot fixed to
     the calf's end. At zero the legs are straight, and the feet are 0.61 m below the trunk's frame; the calves
-    fold forward, to negative angles.
+    fold forward, to negative angles. The feet are spheres for contact.
 
     Returns
     -------
@@ -144,7 +146,7 @@ def quadruped() -> Model:
             add(f"{leg}_calf", f"{leg}_thigh", _Y, (0, 0, -0.30), calf,
                 limits=(-2.7, 0.0), speed=12.0, effort=80.0)
             # fmt: on
-            add(f"{leg}_foot", f"{leg}_calf", Fixed(), (0, 0, -0.31), foot)
+            add(f"{leg}_foot", f"{leg}_calf", Fixed(), (0, 0, -0.31), foot, sole=Sphere(0.022))
     return builder.build()
 
 
@@ -152,7 +154,7 @@ def humanoid() -> Model:
     """Human-sized robot with a free pelvis, about 70 kg and 31 driven revolute joints.
 
     Legs of six joints, arms of seven, a waist of three and a neck of two. At zero it stands upright with
-    straight legs and hanging arms; the soles are 0.90 m below the pelvis's frame.
+    straight legs and hanging arms; the soles are 0.90 m below the pelvis's frame. They are boxes for contact.
 
     Returns
     -------
@@ -198,6 +200,7 @@ def humanoid() -> Model:
             [_cylinder(0.15, 0.022, 0.06, along="y"), _box(0.4, (0.08, 0.03, 0.16), (0, 0, -0.11))],
             (-0.8, 0.8), 12.0, 15.0)
 
+    sole = Box((0.24, 0.10, 0.03), SE3.translation(0.04, 0, -0.065))
     for side, y in (("left", 1.0), ("right", -1.0)):  # legs, from the hip down
         add(f"{side}_hip_yaw", "pelvis", _Z, (0, 0.09 * y, -0.05),
             [_cylinder(1.6, 0.055, 0.07, (0, 0, -0.02))], _mirrored((-0.8, 1.2), y), 10.0, 100.0)
@@ -213,7 +216,7 @@ def humanoid() -> Model:
             [_cylinder(0.7, 0.035, 0.09, along="y")], (-0.6, 0.9), 12.0, 120.0)
         add(f"{side}_ankle_roll", f"{side}_ankle_pitch", _X, (0, 0, 0),
             [_box(1.1, (0.24, 0.10, 0.03), (0.04, 0, -0.065)), _cylinder(0.3, 0.030, 0.08, along="x")],
-            _mirrored((-0.4, 0.4), y), 12.0, 60.0)
+            _mirrored((-0.4, 0.4), y), 12.0, 60.0, sole=sole)
     # fmt: on
     return builder.build()
 
@@ -294,8 +297,10 @@ def _add(
     speed: float | None = None,
     effort: float | None = None,
     joint_name: str | None = None,
+    sole: Shape | None = None,
 ) -> None:
-    """Add a body that consists of `parts`; a placement given as a point is a translation."""
+    """Add a body that consists of `parts`, and touches others with `sole`; a placement given as a point is a
+    translation."""
     builder.add_body(
         name,
         parent=parent,
@@ -307,6 +312,7 @@ def _add(
         velocity_limits=speed,
         effort_limits=effort,
         visuals=tuple(visual for _, visual in parts),
+        collisions=() if sole is None else (Collision(sole),),
     )
 
 

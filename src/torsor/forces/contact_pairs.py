@@ -55,10 +55,11 @@ def contacts(
     each other, not on two sides of a joint, and not excluded by the file; and those of MJCF's `<pair>` in any case. In
     MJCF a body and its parent may touch if the parent is fixed to the world, in URDF they never do.
 
-    Numbers that are not given come from the file, `docs/contact_files.md` has the table. Friction is the larger one of the
-    two shapes, or that of the shape with priority; 0.8 if neither has one. Softness is that of `solref` and `solimp`:
-    each contact sinks in under its effective mass as deep as in MuJoCo, and has its damping ratio there. If the file
-    says nothing, the lighter of the two mechanisms sinks in by 1 mm under its weight, and the dissipation is 0.5 s/m.
+    Numbers that are not given come from the file; `docs/contact_files.md` has the table. Friction is the larger one of
+    the two shapes, or that of the shape with priority; 0.8 if neither has one. Softness is that of `solref` and
+    `solimp`: each contact sinks in under its effective mass as deep as in MuJoCo, and has its damping ratio there. If
+    the file says nothing, the lighter of the two mechanisms sinks in by 1 mm under its weight, and the dissipation is
+    0.5 s/m.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from torsor.integrators.base import Integrator
 from torsor.integrators.bdf import BDF1, BDF2
 from torsor.integrators.custom import CustomIntegrator
 from torsor.integrators.euler import LinearlyImplicitEuler, SymplecticEuler
+from torsor.integrators.hard_contact import HardContact
 from torsor.integrators.sdirk2 import SDIRK2
 from torsor.integrators.sdirk3 import SDIRK3
 from torsor.integrators.variational import Variational
@@ -19,6 +20,7 @@ __all__ = [
     "SDIRK3",
     "Adaptive",
     "CustomIntegrator",
+    "HardContact",
     "Integrator",
     "LinearlyImplicitEuler",
     "SymplecticEuler",

@@ -87,7 +87,13 @@ def require_at_least_one(value: object, name: str) -> None:
 
 @dataclass(frozen=True)
 class Explicit(Integrator):
-    """Integrators that evaluate the equations of motion at the beginning of a step.
+    """Integrators that evaluate the equations of motion at the beginning of a step, and impose constraints on
+    velocities."""
+
+
+@dataclass(frozen=True)
+class Euler(Explicit):
+    """Explicit integrators with one stage.
 
     Constraints hold for velocities: G v1 + dg/dt + baumgarte g = 0 at the beginning, so that a step removes an error g
     of positions at this rate. By default it is 1 / h: all of it, to first order. Post-stabilisation moves the

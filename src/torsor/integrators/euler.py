@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from torsor import _core
-from torsor.integrators.base import Explicit
+from torsor.integrators.base import Euler
 
 
 @final
 @dataclass(frozen=True)
-class SymplecticEuler(Explicit):
+class SymplecticEuler(Euler):
     """Semi-implicit (symplectic) Euler, explicit, of order 1: v1 = v0 + h a(q0, v0), q1 = q0 + h v1.
 
     Controls are taken at the beginning of a step.
@@ -33,7 +33,7 @@ class SymplecticEuler(Explicit):
 
 @final
 @dataclass(frozen=True)
-class LinearlyImplicitEuler(Explicit):
+class LinearlyImplicitEuler(Euler):
     """Symplectic Euler with the forces linearised at the end of the step, of order 1. Sueda 2021, (2.84)-(2.86).
 
     One linear system per step: (M - h D - h^2 K) (v1 - v0) = h f + h^2 K v0, with K = dtau/dq and D = dtau/dv of all

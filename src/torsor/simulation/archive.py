@@ -39,6 +39,8 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
     arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(trajectory._description), np.uint8)
     if trajectory.controls is not None:
         arrays["controls"] = trajectory.controls
+    if trajectory.kinks is not None:
+        arrays["kinks"] = trajectory.kinks
     if trajectory.previous is not None:
         arrays["previous_q"], arrays["previous_v"] = trajectory.previous
     if trajectory.actuation is not None:
@@ -92,6 +94,7 @@ def read(
             "every": int(data["every"]) if "every" in data.files else 1,
             "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
             "signals": read_parameters(models[0], forces, signals, steps) if any(signals) else (),
+            "kinks": data["kinks"] if "kinks" in data.files else None,
             "actuation": data["actuation"] if "actuation" in data.files else None,
             "policy": _read_policy(label, data, policy, failed),
             "failed": failed,

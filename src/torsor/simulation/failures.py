@@ -17,7 +17,7 @@ from torsor._errors import ConstraintError, ConvergenceError, TorsorError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.dynamics import constrained_forward_dynamics
 from torsor.constraints.mobility import mobility
-from torsor.integrators import Integrator, SymplecticEuler, Variational
+from torsor.integrators import HardContact, Integrator, SymplecticEuler, Variational
 from torsor.integrators.base import Explicit, Implicit
 from torsor.model import Model
 
@@ -71,7 +71,7 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
         joint = model.joints[int(error[0])].name
         singular = f"{name} stopped {{where}}: the mass matrix is singular at joint {joint!r}"
         remedy = "give the bodies beyond it inertia, or remove redundant degrees of freedom"
-        if isinstance(integrator, (SymplecticEuler, Variational)):
+        if isinstance(integrator, (HardContact, SymplecticEuler, Variational)):
             return (
                 f"{singular}, as forward_dynamics would say; {remedy}; or let springs or dampers act on the motion "
                 "that moves no mass, and take an implicit integrator, as BDF1, for which they determine it"
@@ -80,6 +80,8 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
             f"{singular}, and no spring or damper determines its motion that moves no mass; add one, as JointSpring or "
             f"JointDamping, {remedy}"
         )
+    if isinstance(integrator, HardContact) and isfinite(error[0]):
+        return f"{name} stopped {{where}}: {_contact_reason(integrator, *error)}"
     if isinstance(integrator, Explicit):
         return (
             f"{name} stopped {{where}}: the motion diverges, or a joint turns by half a turn in one "
@@ -105,6 +107,18 @@ def reason_of(model: Model, integrator: Integrator, outcome: int, error: Sequenc
     return (
         f"Newton's method of {name} stopped {{where}} within {iterations} iterations{divided}: {missing}; "
         "try a smaller h, more substeps, or softer forces"
+    )
+
+
+def _contact_reason(integrator: HardContact, error: float, allowed: float) -> str:
+    if error < 0.0:
+        return (
+            "contacts, limits and constraints contradict each other, as where a body is between two that come closer "
+            "than it is wide; try forces that give way, as Contact with an implicit integrator"
+        )
+    return (
+        f"no impulses with friction were found within {integrator.iterations} iterations: error of v {error:.1e} > "
+        f"{allowed:.1e}; try a smaller h, more iterations or less friction"
     )
 
 

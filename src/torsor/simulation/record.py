@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor._errors import ConvergenceError, SimulationInterrupted
-from torsor.integrators import BDF2, Adaptive, Integrator
+from torsor.integrators import BDF2, Adaptive, HardContact, Integrator
 from torsor.simulation.charts import ChartSwitch
 from torsor.simulation.failures import Failed, Failure, add_note
 from torsor.simulation.run import Rows, Run, blocks
@@ -128,10 +128,13 @@ class Record:
             kept = x if x.shape[1] == count else x[:, :count].copy()
             return kept.reshape((*shape, *kept.shape[1:]))
 
+        marks = rows_of(self.rows.substeps, steps)
+        hard = isinstance(self.integrator, HardContact)  # its steps are not divided: their marks are 1 + kinks
         return Trajectory(
             **fields, integrator=self.integrator, every=self.every, t=self.t[: steps + 1 : self.every].copy(),
             q=rows_of(self.rows.q, count + 1), v=rows_of(self.rows.v, count + 1), a=rows_of(self.rows.a, count + 1),
-            controls=self.controls.rows(steps, shape), substeps=rows_of(self.rows.substeps, steps),
+            controls=self.controls.rows(steps, shape), substeps=np.ones_like(marks) if hard else marks,
+            kinks=marks - 1 if hard else None,
             switches=tuple(s for s in self.switches if s.row <= steps),
             previous=None if self.previous is None else tuple(rows_of(x, count + 1) for x in self.previous),
             signals=() if table is None else self.batch.signals_until(steps),

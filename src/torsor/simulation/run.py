@@ -141,12 +141,16 @@ class Run:
         return q, v
 
     def before_last(self) -> State:
-        """The state of the row before the last, in the coordinates of the last."""
+        """The state of the row before the last, in the coordinates of the last; NaN where a two-step method must not use
+        it, because stiff forces divided the step between them."""
         q, v = self.q[:, -2].copy(), self.v[:, -2].copy()
         for s in self.switches:
             if s.row == self.steps:
                 q[s.track], v[s.track] = s.previous_q, s.previous_v
         q[self.gone], v[self.gone] = np.nan, np.nan
+        if self.batch.compiled.core.stiff:
+            divided = np.abs(self.substeps[:, -1]) > 1
+            q[divided], v[divided] = np.nan, np.nan
         return q, v
 
     # ---- failures

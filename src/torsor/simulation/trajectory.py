@@ -88,6 +88,9 @@ class Trajectory:
         Their later rows of q, v and a are NaN, as are controls of a policy that were not used; the trajectory of a
         `ConvergenceError` of a single motion ends before the step instead. They have no gradients.
     constraints : tuple of Constraint
+    kinks : (..., steps) or None
+        Of `HardContact`, the number of contacts and limits in each step that were about to open, to close, to stick or
+        to slip: gradients are those of one side there, and differ from those of the other.
     """
 
     model: Model
@@ -109,12 +112,13 @@ class Trajectory:
     policy: Policy | None = None
     failed: tuple[Failure, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    kinks: NDArray[np.int32] | None = None
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
 
     def __post_init__(self, compiled: Batch | None) -> None:
         if compiled is not None:
             self.__dict__["_batch"] = compiled  # else made on first use
-        for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, *(self.previous or ())):
+        for array in (self.t, self.q, self.v, self.a, self.controls, self.substeps, self.kinks, *(self.previous or ())):
             if array is not None:
                 array.setflags(write=False)
 

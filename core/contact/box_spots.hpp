@@ -1,0 +1,364 @@
+// Boxes on boxes, in 33 places: the corners of each on the other, the points where the edges of a face of each cross the
+// edges of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not
+// on the point: the faces of the axis that separates them most.
+#pragma once
+#include "contact/solids.hpp"
+
+namespace torsor {
+
+constexpr int kBoxBoxSpots = 33;
+
+// One of the axes x, y, z, in each lane.
+template <class M>
+struct Axis {
+  M y, z;  // else x
+  template <class T>
+  TORSOR_INLINE T of(const T& a, const T& b, const T& c) const {
+    return select(z, c, select(y, b, a));
+  }
+  template <class T>
+  TORSOR_INLINE T of(const Vec3<T>& v) const {
+    return of(v.x, v.y, v.z);
+  }
+  template <class T>
+  TORSOR_INLINE Vec3<T> column(const Mat3<T>& m) const {
+    return of(m.x, m.y, m.z);
+  }
+  template <class T>
+  TORSOR_INLINE Vec3<T> unit() const {
+    return of(Vec3<T>{T(1.0), T(0.0), T(0.0)}, Vec3<T>{T(0.0), T(1.0), T(0.0)}, Vec3<T>{T(0.0), T(0.0), T(1.0)});
+  }
+  TORSOR_INLINE Axis next() const { return {!(y | z), y}; }
+};
+template <class M>
+inline void exchange(const M& lanes, Axis<M>& a, Axis<M>& b) {
+  const Axis<M> was = a;
+  a.y = (b.y & lanes) | (a.y & !lanes);
+  a.z = (b.z & lanes) | (a.z & !lanes);
+  b.y = (was.y & lanes) | (b.y & !lanes);
+  b.z = (was.z & lanes) | (b.z & !lanes);
+}
+template <class V>
+inline Axis<Mask<V>> largest_of(const Vec3<V>& v) {
+  Axis<Mask<V>> axis{less(v.x, v.y), no_lane<V>()};
+  axis.z = less(larger(v.x, v.y), v.z);
+  axis.y = axis.y & !axis.z;
+  return axis;
+}
+
+// Two boxes without their radii, in the frame of the second.
+template <class T>
+struct BoxPair {
+  Mat3<T> axes;  // of the first
+  Vec3<T> centre;
+  Vec3<T> a, b;  // half sizes
+
+  // How far apart they are along n, of length 1, given in the frame of the second.
+  TORSOR_INLINE T apart(const Vec3<T>& n) const {
+    const Vec3<T> m = transposed(axes, n);
+    return magnitude(dot(n, centre)) - reach(a, m) - reach(b, n);
+  }
+  // Seen from the first.
+  BoxPair swapped() const { return {{axes.row_x(), axes.row_y(), axes.row_z()}, -transposed(axes, centre), b, a}; }
+  static TORSOR_INLINE T reach(const Vec3<T>& half, const Vec3<T>& n) {
+    return mul_add(half.z, magnitude(n.z), mul_add(half.y, magnitude(n.y), half.x * magnitude(n.x)));
+  }
+};
+template <class T>
+inline BoxPair<T> box_pair(const Solid<T>& a, const Solid<T>& b) {
+  const Mat3<T>& R = b.pose.R;
+  return {{transposed(R, a.pose.R.x), transposed(R, a.pose.R.y), transposed(R, a.pose.R.z)},
+          to_local(b.pose, a.pose.p),
+          a.size,
+          b.size};
+}
+template <class T>
+inline BoxPair<Value<T>> value(const BoxPair<T>& p) {
+  return {{value(p.axes.x), value(p.axes.y), value(p.axes.z)}, value(p.centre), value(p.a), value(p.b)};
+}
+
+// Separations along the fifteen axes: faces of both, and cross products of edges. Those of nearly parallel edges count
+// less, so that they are never the best when their direction is undefined.
+template <class V>
+struct Separations {
+  Vec3<V> of_a, of_b;            // along the axes of each
+  V faces, edges;                // the largest of both kinds
+  Axis<Mask<V>> edge_a, edge_b;  // of the latter
+};
+template <class T>
+TORSOR_INLINE T parallel_loss(const BoxPair<T>& p, const T& square) {
+  const T size = p.a.x + p.a.y + p.a.z + p.b.x + p.b.y + p.b.z, ratio = T(1e-6) / square;
+  return size * ratio * ratio;
+}
+template <class V>
+inline Separations<V> separations(const BoxPair<V>& p) {
+  Separations<V> s;
+  const auto size = [](const Vec3<V>& v) { return Vec3<V>{magnitude(v.x), magnitude(v.y), magnitude(v.z)}; };
+  const Mat3<V> m{size(p.axes.x), size(p.axes.y), size(p.axes.z)};
+  const Vec3<V> c = size(p.centre), seen = size(transposed(p.axes, p.centre));
+  s.of_b = c - p.b - m * p.a;
+  s.of_a = seen - p.a - transposed(m, p.b);
+  const auto most = [](const Vec3<V>& v) { return larger(v.x, larger(v.y, v.z)); };
+  s.faces = larger(most(s.of_a), most(s.of_b));
+  s.edges = V(-1e300);
+  s.edge_a = s.edge_b = {no_lane<V>(), no_lane<V>()};
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 3; ++j) {
+      const Vec3<V> unit{V(j == 0 ? 1.0 : 0.0), V(j == 1 ? 1.0 : 0.0), V(j == 2 ? 1.0 : 0.0)};
+      const Vec3<V> n = cross(p.axes.column(i), unit);
+      const V square = larger(dot(n, n), V(1e-24));
+      const V apart = p.apart(n) / square_root(square) - parallel_loss(p, square);
+      const Mask<V> better = less(s.edges, apart);
+      s.edges = select(better, apart, s.edges);
+      const auto set = [&](Axis<Mask<V>>& axis, int k) {
+        axis.y = (better & (k == 1 ? every_lane<V>() : no_lane<V>())) | (axis.y & !better);
+        axis.z = (better & (k == 2 ? every_lane<V>() : no_lane<V>())) | (axis.z & !better);
+      };
+      set(s.edge_a, i);
+      set(s.edge_b, j);
+    }
+  return s;
+}
+
+// What of the separations a place depends on beside their choice, evaluated in T where a lane needs it.
+template <class T>
+struct BoxTerms {
+  const BoxPair<T>& pair;
+  Separations<Value<T>> found;
+  Axis<Mask<Value<T>>> best_a, best_b;
+  T depth;  // by which the cores overlap, or 0
+
+  explicit BoxTerms(const BoxPair<T>& p)
+      : pair(p), found(separations(value(p))), best_a(largest_of(found.of_a)), best_b(largest_of(found.of_b)) {
+    using V = Value<T>;
+    depth = T(0.0);
+    if (any(less(larger(found.faces, found.edges), V(0.0)))) depth = positive_part(-larger(faces(), edges()));
+  }
+  TORSOR_INLINE T along_b(const Axis<Mask<Value<T>>>& axis) const { return pair.apart(axis.template unit<T>()); }
+  TORSOR_INLINE T along_a(const Axis<Mask<Value<T>>>& axis) const { return pair.apart(axis.column(pair.axes)); }
+  T faces() const { return larger(along_a(best_a), along_b(best_b)); }
+  Vec3<T> edge_normal(T& square) const {
+    const Vec3<T> n = cross(found.edge_a.column(pair.axes), found.edge_b.template unit<T>());
+    square = larger(dot(n, n), T(1e-24));
+    const T scale = sign_of(dot(n, pair.centre)) / square_root(square);
+    return scale * n;
+  }
+  T edges() const {
+    T square;
+    const Vec3<T> n = edge_normal(square);
+    return pair.apart(n) - parallel_loss(pair, square);
+  }
+};
+
+// How far a point of the first box, without radius, is from the core of the second. It is pushed out along the axis w
+// for which F - (separation along the best axis - separation along w) is largest, F its height over the face. A point
+// beside the face counts as on it up to twice the overlap of the boxes, so that edges which lie on each other do not
+// slip off.
+template <class T>
+inline Distance<T> distance_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) {
+  using V = Value<T>;
+  using One = Axis<Mask<V>>;
+  const auto height = [](const auto& pair, const auto& depth, const auto& c, const One& w, auto& u, auto& beside) {
+    const auto side = sign_of(w.of(pair.centre)), along = w.of(c), half = w.of(pair.b);
+    const One v = w.next(), t = v.next();
+    u = side * along - half;
+    const auto out = [&](const One& axis) { return positive_part(magnitude(axis.of(c)) - axis.of(pair.b)); };
+    const auto behind = positive_part(-(side * along) - half), out_v = out(v), out_t = out(t);
+    const auto square = mul_add(out_v, out_v, mul_add(out_t, out_t, behind * behind));
+    using N = std::decay_t<decltype(square)>;
+    const auto none = !less(N(kNoSquare), square);
+    beside = select(none, N(0.0), square_root(select(none, N(1.0), square))) - N(2.0) * depth;
+    const auto up = positive_part(u), away = positive_part(beside), far = mul_add(up, up, away * away);
+    const auto over = !less(N(kNoSquare), far);
+    return select(over, larger(u, beside), square_root(select(over, N(1.0), far)));
+  };
+  // The axis, by values.
+  const BoxPair<V> plain = value(terms.pair);
+  const Vec3<V> at = value(x);
+  const V depth = value(terms.depth), best = terms.best_b.of(terms.found.of_b);
+  const One axis_x{no_lane<V>(), no_lane<V>()}, axis_y{every_lane<V>(), no_lane<V>()},
+      axis_z{no_lane<V>(), every_lane<V>()};
+  V u, beside;
+  const auto level = [&](const One& w) {
+    return height(plain, depth, at, w, u, beside) - (best - w.of(terms.found.of_b));
+  };
+  const One w = largest_of(Vec3<V>{level(axis_x), level(axis_y), level(axis_z)});
+
+  T height_u, height_beside;
+  T distance = height(terms.pair, terms.depth, x, w, height_u, height_beside);
+  if (any(less(w.of(terms.found.of_b), best))) distance += terms.along_b(w) - terms.along_b(terms.best_b);
+
+  // The normal: that of the face, or, outside of the core, away from its nearest point.
+  const T side = sign_of(w.of(terms.pair.centre)), zero(0.0);
+  const Vec3<T> face = side * w.template unit<T>();
+  const T up = positive_part(height_u), away = positive_part(height_beside), far = mul_add(up, up, away * away);
+  const Mask<V> inside = !less(T(kNoSquare), far);
+  if (!any(!inside)) return {distance, face};
+  const auto out = [&](const T& c, const T& half) { return sign_of(c) * positive_part(magnitude(c) - half); };
+  const Vec3<T> wide{out(x.x, terms.pair.b.x), out(x.y, terms.pair.b.y), out(x.z, terms.pair.b.z)};
+  const Vec3<T> lateral = wide - positive_part(height_u) * face;
+  const Vec3<T> towards = distance_from_point(lateral, Vec3<T>{zero, zero, zero}).normal;
+  const Vec3<T> outward = distance_from_point(mul_add(up, face, away * towards), face).normal;
+  return {distance, select(inside, face, outward)};
+}
+
+// What is taken from all points of the first box on the second where an axis of the first separates them more, and
+// points elsewhere: such points lie beside the second.
+template <class T>
+inline T aside(const BoxTerms<T>& terms) {
+  using V = Value<T>;
+  using One = Axis<Mask<V>>;
+  if (!any(less(V(0.0), value(terms.depth)))) return T(0.0);
+  const auto loss = [](const auto& normal_b, const auto& axis, const auto& more, const auto& depth) {
+    using N = std::decay_t<decltype(more)>;
+    const N angle = N(1.0) - magnitude(dot(normal_b, axis));
+    return smaller(positive_part(more), N(4.0) * depth * smaller(N(8.0) * positive_part(angle), N(1.0)));
+  };
+  const BoxPair<V> plain = value(terms.pair);
+  const V best = terms.best_b.of(terms.found.of_b), depth = value(terms.depth);
+  const Vec3<V> normal = terms.best_b.template unit<V>();
+  const Vec3<V> losses{loss(normal, plain.axes.x, terms.found.of_a.x - best, depth),
+                       loss(normal, plain.axes.y, terms.found.of_a.y - best, depth),
+                       loss(normal, plain.axes.z, terms.found.of_a.z - best, depth)};
+  const One most = largest_of(losses);
+  if (!any(less(V(0.0), most.of(losses)))) return T(0.0);
+  return loss(terms.best_b.template unit<T>(), most.column(terms.pair.axes),
+              terms.along_a(most) - terms.along_b(terms.best_b), terms.depth);
+}
+
+// In the frame of the second box: a point of the core of the first and its spot.
+template <class T>
+inline Spot<T> point_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x, const T& radius_a, const T& radius_b) {
+  const Distance<T> d = distance_in_pair(terms, x);
+  const T gap = d.value - (radius_a + radius_b);
+  return {gap + aside(terms), d.normal, mul_add(-mul_add(T(0.5), gap, radius_a), d.normal, x)};
+}
+
+// The place of two edges: the pair of edges that support both boxes along the best of the nine cross products. It acts
+// as far as this separates more than all faces.
+template <class T>
+inline Spot<T> edges_in_pair(const BoxTerms<T>& terms, const T& radius_a, const T& radius_b) {
+  using V = Value<T>;
+  const BoxPair<T>& p = terms.pair;
+  const auto &i = terms.found.edge_a, &j = terms.found.edge_b;
+  const T one(1.0), zero(0.0), reach = radius_a + radius_b;
+  T square;
+  const Vec3<T> n = terms.edge_normal(square), m = transposed(p.axes, n);
+  const Vec3<T> along_a = i.template unit<T>(), along_b = j.template unit<T>();
+  const auto lowest = [&](const Vec3<T>& half, const Vec3<T>& normal, const Vec3<T>& along) {
+    return Vec3<T>{(along.x - one) * sign_of(normal.x) * half.x, (along.y - one) * sign_of(normal.y) * half.y,
+                   (along.z - one) * sign_of(normal.z) * half.z};
+  };
+  const Vec3<T> from_a = mul_add(p.axes, lowest(p.a, m, along_a), p.centre), from_b = -lowest(p.b, n, along_b);
+  const Vec3<T> edge_a = i.of(p.a) * i.column(p.axes), edge_b = j.of(p.b) * along_b;
+  const T length_a = i.of(p.a), length_b = j.of(p.b);
+  // Nearest points of the lines, on the edges.
+  const Vec3<T> w = from_a - from_b, direction_a = i.column(p.axes);
+  const T cosine = dot(direction_a, along_b), d = dot(direction_a, w), e = dot(along_b, w);
+  const T s = clamped((cosine * e - d) / square, length_a);
+  const T t = clamped(mul_add(cosine, s, e), length_b);
+  const T s_again = clamped(mul_add(cosine, t, -d), length_a);
+  const Vec3<T> x = mul_add(s_again, direction_a, from_a), y = mul_add(t, along_b, from_b), apart = x - y;
+  const T height = dot(apart, n);
+  const Distance<T> free = distance_from_point(apart, n);
+  const T miss = distance_from_point(apart - height * n, n).value;
+  const Mask<V> above = less(zero, height);
+  const T distance = select(above, free.value, height + positive_part(miss));
+  T gap = distance - reach;
+  // Less what the corners of the edges carry, where they are rounded.
+  const auto end = [&](const Vec3<T>& point, const Vec3<T>& middle, const Vec3<T>& along, const T& half) {
+    const Vec3<T> r = point - middle;
+    return reach - distance_from_point(r - clamped(dot(along, r), half) * along, n).value;
+  };
+  T carried = larger(end(from_a - edge_a, from_b, along_b, length_b), end(from_a + edge_a, from_b, along_b, length_b));
+  carried = larger(carried, end(from_b - edge_b, from_a, direction_a, length_a));
+  carried = larger(carried, end(from_b + edge_b, from_a, direction_a, length_a));
+  gap += positive_part(carried);
+  if (any(less(value(gap), terms.found.faces - terms.found.edges))) gap = larger(gap, terms.faces() - terms.edges());
+  const Vec3<T> normal = select(above, free.normal, n);
+  const T half = T(0.5);
+  return {gap, normal, mul_add(half, mul_add(-radius_a, normal, x), half * mul_add(radius_b, normal, y))};
+}
+
+// Edges of a box by slots: each face has one in each slot, and two faces share an edge in the same slot. Faces are
+// numbered x, -x, y, -y, z, -z; what is listed is the other face of the edge.
+inline int edge_partner(int slot, int face) {
+  constexpr int partners[4][6] = {{2, 4, 0, 5, 1, 3}, {3, 5, 4, 0, 2, 1}, {4, 3, 5, 1, 0, 2}, {5, 2, 1, 4, 3, 0}};
+  return partners[slot][face];
+}
+
+// Where an edge of the first box, of its face that looks at the second, crosses an edge of that: its points on both
+// sides of the crossing, and those of the other edge, must lie further out and in than the boxes overlap. Slot and
+// direction number the crossings: 0 where the edge enters what lies over the face, 1 where it leaves.
+template <class T>
+inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, const T& radius_a, const T& radius_b) {
+  using V = Value<T>;
+  using One = Axis<Mask<V>>;
+  const BoxPair<T>& p = terms.pair;
+  const BoxPair<V> plain = value(p);
+  const One w = terms.best_b, v = w.next(), t = v.next();
+  // The face: its axis is nearest to w, its side is the other one.
+  const Vec3<V> row{w.of(plain.axes.x), w.of(plain.axes.y), w.of(plain.axes.z)};
+  const One axis = largest_of(Vec3<V>{magnitude(row.x), magnitude(row.y), magnitude(row.z)});
+  const Mask<V> negative = less(V(0.0), axis.of(row) * sign_of(w.of(plain.centre)));
+  Vec3<V> middle{V(0.0), V(0.0), V(0.0)}, along = middle;  // of the edge, in half sizes of the first box
+  for (int face = 0; face < 6; ++face) {
+    const Mask<V> on = face / 2 == 0 ? !(axis.y | axis.z) : face / 2 == 1 ? axis.y : axis.z;
+    const Mask<V> here = on & (face % 2 == 0 ? !negative : negative);
+    const int partner = edge_partner(slot, face);
+    double m[3] = {0.0, 0.0, 0.0}, e[3] = {1.0, 1.0, 1.0};
+    for (const int f : {face, partner}) {
+      m[f / 2] = f % 2 == 0 ? 1.0 : -1.0;
+      e[f / 2] = 0.0;
+    }
+    middle = select(here, Vec3<V>{V(m[0]), V(m[1]), V(m[2])}, middle);
+    along = select(here, Vec3<V>{V(e[0]), V(e[1]), V(e[2])}, along);
+  }
+  const auto scaled = [&](const Vec3<V>& k) {
+    return Vec3<T>{raised<T>(k.x) * p.a.x, raised<T>(k.y) * p.a.y, raised<T>(k.z) * p.a.z};
+  };
+  const Vec3<T> c = mul_add(p.axes, scaled(middle), p.centre), e = p.axes * scaled(along);
+  // Across the plane of one lateral axis, at a point of the other: how far all ends are out and in, and the parameter.
+  const auto cross_at = [&](const auto& centre, const auto& half, const auto& size, const One& over, const One& beside,
+                            auto& parameter) {
+    const auto step = over.of(half), bound = over.of(size), other = beside.of(half);
+    using N = std::decay_t<decltype(step)>;
+    const N way = N(leaves ? -1.0 : 1.0) * sign_of(step), from = way * over.of(centre), length = magnitude(step);
+    const N out = length - from - bound, in = from + length + bound;  // of the ends before and after
+    const N both = select(less(N(1e-300), length), length, N(1.0));
+    parameter = N(leaves ? -1.0 : 1.0) * clamped((-bound - from) / both, N(1.0));
+    const N at = mul_add(parameter, other, beside.of(centre));
+    const N square = mul_add(length, length, other * other);
+    const auto none = !less(N(kNoSquare), square);
+    const N sine = length / square_root(select(none, N(1.0), square));
+    return smaller(smaller(out, in), (beside.of(size) - magnitude(at)) * sine);
+  };
+  V s_v, s_t;
+  const V over_v = cross_at(value(c), value(e), plain.b, v, t, s_v),
+          over_t = cross_at(value(c), value(e), plain.b, t, v, s_t);
+  const Mask<V> by_t = less(over_v, over_t);
+  One first = v, second = t;
+  exchange(by_t, first, second);
+  T s;
+  const T clear = cross_at(c, e, p.b, first, second, s);
+  Spot<T> spot = point_in_pair(terms, mul_add(s, e, c), radius_a, radius_b);
+  spot.gap = larger(spot.gap, -clear);
+  const Spot<V> edges = edges_in_pair(BoxTerms<V>(plain), value(radius_a), value(radius_b));
+  if (any(less(edges.gap, V(0.0)))) spot.gap += T(2.0) * positive_part(-edges_in_pair(terms, radius_a, radius_b).gap);
+  return spot;
+}
+
+// Places 0 to 7: corners of the first; 8 to 15: crossings of its edges; 16 to 31: the same of the second; 32: edges.
+template <class T>
+inline Spot<T> box_on_box(const Solid<T>& a, const Solid<T>& b, int k) {
+  if (k >= 16 && k < 32) return flipped(box_on_box(b, a, k - 16));
+  const BoxPair<T> pair = box_pair(a, b);
+  const BoxTerms<T> terms(pair);
+  const Spot<T> s =
+      k == 32 ? edges_in_pair(terms, a.radius, b.radius)
+      : k < 8 ? point_in_pair(terms, mul_add(pair.axes, corner_of(pair.a, k), pair.centre), a.radius, b.radius)
+              : crossing_in_pair(terms, (k - 8) / 2, k % 2, a.radius, b.radius);
+  return {s.gap, b.pose.R * s.normal, to_common(b.pose, s.point)};
+}
+
+}  // namespace torsor

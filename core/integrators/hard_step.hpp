@@ -1,0 +1,349 @@
+// Steps with hard contact: symplectic Euler whose velocities satisfy contacts, limits of joints and constraints, with
+// Coulomb friction (docs/derivations/hard_contact.md),
+//   M (v1 - v0) + h (bias - tau) = C^T z,   q1 = q0 (+) h v1,
+// z being the impulses of the rows C at q0 (linear/staggered_projections.hpp):
+//   0 <= z_n,  N v1 + gap / h >= 0, one of them 0;  |z_t| <= mu z_n, against the slip T v1;  G v1 + g_t + g / h = 0.
+// Derivatives are those of the rows that are closed, stick and slip.
+#pragma once
+#include "derivatives/inverse_dynamics_vjp.hpp"
+#include "forces/force_placements.hpp"
+#include "integrators/explicit_stage.hpp"
+#include "integrators/hard_rows.hpp"
+#include "integrators/trajectory.hpp"
+#include "linear/staggered_projections.hpp"
+
+namespace torsor {
+
+struct HardScheme {
+  double h, tolerance;
+  int iterations;
+  IntegratorTable euler;  // the step without rows
+};
+
+// One state at a time: node 1 is where the step begins, 2 where it ends.
+class HardStep {
+ public:
+  HardStep(const Scene& scene, const HardScheme& scheme)
+      : scheme(scheme),
+        scene_(scene),
+        forces_(scene.forces),
+        free_{scene.m, forces_.others.empty() ? nullptr : &forces_.others},
+        at(free_),
+        m_(scene.m),
+        euler_(at, scheme.euler),
+        v_free_(m_.nv),
+        xi_(m_.nv) {}
+  HardStep(const HardStep&) = delete;
+  const HardScheme& scheme;
+
+ private:
+  const Scene& scene_;
+  const HardForces forces_;
+  const Scene free_;
+
+ public:
+  StepContext<double> at;
+  Shortfall shortfall{};
+  int kinks = 0;  // of the step that was taken
+  const ForceSet* forces() const { return scene_.forces; }
+  const ConstraintSet* constraints() const { return scene_.constraints; }
+  bool is_singular() const { return at.arena.singular_joint >= 0; }
+
+  bool take(double t) {
+    const int nv = m_.nv;
+    const double h = scheme.h;
+    Nodes<double>& nodes = at.nodes;
+    double *a = nodes.a(1), *v1 = nodes.v(2);
+    shortfall = {std::numeric_limits<double>::infinity(), 0.0};
+    at.arena.singular_joint = -1;
+    if (!accelerate_node(at, 1, t, a) || !is_finite(largest(nv, a))) return false;
+    double speed = 0.0;
+    for (int k = 0; k < nv; ++k) {
+      v_free_[k] = nodes.v(1)[k] + h * a[k];
+      speed = std::max(speed, std::abs(v_free_[k]));
+    }
+    const double allowed = scheme.tolerance * (1.0 + speed);
+    find_places(t);
+    do {
+      assemble(t);
+      if (!rows_.solve(allowed, scheme.iterations)) {
+        shortfall = {rows_.contradicting ? -1.0 : rows_.residual, allowed};
+        return false;
+      }
+      std::copy(v_free_.begin(), v_free_.end(), v1);
+      for (int r = 0; r < rows_.size(); ++r) add_scaled(nv, rows_.z[r], &Y_[std::size_t(r) * nv], v1);
+    } while (add_violated(v1, allowed));
+    kinks = rows_.count_kinks(kNear * allowed);
+    for (int k = 0; k < nv; ++k) {
+      a[k] = (v1[k] - nodes.v(1)[k]) / h;
+      xi_[k] = h * v1[k];
+    }
+    return is_finite(largest(nv, v1)) && retract<double>(m_, nodes.q(1), xi_.data(), nodes.q(2));
+  }
+
+  // Linearises the step that was taken last. False if that is not possible.
+  bool linearise(double t) {
+    const double speed = largest(m_.nv, v_free_.data());
+    return euler_.linearise(stage(), t) && rows_.linearise(kNear * scheme.tolerance * (1.0 + speed));
+  }
+  // Cotangents (nv each): q0, v0 and u += those of gq1.q1 + gv1.v1; and gradients by parameters, if they are wanted.
+  void pull_back(double t, const double* gq1, const double* gv1, double* q0, double* v0, double* u,
+                 const ParameterGradients<double>& out) {
+    const int nv = m_.nv, rows = rows_.size();
+    const double h = scheme.h;
+    std::vector<double> gv(gv1, gv1 + nv), l(nv), force(nv), gz(rows), kappa(rows), psi(rows_.blocks.size());
+    apply<double>(m_, free_.quaternions, euler_.V1, true, gq1, gv.data(), true);
+    apply<double>(m_, free_.quaternions, euler_.V0, true, gq1, q0, true);
+    l = gv;
+    euler_.solver().solve_transposed(l.data());
+    for (int r = 0; r < rows; ++r)
+      for (int k = 0; k < nv; ++k) gz[r] += row(r)[k] * l[k];
+    rows_.pull_back(gz.data(), kappa.data(), psi.data());
+    for (int r = 0; r < rows; ++r) {
+      add_scaled(nv, -kappa[r], &Y_[std::size_t(r) * nv], l.data());
+      add_scaled(nv, -kappa[r], row(r), gv.data());
+    }
+    add_scaled(nv, 1.0, gv.data(), v0);
+    for (int i = 0; i < nv; ++i) {
+      const double lambda = h * l[i];
+      u[i] += lambda;
+      add_scaled(nv, -lambda, euler_.Aq + std::size_t(i) * nv, q0);
+      add_scaled(nv, -lambda, euler_.Av + std::size_t(i) * nv, v0);
+    }
+    // of z.(C l) - kappa.(C v1) - kappa.(gap / h, g / h)
+    std::vector<double> against(rows);
+    for (int r = 0; r < rows; ++r) against[r] = -kappa[r];
+    add_row_gradients(t, l.data(), rows_.z.data(), 0.0, true, q0, out);
+    add_row_gradients(t, at.nodes.v(2), against.data(), 1.0 / h, false, q0, out);
+    if (out.inertia == nullptr) return;
+    for (std::size_t b = 0; b < contacts_.size(); ++b)
+      out.forces[places_[contacts_[b]].law->offset + kFriction] += psi[b] * rows_.z[normal_of(b)];
+    for (std::size_t k = 0; k < friction_.size(); ++k)
+      out.forces[friction_[k].parameter] += h * psi[contacts_.size() + k];
+    for (double& x : l) x *= h;
+    add_parameters(t, l.data(), out);
+  }
+
+ private:
+  // Rows within this times the tolerance of a change of contact are kinks.
+  static constexpr double kNear = 100.0;
+  static constexpr int kFriction = 2;  // among the numbers of the law
+
+  Stage stage() const { return scheme.euler.first.front(); }
+  const double* row(int r) const { return &C_[std::size_t(r) * m_.nv]; }
+  int normal_of(std::size_t contact) const { return rows_.equalities + static_cast<int>(contact); }
+
+  // All places, and those among them that may close within the step.
+  void find_places(double t) {
+    places_.clear();
+    normals_.clear();
+    limits_.clear();
+    friction_.clear();
+    wanted_.clear();
+    const double *q = at.nodes.q(1), h = scheme.h;
+    at.arena.reset();
+    const Motions<double> all = motions_at(q, v_free_.data(), false);
+    const BodyState<double> state{at.arena, all, t, at.p};
+    const int nv = m_.nv;
+    for (const PairLaw& law : forces_.contacts)
+      for_each_place(law, state, [&](const ContactPlace& place, const Vec3<double>& u, const ShapePair<double>& pair) {
+        const double gap = place.gap;
+        wanted_.push_back(!(gap + h * std::min(0.0, dot(place.axes[0], u)) > 0.0) || !(gap > h * length(u)));
+        places_.push_back(place);
+        normals_.resize(normals_.size() + nv, 0.0);
+        add_row(m_, all, place, pair, place.axes[0], &normals_[normals_.size() - nv]);
+      });
+    for (const JointLaw& law : forces_.limits)
+      for_each_limit(m_, law, q, at.p, [&](const LimitPlace& limit) { limits_.push_back(limit); });
+    for (const FrictionLaw& law : forces_.friction)
+      for_each_friction(m_, law, at.p, [&](const FrictionPlace& place) { friction_.push_back(place); });
+    for (const LimitPlace& limit : limits_) {
+      const double speed = limit.sign * v_free_[limit.iv];
+      wanted_.push_back(!(limit.gap + h * std::min(speed, 0.0) > 0.0) || !(limit.gap > h * std::abs(speed)));
+    }
+  }
+  static double length(const Vec3<double>& x) { return std::sqrt(dot(x, x)); }
+  Motions<double> motions_at(const double* q, const double* v, bool rates) {
+    return motions<double>(m_, at.arena, q, v, at.zero, false, rates);
+  }
+  ConstraintState<double> constraint_state(const Motions<double>& all, const double* q, const double* v, double t,
+                                           bool still) {
+    const ConstraintSet& set = *scene_.constraints;
+    return {m_, set, at.arena, all, q, v, at.zero, t, times_at(set, at.arena, t), still};
+  }
+
+  // The rows of constraints, of the places that are wanted and of the limits: C, Y = M^-1 C^T and the problem.
+  void assemble(double t) {
+    const int nv = m_.nv, equalities = scene_.constraints == nullptr ? 0 : scene_.constraints->rows;
+    const double *q = at.nodes.q(1), h = scheme.h;
+    contacts_.clear();
+    closing_.clear();
+    for (std::size_t k = 0; k < places_.size(); ++k)
+      if (wanted_[k] && moves(&normals_[k * nv])) contacts_.push_back(static_cast<int>(k));
+    for (std::size_t k = 0; k < limits_.size(); ++k)
+      if (wanted_[places_.size() + k]) closing_.push_back(static_cast<int>(k));
+    const int contacts = static_cast<int>(contacts_.size()), normals = contacts + static_cast<int>(closing_.size());
+    const int sliding = equalities + normals + 2 * contacts;  // first row of the joints with dry friction
+    const int rows = sliding + static_cast<int>(friction_.size());
+    C_.assign(std::size_t(rows) * nv, 0.0);
+    rows_.equalities = equalities;
+    rows_.normals = normals;
+    rows_.blocks.clear();
+    rows_.d.assign(rows, 0.0);
+
+    at.arena.reset();
+    const Motions<double> all = motions_at(q, v_free_.data(), false);
+    if (equalities > 0) {
+      const ConstraintState<double> state = constraint_state(all, q, v_free_.data(), t, false);
+      constraint_jacobian(state, C_.data(), nv);
+      std::vector<double> g(equalities);
+      constraint_values<double>(state, g.data(), rows_.d.data(), nullptr);
+      for (int r = 0; r < equalities; ++r) rows_.d[r] += g[r] / h;
+    }
+    const auto put_rate = [&](int r) {
+      for (int k = 0; k < nv; ++k) rows_.d[r] += row(r)[k] * v_free_[k];
+    };
+    const BodyState<double> state{at.arena, all, t, at.p};
+    for (int c = 0; c < contacts; ++c) {
+      const ContactPlace& place = places_[contacts_[c]];
+      const int normal = equalities + c, tangent = equalities + normals + 2 * c;
+      std::copy_n(&normals_[std::size_t(contacts_[c]) * nv], nv, &C_[std::size_t(normal) * nv]);
+      const ShapePair<double> pair = place.law->state(state);
+      for (int j = 0; j < 2; ++j) add_row(m_, all, place, pair, place.axes[1 + j], &C_[std::size_t(tangent + j) * nv]);
+      rows_.d[normal] = place.gap / h;
+      for (int r : {normal, tangent, tangent + 1}) put_rate(r);
+      rows_.blocks.push_back({tangent, 2, {{place.friction, 0.0, normal}}});
+    }
+    for (int k = 0; k < normals - contacts; ++k) {
+      const LimitPlace& limit = limits_[closing_[k]];
+      const int r = equalities + contacts + k;
+      C_[std::size_t(r) * nv + limit.iv] = limit.sign;
+      rows_.d[r] = limit.gap / h;
+      put_rate(r);
+    }
+    for (int r = sliding; r < rows; ++r) {
+      const FrictionPlace& place = friction_[r - sliding];
+      C_[std::size_t(r) * nv + place.iv] = 1.0;
+      put_rate(r);
+      rows_.blocks.push_back({r, 1, {{place.torque * h, 1.0, -1}}});
+    }
+    Y_.resize(C_.size());
+    const MassFactor<double> mass = factor_mass_at(at, q);
+    rows_.D.assign(std::size_t(rows) * rows, 0.0);
+    for (int r = 0; r < rows; ++r) {
+      double* y = &Y_[std::size_t(r) * nv];
+      solve_mass(m_, mass, row(r), y);
+      for (int s = 0; s <= r; ++s) {
+        double sum = 0.0;
+        for (int k = 0; k < nv; ++k) sum += row(s)[k] * y[k];
+        rows_.D[std::size_t(r) * rows + s] = rows_.D[std::size_t(s) * rows + r] = sum;
+      }
+    }
+  }
+  bool moves(const double* normal) const {
+    return std::any_of(normal, normal + m_.nv, [](double x) { return x != 0.0; });
+  }
+  // Wants the places and limits that v1 closes all the same. False if there are none.
+  bool add_violated(const double* v1, double allowed) {
+    bool any = false;
+    const auto check = [&](std::size_t k, double rate) {
+      if (wanted_[k] || !(rate < -allowed)) return;
+      wanted_[k] = true;
+      any = true;
+    };
+    for (std::size_t k = 0; k < places_.size(); ++k) {
+      double rate = places_[k].gap / scheme.h;
+      for (int j = 0; j < m_.nv; ++j) rate += normals_[k * m_.nv + j] * v1[j];
+      check(k, moves(&normals_[k * m_.nv]) ? rate : 0.0);
+    }
+    for (std::size_t k = 0; k < limits_.size(); ++k)
+      check(places_.size() + k, limits_[k].gap / scheme.h + limits_[k].sign * v1[limits_[k].iv]);
+    return any;
+  }
+
+  // Adds the gradients of x.(C v) + rate x.(gaps and g).
+  void add_row_gradients(double t, const double* v, const double* x, double rate, bool still, double* by_q,
+                         const ParameterGradients<double>& out) {
+    const int contacts = static_cast<int>(contacts_.size());
+    const bool all_parameters = out.inertia != nullptr;
+    const double* q = at.nodes.q(1);
+    at.arena.reset();
+    const Motions<double> all = motions_at(q, v, true);
+    const BodyState<double> state{at.arena, all, t, at.p};
+    std::vector<RowWrenches<double>> sums(m_.n(), zero_wrenches<double>());
+    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nframes() : 0, zero_wrenches<double>());
+    for (int c = 0; c < contacts; ++c) {
+      const ContactPlace& place = places_[contacts_[c]];
+      const int normal = rows_.equalities + c, tangent = rows_.blocks[c].row;
+      const PlaceWeights weights{place.axis, rate * x[normal], {x[normal], x[tangent], x[tangent + 1]}};
+      if (weights.along[0] == 0.0 && weights.along[1] == 0.0 && weights.along[2] == 0.0) continue;
+      const ShapePair<double> pair = place.law->state(state);
+      const PlaceSum sum = weigh_place(pair, place.k, weights);
+      if (all_parameters)
+        add_place_gradient(pair, place.k, weights, out.forces + pair.a.offset, out.forces + pair.b.offset);
+      const RowWrenches<double> w{sum.by_pose + cross(pair.v_A, sum.W), sum.W, zero_force<double>()};
+      const auto add = [&](const ShapeOn& on, const Vec3<double>& to, double sign) {
+        const auto part = [&](const Force<double>& F) -> Force<double> {
+          const Force<double> f = shift_back(F, -to);
+          return {sign * f.n, sign * f.f};
+        };
+        const RowWrenches<double> moved{part(w.C0), part(w.C1), part(w.C2)};
+        if (on.body >= 0) sums[on.body] += moved;
+        if (all_parameters && on.frame >= 0) by_frame[on.frame] += moved;
+      };
+      add(place.law->A, pair.to_A, 1.0);
+      add(place.law->B, pair.to_B, -1.0);
+    }
+    for (int i = m_.n() - 1; i >= 0; --i) {
+      const Model::Link& link = m_.links[i];
+      for (int k = link.iv; k < link.iv + link.nv; ++k)
+        by_q[k] += dot(all.columns[k].S_, sums[i].C0) + dot(all.columns[k].Psidot, sums[i].C1);
+      if (link.parent >= 0) sums[link.parent] += sums[i];
+    }
+    if (all_parameters) constraint_placement_gradient(m_, all, by_frame.data(), out.placement);
+    for (std::size_t k = 0; rate != 0.0 && k < closing_.size(); ++k) {
+      const LimitPlace& limit = limits_[closing_[k]];
+      const double weight = limit.sign * rate * x[rows_.equalities + contacts + static_cast<int>(k)];
+      by_q[limit.iv] += weight;
+      if (all_parameters) out.forces[limit.parameter] -= weight;
+    }
+    if (rows_.equalities == 0) return;
+    std::vector<double> errors(x, x + rows_.equalities);
+    for (double& e : errors) e *= rate;
+    const ConstraintGradients<double> to{by_q, nullptr, nullptr, all_parameters ? out.placement : nullptr,
+                                         all_parameters ? out.constraints : nullptr};
+    add_constraint_gradients<double>(m_, constraint_state(all, q, v, t, still), rate == 0.0 ? nullptr : errors.data(),
+                                     x, nullptr, to);
+  }
+  // Adds -lambda . d(ID - tau)/dp.
+  void add_parameters(double t, const double* lambda, const ParameterGradients<double>& out) {
+    const int bodies = m_.nframes();
+    const double *q = at.nodes.q(1), *v = at.nodes.v(1), *a = at.nodes.a(1);
+    at.arena.reset();
+    double *inertia = at.arena.get<double>(10 * bodies), *placement = at.arena.get<double>(6 * bodies),
+           *gravity = at.arena.get<double>(3);
+    inverse_dynamics_vjp<double>(m_, at.arena, q, v, a, lambda, nullptr, 0,
+                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
+    add_scaled(10 * bodies, -1.0, inertia, out.inertia);
+    add_scaled(6 * bodies, -1.0, placement, out.placement);
+    add_scaled(3, -1.0, gravity, out.gravity);
+    if (free_.forces == nullptr) return;
+    const Motions<double> all = motions(m_, at.arena, q, v, a);
+    force_parameter_gradient<double>(m_, *free_.forces, at.arena, all, q, v, t, at.p, lambda, out.forces);
+    force_placement_gradient<double>(m_, *free_.forces, at.arena, all, t, at.p, lambda, out.placement);
+  }
+
+  const Model& m_;
+  ExplicitStage<double> euler_;
+  std::vector<double> v_free_, xi_;
+  std::vector<ContactPlace> places_;
+  std::vector<double> normals_;  // rows of the places
+  std::vector<LimitPlace> limits_;
+  std::vector<FrictionPlace> friction_;
+  std::vector<char> wanted_;             // of the places, then of the limits: whether they are rows
+  std::vector<int> contacts_, closing_;  // places and limits that are rows
+  std::vector<double> C_, Y_;
+  StaggeredProjections rows_;
+};
+
+}  // namespace torsor
