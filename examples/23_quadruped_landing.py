@@ -1,7 +1,7 @@
 """A quadruped is thrown so that it lands, slides and stands at a given place: Newton's method through touch-downs.
 
-Four feet touch, slip and stick one after the other, with steps of 20 ms. The gradient of all that is exact, so that
-shooting at a target converges as if there were no contact.
+Four feet touch, slip and stick one after the other, with steps of 20 ms and rigid contact. The gradient of all that is
+exact, so that shooting at a target converges as it would without contact.
 """
 
 import numpy as np
@@ -21,21 +21,20 @@ springs = [
     for leg in legs
     for part, angle in posture.items()
 ]
+h = 0.02
+rigid = ts.Contact.rigid(h, mass=model.mass / 4)  # stiff enough that a step ends an impact: see docs/impacts.md
 feet = [
-    ts.Contact(
-        f"{leg}_foot", ts.shapes.Sphere(0.022), "world", ts.shapes.HalfSpace(),
-        stiffness=1e5, dissipation=0.5, friction=0.6, slip=1e-3, onset=1e-4,
-    )
+    ts.Contact(f"{leg}_foot", ts.shapes.Sphere(0.022), "world", ts.shapes.HalfSpace(), friction=0.6, **rigid)
     for leg in legs
-]  # fmt: skip
-forces, h = [*springs, *feet], 0.02
+]
+forces = [*springs, *feet]
 
 
 def throw(x):
-    """The motion of 1 s from velocities x = (along x, along y, about z) of the trunk, falling at 1 m/s."""
+    """The motion of 1.5 s from velocities x = (along x, along y, about z) of the trunk that falls at 1 m/s."""
     v0 = np.zeros(model.nv)
-    v0[[3, 4, 2]], v0[:2], v0[5] = x, (0.4, -0.6), -1.0
-    return ts.simulate(model, q0, v0, T=1.0, integrator=ts.BDF1(h), forces=forces)
+    v0[[3, 4, 2]], v0[:2], v0[5] = x, (0.4, 0.3), -1.0
+    return ts.simulate(model, q0, v0, T=1.5, integrator=ts.BDF1(h), forces=forces)
 
 
 def end(motion):
@@ -50,35 +49,33 @@ def end(motion):
     return np.array([*motion.q[-1, :2], np.arctan2(R[1, 0], R[0, 0])]), np.array(rows)
 
 
-def shoot(x, target):
-    """Newton's method, with corrections halved until they bring the end closer."""
-    motion = throw(x)
+x, d, target, misses = np.array([0.8, 0.2, 0.3]), np.zeros(3), np.array([0.2, 0.1, 0.2]), [np.inf]
+for _ in range(20):
+    motion = throw(x - d)
     place, J = end(motion)
-    while (miss := np.abs(place - target).max()) > 1e-9:
-        print(f"{x.round(4)} leads to x, y, heading {place.round(6)}, off by {miss:.1e}")
-        d = np.linalg.solve(J, place - target)
-        for _ in range(10):
-            motion = throw(x - d)
-            place, J = end(motion)
-            if np.abs(place - target).max() < miss:
-                break
-            d = d / 2
-        x = x - d
-    return x, motion, J
+    miss = np.abs(place - target).max()
+    print(f"{(x - d).round(4)} leads to x, y, heading {place.round(6)}, off by {miss:.1e}")
+    if miss >= misses[-1]:
+        d = d / 2  # not so far
+        continue
+    misses.append(miss)
+    x, d = x - d, np.linalg.solve(J, place - target)
+    if miss < 1e-9:
+        break
+assert misses[-1] < 1e-9
+assert misses[-1] < misses[-2] ** 1.5  # faster than any linear rate
 
-
-x, motion, J = shoot(np.array([1.0, 0.0, 0.0]), np.array([0.4, 0.1, 0.1]))
-print(f"{x.round(4)} leads there")
-
-e = 1e-6
+e = 1e-5
 differences = np.stack([(end(throw(x + e * d))[0] - end(throw(x - e * d))[0]) / (2 * e) for d in np.eye(3)], axis=1)
 off = np.abs(J - differences).max() / np.abs(J).max()
 print(f"the Jacobian agrees with differences of throws to {off:.0e}")
-assert off < 1e-5
+assert off < 1e-4
 
 states = ts.contact_states(model, feet, motion.q, motion.v)
 first = [motion.t[np.argmax(states.gap[:, k] < 0)] for k in range(4)]
-print("feet touch after", ", ".join(f"{t:.2f}" for t in first), "s;", f"{(motion.substeps > 1).sum()} steps were divided")
+print(
+    "feet touch after", ", ".join(f"{t:.2f}" for t in first), "s;", f"{(motion.substeps > 1).sum()} steps were divided"
+)
 weight = model.mass * 9.81
 print(f"in the end they carry {states.force[-1, :, 2].sum():.1f} N of {weight:.1f} N")
 
@@ -98,7 +95,7 @@ else:
     left.axhline(weight / 4, color="#8a949e", lw=0.8, ls="--")
     left.set_title("Normal forces of the feet [N]", loc="left", weight="bold")
     left.legend(frameon=False)
-    right.axhline(1e-3, color="#8a949e", lw=0.8, ls="--")
+    right.axhline(rigid["slip"], color="#8a949e", lw=0.8, ls="--")
     right.set_title("Their slip while they touch [m/s]", loc="left", weight="bold")
     for axes in (left, right):
         axes.set_xlabel("t [s]")
