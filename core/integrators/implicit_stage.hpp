@@ -162,10 +162,10 @@ class ImplicitStage {
   void mark() {
     std::copy_n(xi_, m_.nv, marked_xi_);
     if (rows_) std::copy_n(rows_->lambda, rows_->count(), marked_lambda_.data());
-    if constexpr (Lanes<S>::value > 1) return;  // the rest is for `improves`
+    if (Lanes<S>::value > 1 && !at_.scene.stiff) return;  // the rest is for `improves`
     std::copy_n(r_, m_.nv, marked_r_);
     std::copy_n(q(), m_.nq, marked_q_);
-    marked_merit_ = merit_;
+    marked_merit_ = rows_ && at_.scene.stiff ? merit() : merit_;
   }
   Mask<S> place(double length, const S* along, const Mask<S>& where) {
     apply(m_, at_.scene.quaternions, terms_.inverse, false, along, work_);
@@ -240,6 +240,7 @@ class ImplicitStage {
   }
   bool extrapolates() const { return at_.scene.affine; }
   bool relocates() const { return at_.scene.stiff; }
+  S marked_merit() { return rows_ ? marked_merit_ : merit_of(marked_q_, marked_r_); }
   S merit() {
     if (!rows_) return merit_of(q(), r_);
     if (!any(missing_accelerations(q(), r_) & measure_rows())) return S(kInfinity);

@@ -24,7 +24,8 @@
 //   S curvature(S correction);                         then: a lower bound to assume for its relative error
 //   bool relocates();                                  whether there is another method where corrections do not help,
 //                                                      which `search` uses
-//   S merit();                                         then: the square of |r| at x, in a norm without H
+//   S merit(), marked_merit();                         then: the square of |r| at x and at the marked x, in a norm
+//                                                      without H
 //   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution; false
 //                                                      where it finds none
 //   Mask accept();                                     final work at a solution; false if it is rejected
@@ -73,8 +74,8 @@ struct IsNewtonSystem<T, std::void_t<typename T::Scalar>> {
       has<Mask<S>, decltype(&T::bounded), S, S> && has<bool, decltype(&T::extrapolates)> &&
       has<S, decltype(&T::curvature), S> && has<Mask<S>, decltype(&T::accept)> && has<S, decltype(&T::rounding), S> &&
       has<Mask<S>, decltype(&T::improves), double> && has<bool, decltype(&T::relocates)> &&
-      has<S, decltype(&T::merit)> && has<Mask<S>, decltype(&T::relocate), S*, Mask<S>> &&
-      has<void, decltype(&T::begin_path)> &&
+      has<S, decltype(&T::merit)> && has<S, decltype(&T::marked_merit)> &&
+      has<Mask<S>, decltype(&T::relocate), S*, Mask<S>> && has<void, decltype(&T::begin_path)> &&
       std::is_same_v<decltype(std::declval<T&>().begin(1.0, std::declval<const S*>())), S> &&
       has<void, decltype(&T::accelerations), double, S*> &&
       std::is_same_v<decltype(std::declval<T&>().factor(std::declval<Mask<S>>())), Mask<S>> &&
@@ -327,7 +328,6 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
     going = going & !solved;
     if (!any(going) || left == 0) return found;
     --left;
-    if (any(less(before, S(0.0)))) before = s.merit();
     s.mark();
     S after(kInfinity);
     Mask<S> good = go(s, 1.0, going, after);
@@ -338,6 +338,7 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       found = found | last;
       going = going & !last;
       if (!any(going)) return found;
+      if (any(less(before, S(0.0)))) before = s.marked_merit();
       const S now = s.merit();
       good = good & going & less(now, S(0.25) * before);
       before = now;

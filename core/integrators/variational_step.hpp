@@ -155,6 +155,7 @@ class VariationalStep {
   bool relocates() const { return false; }
   Mask<S> relocate(S*, const Mask<S>&) { return no_lane<S>(); }
   S merit() { return S(0.0); }
+  S marked_merit() { return S(0.0); }
   S curvature(const S&) const { return S(0.0); }
   Mask<S> accept() {
     const int nv = scene.m.nv;

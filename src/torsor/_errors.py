@@ -36,6 +36,10 @@ class ConstraintError(TorsorError, ValueError):
         self.rows = tuple(rows)
 
 
+class ImpactWarning(UserWarning):
+    """A gradient through an impact that the steps neither resolve nor take as rigid."""
+
+
 class ConvergenceError(TorsorError, ArithmeticError):
     """A step of a simulation that could not be taken.
 

@@ -19,6 +19,7 @@ from torsor.costs.cost import Cost
 from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Policy, controls_of
+from torsor.simulation.impacts import warn_of_impacts
 from torsor.simulation.losses import Loss, same_trajectory
 from torsor.simulation.losses import loss as loss_of
 from torsor.simulation.run import Run, blocks, repeat, whole
@@ -180,6 +181,7 @@ def adjoint(
     elif dloss_dq is None and dloss_dv is None and dloss_du is None:
         raise TypeError("adjoint takes a loss, or its derivatives dloss_dq, dloss_dv, dloss_du: got none of them")
     _require_finite(trajectory)
+    warn_of_impacts(trajectory)
     dq, dv = _of_rows(trajectory, "dloss_dq", dloss_dq), _of_rows(trajectory, "dloss_dv", dloss_dv)
     total = _initial(trajectory, dloss_du, parameters)
     for part in _parts(trajectory):
