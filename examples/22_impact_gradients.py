@@ -6,10 +6,13 @@ steps' own gradient is exact in all rows below. It agrees with that of the motio
 step the ball touches.
 """
 
+import warnings
+
 import numpy as np
 
 import torsor as ts
 
+warnings.simplefilter("ignore", ts.ImpactWarning)  # which `adjoint` gives for those that are in between
 MU, H, PHASES = 0.3, 5e-3, 96
 builder = ts.ModelBuilder("ball", gravity=(0, 0, 0))
 builder.add_body("ball", "world", ts.Translational(), inertia=ts.Inertia.sphere(0.05, mass=1.0))

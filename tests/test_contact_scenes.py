@@ -8,6 +8,7 @@ from compare import close
 
 import torsor as ts
 
+pytestmark = pytest.mark.filterwarnings("ignore::torsor.ImpactWarning")  # gradients here are those of the steps
 INTEGRATORS = (ts.BDF1, ts.BDF2, ts.SDIRK2)
 THETA, SPEED, FRICTION = 0.2, 2.0, 0.5  # of the incline
 SMALL = {  # scenes that are checked step by step, with a time and a step
@@ -250,6 +251,25 @@ def test_lanes_land_as_single_motions_do():
         np.testing.assert_array_equal(motion.q[k], alone.q)
 
 
+@pytest.mark.filterwarnings("error::torsor.ImpactWarning")
+def test_a_gradient_through_an_impact_in_between_warns():
+    h = 0.01
+    builder = ts.ModelBuilder("ball")
+    builder.add_body("ball", "world", ts.Free(), inertia=ts.Inertia.sphere(0.1, mass=2.0))
+    model = builder.build()
+    q = model.neutral
+    q[2] = 0.3
+
+    def fall(**law):
+        ball = ts.Contact("ball", ts.shapes.Sphere(0.1), "world", ts.shapes.HalfSpace(), **law)
+        return end_gradient(ts.simulate(model, q, T=0.5, integrator=ts.BDF1(h), forces=[ball]), np.ones(12))
+
+    fall(**ts.Contact.rigid(h, 2.0))
+    fall(stiffness=2.0 * (0.1 / h) ** 2, onset=4 * h * 2.0)
+    with pytest.warns(ts.ImpactWarning, match=r"'ball' on 'world' at t = 0.21"):
+        fall(stiffness=2.0 * (5.0 / h) ** 2)
+
+
 # Thrown boxes
 
 
@@ -286,6 +306,23 @@ def test_stiff_throws_with_long_steps_succeed(stiffness, slip, friction, h):
     assert motion.finished.all()
     assert np.isfinite(motion.q).all()
     assert (motion.substeps > 1).mean() < 0.1
+
+
+@pytest.mark.parametrize("stiffness", [1e5, 1e7])
+def test_a_deep_start_is_resolved_without_an_explosion(stiffness):
+    # The normal force ends where bodies separate at 3 / (2 d), however deep they are.
+    scene = scenes.incline(0.0, 0.0, stiffness=stiffness, dissipation=0.5)
+    q = scene.q.copy()
+    q[2] = 0.0  # half of the box
+    scene = scene._replace(q=q)
+    for kind in INTEGRATORS:
+        motion = scene.simulate(kind(0.01), T=2.0)
+        E = scenes.energy(motion)
+        assert E.argmax() == 0
+        if kind is ts.BDF1:
+            assert np.abs(motion.v).max() < 3.0
+            assert motion.q[-1, 2] == pytest.approx(0.05, abs=1e-4)
+            assert np.diff(E).max() < 1e-9
 
 
 # What must stand, fall, stay and roll
