@@ -163,6 +163,9 @@ def test_mjcf_frictionloss(scene: ts.Model) -> None:
     assert scene.body("c").dry_friction == (0.0, 0.1)
     assert scene.body("a").dry_friction == (0.0,) * 6
     assert scene.dry_friction.tolist() == [0.0] * 6 + [0.3] * 3 + [0.0, 0.1]
+    fast = np.linspace(-1.0, 1.0, scene.nv) + 0.05  # all beyond the slip velocity
+    tau = ts.generalized_forces(scene, [ts.JointFriction(None, scene.dry_friction)], scene.neutral, fast)
+    np.testing.assert_allclose(tau, -scene.dry_friction * np.sign(fast), atol=1e-15)
 
 
 # ---- copies of models

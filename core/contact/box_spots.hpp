@@ -1,50 +1,12 @@
-// Boxes on boxes, in 33 places: the corners of each on the other, the points where the edges of a face of each cross the
-// edges of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not
-// on the point: the faces of the axis that separates them most.
+// Boxes on boxes, in 33 places: the corners of each on the other, the points where edges of a face of each cross edges
+// of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not on the
+// point: it is that of the axis which separates them most.
 #pragma once
-#include "contact/solids.hpp"
+#include "contact/faces.hpp"
 
 namespace torsor {
 
 constexpr int kBoxBoxSpots = 33;
-
-// One of the axes x, y, z, in each lane.
-template <class M>
-struct Axis {
-  M y, z;  // else x
-  template <class T>
-  TORSOR_INLINE T of(const T& a, const T& b, const T& c) const {
-    return select(z, c, select(y, b, a));
-  }
-  template <class T>
-  TORSOR_INLINE T of(const Vec3<T>& v) const {
-    return of(v.x, v.y, v.z);
-  }
-  template <class T>
-  TORSOR_INLINE Vec3<T> column(const Mat3<T>& m) const {
-    return of(m.x, m.y, m.z);
-  }
-  template <class T>
-  TORSOR_INLINE Vec3<T> unit() const {
-    return of(Vec3<T>{T(1.0), T(0.0), T(0.0)}, Vec3<T>{T(0.0), T(1.0), T(0.0)}, Vec3<T>{T(0.0), T(0.0), T(1.0)});
-  }
-  TORSOR_INLINE Axis next() const { return {!(y | z), y}; }
-};
-template <class M>
-inline void exchange(const M& lanes, Axis<M>& a, Axis<M>& b) {
-  const Axis<M> was = a;
-  a.y = (b.y & lanes) | (a.y & !lanes);
-  a.z = (b.z & lanes) | (a.z & !lanes);
-  b.y = (was.y & lanes) | (b.y & !lanes);
-  b.z = (was.z & lanes) | (b.z & !lanes);
-}
-template <class V>
-inline Axis<Mask<V>> largest_of(const Vec3<V>& v) {
-  Axis<Mask<V>> axis{less(v.x, v.y), no_lane<V>()};
-  axis.z = less(larger(v.x, v.y), v.z);
-  axis.y = axis.y & !axis.z;
-  return axis;
-}
 
 // Two boxes without their radii, in the frame of the second.
 template <class T>
@@ -150,80 +112,50 @@ struct BoxTerms {
   }
 };
 
-// How far a point of the first box, without radius, is from the core of the second. It is pushed out along the axis w
-// for which F - (separation along the best axis - separation along w) is largest, F its height over the face. A point
-// beside the face counts as on it up to twice the overlap of the boxes, so that edges which lie on each other do not
-// slip off.
+// How far a point of the first box, without radius, is from the core of the second. It is pushed out along the
+// direction w, of six, for which its height less (separation along the best - separation along w) is largest.
 template <class T>
 inline Distance<T> distance_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) {
   using V = Value<T>;
   using One = Axis<Mask<V>>;
-  const auto height = [](const auto& pair, const auto& depth, const auto& c, const One& w, auto& u, auto& beside) {
-    const auto side = sign_of(w.of(pair.centre)), along = w.of(c), half = w.of(pair.b);
-    const One v = w.next(), t = v.next();
-    u = side * along - half;
-    const auto out = [&](const One& axis) { return positive_part(magnitude(axis.of(c)) - axis.of(pair.b)); };
-    const auto behind = positive_part(-(side * along) - half), out_v = out(v), out_t = out(t);
-    const auto square = mul_add(out_v, out_v, mul_add(out_t, out_t, behind * behind));
-    using N = std::decay_t<decltype(square)>;
-    const auto none = !less(N(kNoSquare), square);
-    beside = select(none, N(0.0), square_root(select(none, N(1.0), square))) - N(2.0) * depth;
-    const auto up = positive_part(u), away = positive_part(beside), far = mul_add(up, up, away * away);
-    const auto over = !less(N(kNoSquare), far);
-    return select(over, larger(u, beside), square_root(select(over, N(1.0), far)));
-  };
-  // The axis, by values.
   const BoxPair<V> plain = value(terms.pair);
   const Vec3<V> at = value(x);
   const V depth = value(terms.depth), best = terms.best_b.of(terms.found.of_b);
-  const One axis_x{no_lane<V>(), no_lane<V>()}, axis_y{every_lane<V>(), no_lane<V>()},
-      axis_z{no_lane<V>(), every_lane<V>()};
-  V u, beside;
-  const auto level = [&](const One& w) {
-    return height(plain, depth, at, w, u, beside) - (best - w.of(terms.found.of_b));
+  const auto level = [&](const One& w, V& side) {
+    const V toward = sign_of(w.of(plain.centre));
+    const V loss = best - w.of(terms.found.of_b), more = V(2.0) * magnitude(w.of(plain.centre));
+    const V near = height_over_face(plain.b, depth, at, w, toward).distance - loss;
+    const V far = height_over_face(plain.b, depth, at, w, V(-toward)).distance - loss - more;
+    side = select(less(near, far), -toward, toward);
+    return larger(near, far);
   };
-  const One w = largest_of(Vec3<V>{level(axis_x), level(axis_y), level(axis_z)});
-
-  T height_u, height_beside;
-  T distance = height(terms.pair, terms.depth, x, w, height_u, height_beside);
-  if (any(less(w.of(terms.found.of_b), best))) distance += terms.along_b(w) - terms.along_b(terms.best_b);
-
-  // The normal: that of the face, or, outside of the core, away from its nearest point.
-  const T side = sign_of(w.of(terms.pair.centre)), zero(0.0);
-  const Vec3<T> face = side * w.template unit<T>();
-  const T up = positive_part(height_u), away = positive_part(height_beside), far = mul_add(up, up, away * away);
-  const Mask<V> inside = !less(T(kNoSquare), far);
-  if (!any(!inside)) return {distance, face};
-  const auto out = [&](const T& c, const T& half) { return sign_of(c) * positive_part(magnitude(c) - half); };
-  const Vec3<T> wide{out(x.x, terms.pair.b.x), out(x.y, terms.pair.b.y), out(x.z, terms.pair.b.z)};
-  const Vec3<T> lateral = wide - positive_part(height_u) * face;
-  const Vec3<T> towards = distance_from_point(lateral, Vec3<T>{zero, zero, zero}).normal;
-  const Vec3<T> outward = distance_from_point(mul_add(up, face, away * towards), face).normal;
-  return {distance, select(inside, face, outward)};
+  Vec3<V> sides;
+  const V level_x = level(axis_number<V>(0), sides.x), level_y = level(axis_number<V>(1), sides.y);
+  const One w = largest_of(Vec3<V>{level_x, level_y, level(axis_number<V>(2), sides.z)});
+  const T side = raised<T>(w.of(sides));
+  Distance<T> d = distance_over_face(terms.pair.b, terms.depth, x, w, side);
+  if (any(less(w.of(terms.found.of_b), best))) d.value += terms.along_b(w) - terms.along_b(terms.best_b);
+  if (any(less(w.of(sides) * w.of(plain.centre), V(0.0))))
+    d.value += T(2.0) * smaller(side * w.of(terms.pair.centre), T(0.0));
+  return d;
 }
 
-// What is taken from all points of the first box on the second where an axis of the first separates them more, and
-// points elsewhere: such points lie beside the second.
+// The largest loss by an axis of the first box, of all points of it on the second.
 template <class T>
 inline T aside(const BoxTerms<T>& terms) {
   using V = Value<T>;
   using One = Axis<Mask<V>>;
   if (!any(less(V(0.0), value(terms.depth)))) return T(0.0);
-  const auto loss = [](const auto& normal_b, const auto& axis, const auto& more, const auto& depth) {
-    using N = std::decay_t<decltype(more)>;
-    const N angle = N(1.0) - magnitude(dot(normal_b, axis));
-    return smaller(positive_part(more), N(4.0) * depth * smaller(N(8.0) * positive_part(angle), N(1.0)));
-  };
   const BoxPair<V> plain = value(terms.pair);
   const V best = terms.best_b.of(terms.found.of_b), depth = value(terms.depth);
   const Vec3<V> normal = terms.best_b.template unit<V>();
-  const Vec3<V> losses{loss(normal, plain.axes.x, terms.found.of_a.x - best, depth),
-                       loss(normal, plain.axes.y, terms.found.of_a.y - best, depth),
-                       loss(normal, plain.axes.z, terms.found.of_a.z - best, depth)};
+  const Vec3<V> losses{aside_loss(normal, plain.axes.x, terms.found.of_a.x - best, depth),
+                       aside_loss(normal, plain.axes.y, terms.found.of_a.y - best, depth),
+                       aside_loss(normal, plain.axes.z, terms.found.of_a.z - best, depth)};
   const One most = largest_of(losses);
   if (!any(less(V(0.0), most.of(losses)))) return T(0.0);
-  return loss(terms.best_b.template unit<T>(), most.column(terms.pair.axes),
-              terms.along_a(most) - terms.along_b(terms.best_b), terms.depth);
+  return aside_loss(terms.best_b.template unit<T>(), most.column(terms.pair.axes),
+                    terms.along_a(most) - terms.along_b(terms.best_b), terms.depth);
 }
 
 // In the frame of the second box: a point of the core of the first and its spot.
@@ -280,13 +212,6 @@ inline Spot<T> edges_in_pair(const BoxTerms<T>& terms, const T& radius_a, const 
   return {gap, normal, mul_add(half, mul_add(-radius_a, normal, x), half * mul_add(radius_b, normal, y))};
 }
 
-// Edges of a box by slots: each face has one in each slot, and two faces share an edge in the same slot. Faces are
-// numbered x, -x, y, -y, z, -z; what is listed is the other face of the edge.
-inline int edge_partner(int slot, int face) {
-  constexpr int partners[4][6] = {{2, 4, 0, 5, 1, 3}, {3, 5, 4, 0, 2, 1}, {4, 3, 5, 1, 0, 2}, {5, 2, 1, 4, 3, 0}};
-  return partners[slot][face];
-}
-
 // Where an edge of the first box, of its face that looks at the second, crosses an edge of that: its points on both
 // sides of the crossing, and those of the other edge, must lie further out and in than the boxes overlap. Slot and
 // direction number the crossings: 0 where the edge enters what lies over the face, 1 where it leaves.
@@ -297,27 +222,10 @@ inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, 
   const BoxPair<T>& p = terms.pair;
   const BoxPair<V> plain = value(p);
   const One w = terms.best_b, v = w.next(), t = v.next();
-  // The face: its axis is nearest to w, its side is the other one.
   const Vec3<V> row{w.of(plain.axes.x), w.of(plain.axes.y), w.of(plain.axes.z)};
-  const One axis = largest_of(Vec3<V>{magnitude(row.x), magnitude(row.y), magnitude(row.z)});
-  const Mask<V> negative = less(V(0.0), axis.of(row) * sign_of(w.of(plain.centre)));
-  Vec3<V> middle{V(0.0), V(0.0), V(0.0)}, along = middle;  // of the edge, in half sizes of the first box
-  for (int face = 0; face < 6; ++face) {
-    const Mask<V> on = face / 2 == 0 ? !(axis.y | axis.z) : face / 2 == 1 ? axis.y : axis.z;
-    const Mask<V> here = on & (face % 2 == 0 ? !negative : negative);
-    const int partner = edge_partner(slot, face);
-    double m[3] = {0.0, 0.0, 0.0}, e[3] = {1.0, 1.0, 1.0};
-    for (const int f : {face, partner}) {
-      m[f / 2] = f % 2 == 0 ? 1.0 : -1.0;
-      e[f / 2] = 0.0;
-    }
-    middle = select(here, Vec3<V>{V(m[0]), V(m[1]), V(m[2])}, middle);
-    along = select(here, Vec3<V>{V(e[0]), V(e[1]), V(e[2])}, along);
-  }
-  const auto scaled = [&](const Vec3<V>& k) {
-    return Vec3<T>{raised<T>(k.x) * p.a.x, raised<T>(k.y) * p.a.y, raised<T>(k.z) * p.a.z};
-  };
-  const Vec3<T> c = mul_add(p.axes, scaled(middle), p.centre), e = p.axes * scaled(along);
+  const FacingEdge<V> edge = facing_edge(row, sign_of(w.of(plain.centre)), slot);
+  const Vec3<T> c = mul_add(p.axes, scaled_by<T>(edge.middle, p.a), p.centre);
+  const Vec3<T> e = p.axes * scaled_by<T>(edge.along, p.a);
   // Across the plane of one lateral axis, at a point of the other: how far all ends are out and in, and the parameter.
   const auto cross_at = [&](const auto& centre, const auto& half, const auto& size, const One& over, const One& beside,
                             auto& parameter) {
@@ -343,6 +251,17 @@ inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, 
   const T clear = cross_at(c, e, p.b, first, second, s);
   Spot<T> spot = point_in_pair(terms, mul_add(s, e, c), radius_a, radius_b);
   spot.gap = larger(spot.gap, -clear);
+  if (any(less(value(spot.gap), -facing_excess(edge, row, plain.a)))) {
+    const Vec3<T> row_t{w.of(p.axes.x), w.of(p.axes.y), w.of(p.axes.z)};
+    spot.gap = larger(spot.gap, -facing_excess(edge, row_t, p.a));
+  }
+  // Nothing where another direction of the second box takes over.
+  spot.gap = larger(spot.gap, T(-2.0) * magnitude(w.of(p.centre)));
+  One other = v;
+  One last = t;
+  exchange(Mask<V>(less(v.of(terms.found.of_b), t.of(terms.found.of_b))), other, last);
+  if (any(less(value(spot.gap), other.of(terms.found.of_b) - w.of(terms.found.of_b))))
+    spot.gap = larger(spot.gap, terms.along_b(other) - terms.along_b(w));
   const Spot<V> edges = edges_in_pair(BoxTerms<V>(plain), value(radius_a), value(radius_b));
   if (any(less(edges.gap, V(0.0)))) spot.gap += T(2.0) * positive_part(-edges_in_pair(terms, radius_a, radius_b).gap);
   return spot;

@@ -1,5 +1,5 @@
-// Boxes on ellipsoids, in twelve places: the ellipsoid on a face of each axis, the point of the box that is nearest to the
-// ellipsoid or deepest within it, and the corners.
+// Ellipsoids on boxes, in twelve places: the ellipsoid on a face of each axis, the point of the box that is nearest to
+// it or deepest within it, and the corners.
 #pragma once
 #include "contact/solids.hpp"
 
@@ -91,7 +91,7 @@ inline Vec3<S> nearest_in_block(const Vec3<S>& axes, const Block<S>& a) {
     BlockSlopes<S> f = block_slopes(axes, a, x);
     const Vec3<S> g = f.level * f.slope;
     const auto free = [&](const S& at, const S& slope) {
-      return !((!less(at, one) & less(slope, zero)) | (!less(-one, at) & less(zero, slope)));
+      return !((less(slope, zero) & !less(at, one)) | (less(zero, slope) & !less(-one, at)));
     };
     const S ridge = S(1e-14) * (f.curvature.xx + f.curvature.yy + f.curvature.zz) + S(1e-300);
     f.curvature.xx += ridge;
@@ -140,8 +140,8 @@ inline Vec3<T> nearest_of_block(const Vec3<T>& axes, const Block<T>& a) {
 }
 
 // An ellipsoid on the face of axis i of a box, on the side of its centre, at any depth. The separation along this axis
-// is the gap as long as no other axis separates more, and the deepest point lies over the face; beyond, this place gives
-// way to that of the nearest point, of which the gap is `least`.
+// is the gap as long as no other axis separates more, and the deepest point lies over the face; beyond, this place
+// gives way to that of the nearest point, of which the gap is `least`.
 template <class T>
 inline Spot<T> ellipsoid_on_face(const Solid<T>& a, const Solid<T>& b, int i, const T& least) {
   const Vec3<T> centre = to_local(b.pose, a.pose.p);

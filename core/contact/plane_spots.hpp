@@ -37,7 +37,14 @@ inline Vec3<T> deepest_of_rim(const Vec3<T>& centre, const T& radius, const Mat3
   return centre + select(upright, radius * axes.x, scale * down);
 }
 
-// How far the fixed points of a rim stand back where the cylinder is tilted by an angle of this sine: they carry what
+// Four fixed points of a rim.
+template <class T>
+inline Vec3<T> fixed_of_rim(const Vec3<T>& centre, const T& radius, const Mat3<T>& axes, int i) {
+  const Vec3<T>& out = i < 2 ? axes.x : axes.y;
+  return mul_add(i % 2 == 0 ? radius : -radius, out, centre);
+}
+
+// How far the fixed points of a rim stand back where the cylinder is tilted by an angle of this cosine: they carry what
 // stands, and nothing that rolls.
 template <class T>
 TORSOR_INLINE T rim_relief(const T& radius, const T& cosine) {
@@ -52,10 +59,7 @@ inline Spot<T> cylinder_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
   const Mat3<T>& axes = a.pose.R;
   const T radius = a.size.x, relief = rim_relief(radius, dot(b.normal, axes.z));
   const Vec3<T> centre = mul_add(rim == 0 ? -a.size.z : a.size.z, axes.z, a.pose.p);
-  const auto fixed_point = [&](int i) {
-    const Vec3<T> out = radius * (i < 2 ? axes.x : axes.y);
-    return i % 2 == 0 ? centre + out : centre - out;
-  };
+  const auto fixed_point = [&](int i) { return fixed_of_rim(centre, radius, axes, i); };
   if (point > 0) {
     Spot<T> s = knob_on_plane(Knob<T>{fixed_point(point - 1), T(0.0)}, b);
     s.gap += relief;

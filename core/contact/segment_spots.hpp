@@ -159,33 +159,38 @@ inline Nearest<T> nearest_of(ShapeKind kind, const Vec3<T>& size, const Segment<
   return out;
 }
 
-// Parameters of the limits of what lies over a solid, and how deep the capsule is there; at most as deep as four times
-// at the other limit, and as their distance, so that one alone carries nothing.
+// Parameters of the limits of what lies over a solid, and how deep it is there; at most as deep as four times at the
+// other limit, and as their distance, so that one alone carries nothing. `most`: how deep it is at most.
 template <class T>
 struct Supports {
   T at[2], depth[2];
 };
-template <class T>
-inline Supports<T> supports(const Solid<T>& b, const Segment<T>& a, const T& radius, const Nearest<T>& nearest) {
-  const T reach = radius + b.radius;
-  const auto depth_at = [&](const T& s) { return reach - distance_from_core(b.kind, b.size, a.at(s)).value; };
-  const T most = positive_part(reach - nearest.distance.value), one(1.0);
+template <class T, class Depth>
+inline Supports<T> supports(ShapeKind kind, const Vec3<T>& size, const Segment<T>& a, const T& most,
+                            const Depth& depth) {
+  const T one(1.0), more = positive_part(most);
   Range<T> range{T(-1.0), one};
-  if (b.kind == ShapeKind::box) {
-    cut_by_slab(a.centre.x, a.half.x, b.size.x, most, range);
-    cut_by_slab(a.centre.y, a.half.y, b.size.y, most, range);
+  if (kind == ShapeKind::box) {
+    cut_by_slab(a.centre.x, a.half.x, size.x, more, range);
+    cut_by_slab(a.centre.y, a.half.y, size.y, more, range);
   }
-  if (b.kind == ShapeKind::cylinder) cut_by_tube(a, b.size.x, most, range);
-  if (b.kind != ShapeKind::ellipsoid) cut_by_slab(a.centre.z, a.half.z, b.size.z, most, range);
+  if (kind == ShapeKind::cylinder) cut_by_tube(a, size.x, more, range);
+  if (kind != ShapeKind::ellipsoid) cut_by_slab(a.centre.z, a.half.z, size.z, more, range);
   const T square = dot(a.half, a.half);
   const auto none = !less(T(kNoSquare), square);
   const T length = select(none, T(0.0), square_root(select(none, one, square)));
   const T distance = (range.upper - range.lower) * length;
-  const T at[2] = {clamped(range.lower, one), clamped(range.upper, one)};
-  const T depth[2] = {depth_at(at[0]), depth_at(at[1])};
-  return {{at[0], at[1]},
-          {smaller(distance, smaller(depth[0], T(4.0) * depth[1])),
-           smaller(distance, smaller(depth[1], T(4.0) * depth[0]))}};
+  const T at[2] = {clamped(range.lower, one), clamped(range.upper, one)}, deep[2] = {depth(at[0]), depth(at[1])};
+  return {
+      {at[0], at[1]},
+      {smaller(distance, smaller(deep[0], T(4.0) * deep[1])), smaller(distance, smaller(deep[1], T(4.0) * deep[0]))}};
+}
+template <class T>
+inline Supports<T> capsule_supports(const Solid<T>& b, const Segment<T>& a, const T& radius,
+                                    const Nearest<T>& nearest) {
+  const T reach = radius + b.radius;
+  return supports(b.kind, b.size, a, T(reach - nearest.distance.value),
+                  [&](const T& s) { return reach - distance_from_core(b.kind, b.size, a.at(s)).value; });
 }
 
 // Place 0: where the capsule is nearest, less what the supports 1 and 2 carry.
@@ -196,13 +201,13 @@ inline Spot<T> capsule_on_solid(const Solid<T>& a, const Solid<T>& b, int k) {
   const T reach = a.radius + b.radius;
   T gap = place.distance.value - reach;
   if (k > 0) {
-    const auto both = supports(b, segment, a.radius, place);
+    const auto both = capsule_supports(b, segment, a.radius, place);
     place.at = both.at[k - 1];
     place.distance = distance_from_core(b.kind, b.size, segment.at(place.at));
     gap = -both.depth[k - 1];
-  } else if (const auto any_of = supports(value(b), value(segment), value(a.radius), value(place));
+  } else if (const auto any_of = capsule_supports(value(b), value(segment), value(a.radius), value(place));
              any(less(Value<T>(0.0), larger(any_of.depth[0], any_of.depth[1])))) {
-    const auto both = supports(b, segment, a.radius, place);
+    const auto both = capsule_supports(b, segment, a.radius, place);
     gap += positive_part(larger(both.depth[0], both.depth[1]));
   }
   const Distance<T>& d = place.distance;

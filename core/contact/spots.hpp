@@ -2,9 +2,8 @@
 // T = Jet<S, N>.
 #pragma once
 #include "contact/box_spots.hpp"
+#include "contact/cylinder_spots.hpp"
 #include "contact/ellipsoid_spots.hpp"
-#include "contact/plane_spots.hpp"
-#include "contact/segment_spots.hpp"
 
 namespace torsor {
 
@@ -20,7 +19,8 @@ inline int spot_count(const Shape& a, const Shape& b) {
       return 3;
     default:
       if (b.kind != ShapeKind::box) return 0;
-      return a.kind == ShapeKind::box ? kBoxBoxSpots : a.kind == ShapeKind::ellipsoid ? kEllipsoidBoxSpots : 0;
+      if (a.kind == ShapeKind::box) return kBoxBoxSpots;
+      return a.kind == ShapeKind::cylinder ? kCylinderBoxSpots : kEllipsoidBoxSpots;
   }
 }
 
@@ -34,7 +34,8 @@ inline Spot<T> solid_spot(const Solid<T>& a, const Solid<T>& b, int k) {
     case ShapeKind::capsule:
       return flipped(capsule_on_solid(b, a, k));
     default:
-      return a.kind == ShapeKind::box ? box_on_box(a, b, k) : ellipsoid_on_box(a, b, k);
+      if (a.kind == ShapeKind::box) return box_on_box(a, b, k);
+      return a.kind == ShapeKind::cylinder ? cylinder_on_box(a, b, k) : ellipsoid_on_box(a, b, k);
   }
 }
 

@@ -69,12 +69,13 @@ class ContactProblem {
     evaluate(w, at_);
     for (std::size_t i = 0; i < count; ++i) add_transposed(places_[i], at_[i].force, R_.data());
     const double scale = free_speed(v);
+    whole_ = false;
 
     double size = coupled(w, at_, F_);
     for (int iteration = 0; iteration < 60; ++iteration) {
       if (!std::isfinite(size)) return false;
-      if (size <= 1e-8 * scale) return true;
-      if (iteration > 0 && whole_step(w, scale, size)) continue;
+      if (size <= 1e-5 * scale) return true;
+      if (whole_ && whole_step(w, size)) continue;
       if (!convex_step(w, size)) return iteration > 0;
       size = coupled(w, at_, F_);
     }
@@ -178,7 +179,7 @@ class ContactProblem {
     }
   }
   // A step with the exact matrix, taken if it halves |F|.
-  bool whole_step(double* w, double scale, double& size) {
+  bool whole_step(double* w, double& size) {
     assemble(false);
     pivots_.resize(nv_);
     if (!factor(nv_, K_.data(), pivots_.data())) return false;
@@ -190,11 +191,11 @@ class ContactProblem {
     other_.resize(places_.size());
     other_F_.resize(nv_);
     const double after = coupled(other_w_.data(), other_, other_F_);
-    if (!(after < 0.5 * size) && !(after < 1e-6 * scale && measure_step() < 1e-8 * scale)) {
+    if (!(after < 0.5 * size)) {
       evaluate(w, at_);
       return false;
     }
-    size = after < 0.5 * size ? after : 0.0;
+    size = after;
     std::copy(other_w_.begin(), other_w_.end(), w);
     at_.swap(other_);
     F_.swap(other_F_);
@@ -204,13 +205,6 @@ class ContactProblem {
     double most = 0.0;
     for (const double y : x) most = std::isfinite(y) ? std::max(most, std::fabs(y)) : INFINITY;
     return most;
-  }
-  double measure_step() {
-    rate_.resize(nv_);
-    multiply(step_.data(), rate_.data());
-    double sum = 0.0;
-    for (int k = 0; k < nv_; ++k) sum += step_[k] * rate_[k];
-    return std::sqrt(std::max(sum, 0.0));
   }
   // A step of the convex problem, to the minimum along it; then the lag follows.
   bool convex_step(double* w, double size) {
@@ -268,6 +262,7 @@ class ContactProblem {
         length = low < next && next < high && k % 3 != 0 ? next : 0.5 * (low + high);
       }
     }
+    whole_ = length > 0.9;
     const double part = std::min(length, 1.0);
     for (std::size_t i = 0; i < count; ++i) {
       const double ahead = at_[i].f_n + at_[i].slope * dot3(places_[i].n, changes_[i]);
@@ -283,6 +278,7 @@ class ContactProblem {
 
   int nv_ = 0;
   double c_ = 1.0;
+  bool whole_ = false;  // whether the last step was as long as the linear model, so that whole steps may succeed
   std::vector<StiffPlace> places_;
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;

@@ -73,7 +73,8 @@ class HardStep {
       std::copy(v_free_.begin(), v_free_.end(), v1);
       for (int r = 0; r < rows_.size(); ++r) add_scaled(nv, rows_.z[r], &Y_[std::size_t(r) * nv], v1);
     } while (add_violated(v1, allowed));
-    kinks = rows_.count_kinks(kNear * allowed);
+    rows_.count_kinks(kNear * allowed);
+    kinks = rows_.kinks;
     for (int k = 0; k < nv; ++k) {
       a[k] = (v1[k] - nodes.v(1)[k]) / h;
       xi_[k] = h * v1[k];
@@ -212,7 +213,7 @@ class HardStep {
       for (int j = 0; j < 2; ++j) add_row(m_, all, place, pair, place.axes[1 + j], &C_[std::size_t(tangent + j) * nv]);
       rows_.d[normal] = place.gap / h;
       for (int r : {normal, tangent, tangent + 1}) put_rate(r);
-      rows_.blocks.push_back({tangent, 2, {{place.friction, 0.0, normal}}});
+      rows_.blocks.push_back({tangent, 2, place.friction, normal});
     }
     for (int k = 0; k < normals - contacts; ++k) {
       const LimitPlace& limit = limits_[closing_[k]];
@@ -225,7 +226,7 @@ class HardStep {
       const FrictionPlace& place = friction_[r - sliding];
       C_[std::size_t(r) * nv + place.iv] = 1.0;
       put_rate(r);
-      rows_.blocks.push_back({r, 1, {{place.torque * h, 1.0, -1}}});
+      rows_.blocks.push_back({r, 1, place.torque * h});
     }
     Y_.resize(C_.size());
     const MassFactor<double> mass = factor_mass_at(at, q);

@@ -77,7 +77,9 @@ class Stepper {
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
       for (int parts = least_parts; parts <= most; parts *= 2) {
-        if (any(take_divided(parts, previous, settled, t, controls, gain))) return every_lane<S>();
+        if (any(take_divided(parts, previous, settled, t, controls, gain)) &&
+            !(anew_ && parts == 1 && most > 1 && any(passes_event(t))))
+          return every_lane<S>();
         any_gained = any_gained || gained;
       }
       if (!any_gained) break;
@@ -185,6 +187,17 @@ class Stepper {
     }
     phases_known_ = false;
     return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[1]);
+  }
+  // Whether something happens between two nodes of the step.
+  Mask<S> passes_event(double t) {
+    Mask<S> out = no_lane<S>();
+    phases_[0] = phases_[1];
+    for (const Stage& stage : *stages_) {
+      list_phases(stage.to, t + stage.fraction * table.h, phases_[2]);
+      out = out | has_event(phases_[0], phases_[2]);
+      phases_[0].swap(phases_[2]);
+    }
+    return out;
   }
   Mask<S> end_phases(double t) {
     list_phases(last_node(), t + table.h, phases_[2]);

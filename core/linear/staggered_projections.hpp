@@ -1,39 +1,47 @@
 // Impulses of hard contact with Coulomb friction, in the space of the rows (docs/derivations/hard_contact.md). With the
 // impulses z and the velocities w = D z + d of the rows,
-//   equalities     w = 0
-//   normals        z >= 0,  w + e z >= 0,  z (w + e z) = 0
-//   friction       blocks of one or two rows: |z| <= l, and z = -l w / |w| where w is not 0
-// in this order, each limit l being a sum of terms weight |offset + z_k| over the impulses of other rows. The compliance
-// e, kCompliance of the least diagonal entry of D among the normals, makes their impulses unique where rows depend on
-// each other: the least ones. It is the same for all, so that the solution depends on D through e in second order only.
+//   equalities   w = 0
+//   normals      z >= 0,  w + e z >= 0,  z (w + e z) = 0
+//   friction     blocks of one to three rows: |z| <= l, and z = -l w / |w| where w is not 0
+// in this order. A limit l is a weight, times the impulse of a normal, or times the load of a joint, which is a function
+// of a wrench that is affine in z. The compliance e, kCompliance of the least diagonal entry of D among the normals, makes
+// their impulses unique where rows depend on each other: the least ones. It is the same for all, so that the solution
+// depends on D through e in second order only.
 //
-// Staggered projections (Kaufman et al. 2008; Sueda 2021, Alg. 7) take turns: normals under given friction, a quadratic
-// program, then friction under given limits, block by block on discs. Newton's method on the projections of the blocks
-// ends this as soon as it converges; its matrix is that of the derivatives of the solution.
+// Staggered projections (Kaufman et al. 2008; Sueda 2021, Alg. 7 and 8) take turns: normals and equalities under given
+// friction, a quadratic program, then friction under given limits, block by block on balls. Newton's method on the
+// projections of the blocks ends this as soon as it converges; its matrix is that of the derivatives of the solution.
 #pragma once
+#include <functional>
 #include <limits>
 
+#include "linear/cholesky.hpp"
 #include "linear/dual_active_set.hpp"
 #include "linear/lu.hpp"
 
 namespace torsor {
 
 struct FrictionBlock {
-  int row, size;  // its first row, and 1 or 2
-  struct Term {
-    double weight, offset;
-    int row;
-  };
-  std::vector<Term> limit;
+  int row, size;
+  double weight;
+  int normal = -1, load = -1;  // the row of a normal, or a load; or neither
+};
+// A load: size(W, derivatives by W) with the wrench W = offset + map z, map being 6 x n.
+struct JointLoad {
+  double offset[6];
+  std::vector<double> map;
+  std::function<double(const double*, double*)> size;
 };
 
 class StaggeredProjections {
  public:
+  static constexpr int kMost = 3;  // rows of a block
   static constexpr double kCompliance = 1e-8;
   static constexpr double kDoubt = 1e-6;  // part of the largest velocity below which a slip may be rounding
   static constexpr int kStaggered = 20;   // rounds after which all rows are swept together instead, against cycles
   int equalities = 0, normals = 0;
   std::vector<FrictionBlock> blocks;
+  std::vector<JointLoad> loads;
   std::vector<double> D, d;  // n x n and n
   std::vector<double> z;
   double residual = 0.0;       // of the solution, in velocities
@@ -46,24 +54,19 @@ class StaggeredProjections {
     if (!blocks.empty()) lessen(tolerance);
     return true;
   }
-
-  // Prepares `pull_back`. Rows within `near` of a change, in velocities, are open, or slip, and are counted as kinks.
-  // False if the matrix is singular.
-  bool linearise(double near) {
+  int kinks = 0;  // rows within `near` of a change, in velocities
+  void count_kinks(double near) {
     find_velocities();
     classify(near);
+  }
+
+  // Prepares `pull_back`. Rows within `near` of a change are open, or slip. False if the matrix is singular.
+  bool linearise(double near) {
+    count_kinks(near);
     return factor(false);
   }
-  int kinks = 0;
-  int count_kinks(double near) {
-    find_velocities();
-    classify(near);
-    return kinks;
-  }
-  bool is_closed(int normal) const { return kinds_[normal] == closed; }
-  bool slips(std::size_t block) const { return kinds_[normals + block] == slipping; }
-  // The gradient of gz.z: kappa (n), with which the rows' velocities at fixed z enter, and psi, with which limits do:
-  // -kappa.dw + psi.dl.
+  // The gradient of gz.z: kappa (n), with which the rows' velocities at fixed z enter, and psi (blocks), with which
+  // limits do: -kappa.dw + psi.dl.
   void pull_back(const double* gz, double* kappa, double* psi) const {
     const int k = static_cast<int>(equations_.size());
     std::vector<double> x(k);
@@ -74,39 +77,53 @@ class StaggeredProjections {
     for (int i = 0; i < k; ++i) {
       const Equation& e = equations_[i];
       for (int j = 0; j < e.rows; ++j) kappa[e.row + j] += e.by_w[j] * x[i];
-      if (e.limited >= 0) psi[e.limited] += e.by_limit * x[i];
+      if (e.block >= 0) psi[e.block] += e.by_limit * x[i];
     }
   }
-  // Of the limit of a block, at the solution.
-  double limit_of(std::size_t block) const { return limit(blocks[block]); }
+  // The limit of a block at z and, if not null, its derivatives (n), which are added.
+  double limit(const FrictionBlock& block, double* by_z = nullptr, double factor = 1.0) const {
+    if (block.normal >= 0) {
+      if (by_z != nullptr) by_z[block.normal] += factor * block.weight;
+      return block.weight * std::max(z[block.normal], 0.0);
+    }
+    if (block.load < 0) return block.weight;
+    const JointLoad& load = loads[block.load];
+    double W[6], by_W[6];
+    const int n = size();
+    for (int k = 0; k < 6; ++k) {
+      W[k] = load.offset[k];
+      for (int j = 0; j < n; ++j) W[k] += load.map[std::size_t(k) * n + j] * z[j];
+    }
+    const double result = block.weight * load.size(W, by_W);
+    for (int k = 0; by_z != nullptr && k < 6; ++k)
+      add_scaled(n, factor * block.weight * by_W[k], &load.map[std::size_t(k) * n], by_z);
+    return result;
+  }
 
  private:
   static constexpr double kNoResidual = std::numeric_limits<double>::infinity();
   enum Kind : int { open, closed, sticking, slipping };
-  // sum by_w w(row + j) + by_z z = ... is an equation for the impulse `unknown`.
+  // by_w.w(row ...) + compliance z(unknown) + by_z.z(row ...) - by_limit l(block) = 0 is an equation for z(unknown).
   struct Equation {
     int unknown, row, rows;
-    double by_w[2];
-    double compliance;  // times z(unknown)
-    int block = -1;     // by_z: of the rows of a block
-    double by_z[2] = {0.0, 0.0};
-    int limited = -1;  // the block whose limit enters, by -by_limit
-    double by_limit = 0.0;
-    double miss = 0.0;
+    double by_w[kMost], by_z[kMost];
+    double compliance, by_limit;
+    int block;  // whose limit enters, or -1
+    double miss;
   };
+
+  double own(int i) const { return D[std::size_t(i) * size() + i]; }
 
   // Any solution.
   bool find(double tolerance, int iterations) {
     begin();
-    double best = 0.0;
-    for (double x : d) best = std::max(best, std::abs(x));
-    scale_ = best;
+    double best = scale_;
     for (rounds = 1; rounds <= iterations; ++rounds) {
       if (rounds > kStaggered) {
         sweep_all();
       } else {
         if (!project_normals()) return false;
-        project_friction(std::max(0.1 * tolerance, 0.01 * best));
+        project_friction(std::max(0.1 * tolerance, 0.01 * best), rounds > 1);
       }
       residual = find_residual();
       best = std::min(best, residual);
@@ -119,35 +136,30 @@ class StaggeredProjections {
     residual = best;
     return false;
   }
-  double own(int i) const { return D[std::size_t(i) * size() + i]; }
-  int first_of(std::size_t block) const { return blocks[block].row; }
-  double limit(const FrictionBlock& block) const {
-    double sum = 0.0;
-    for (const auto& term : block.limit)
-      sum += term.weight * std::abs(term.offset + (term.row < 0 ? 0.0 : z[term.row]));
-    return sum;
-  }
   void begin() {
     const int n = size(), m = equalities + normals;
     z.assign(n, 0.0);
     w_ = d;
-    contradicting = false;
+    scale_ = 0.0;
+    for (double x : d) scale_ = std::max(scale_, std::abs(x));
+    contradicting = warm_ = false;
     kinds_.clear();
-    normal_D_.resize(std::size_t(m) * m);
-    for (int i = 0; i < m; ++i) std::copy_n(&D[std::size_t(i) * n], m, &normal_D_[std::size_t(i) * m]);
     compliance_.assign(n, 0.0);
     double least = 0.0;
     for (int i = equalities; i < m; ++i)
       if (own(i) > 0.0) least = least > 0.0 ? std::min(least, own(i)) : own(i);
     for (int i = equalities; i < n; ++i) compliance_[i] = kCompliance * (i < m ? least : own(i));
-    for (int i = equalities; i < m; ++i) normal_D_[std::size_t(i) * m + i] += compliance_[i];
-    // Steps of the projections: the inverse of the largest eigenvalue of a block.
-    step_.resize(blocks.size());
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const Disc disc = disc_of(b);
-      step_[b] = disc.values[1] > 0.0 ? 1.0 / disc.values[1] : 0.0;
+    normal_D_.resize(std::size_t(m) * m);
+    for (int i = 0; i < m; ++i) {
+      std::copy_n(&D[std::size_t(i) * n], m, &normal_D_[std::size_t(i) * m]);
+      normal_D_[std::size_t(i) * m + i] += compliance_[i];
     }
-    warm_ = false;
+    // Steps of the projections: the inverse of a bound of the eigenvalues of a block.
+    step_.assign(blocks.size(), 0.0);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      for (int j = 0; j < blocks[b].size; ++j) step_[b] += own(blocks[b].row + j);
+      if (step_[b] > 0.0) step_[b] = 1.0 / step_[b];
+    }
   }
   void find_velocities() {
     const int n = size();
@@ -167,8 +179,8 @@ class StaggeredProjections {
     for (int i = 0; i < equalities; ++i) add(skipped(i) ? 0.0 : w_[i]);
     for (int i = equalities; i < m; ++i) add(std::min(w_[i] + compliance_[i] * z[i], own(i) * z[i]));
     for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const Slide at = slide(b);
       if (step_[b] == 0.0) continue;
+      const Slide at = slide(b);
       const double shrink = at.length > at.limit ? at.limit / at.length : 1.0;
       double sum = 0.0;
       for (int j = 0; j < blocks[b].size; ++j) {
@@ -185,26 +197,28 @@ class StaggeredProjections {
     for (int i = 0; i < size(); ++i) most = std::max(most, own(i) * std::abs(z[i]));
     return tolerance + 10.0 * kCompliance * most;
   }
-  // The point p = z - step w of a block, which the disc of friction projects.
+  // The point p = z - step w of a block, which the ball of friction projects.
   struct Slide {
-    double p[2], length, limit;
+    double p[kMost], length, limit;
   };
   Slide slide(std::size_t b) const {
     const FrictionBlock& block = blocks[b];
-    Slide out{{0.0, 0.0}, 0.0, limit(block)};
-    for (int j = 0; j < block.size; ++j) out.p[j] = z[block.row + j] - step_[b] * w_[block.row + j];
-    out.length = std::hypot(out.p[0], out.p[1]);
+    Slide out{{}, 0.0, limit(block)};
+    for (int j = 0; j < block.size; ++j) {
+      out.p[j] = z[block.row + j] - step_[b] * w_[block.row + j];
+      out.length += out.p[j] * out.p[j];
+    }
+    out.length = std::sqrt(out.length);
     return out;
   }
   // Equalities that depend on others have no multiplier; that they hold is checked by the quadratic program.
   bool skipped(int i) const { return own(i) <= 0.0 || !program_.is_active(i); }
 
-  // Normals --------------------------------------------------------------------------------------------------------
+  // Projections -----------------------------------------------------------------------------------------------------
 
   bool project_normals() {
     const int n = size(), m = equalities + normals;
-    std::vector<double>& right = work_;
-    right.resize(m);
+    std::vector<double> right(m);
     for (int i = 0; i < m; ++i) {
       right[i] = d[i];
       for (int j = m; j < n; ++j) right[i] += D[std::size_t(i) * n + j] * z[j];
@@ -212,104 +226,102 @@ class StaggeredProjections {
     const ProgramStatus status = program_.solve(m, equalities, normal_D_.data(), m, right.data(), 100 + 20 * m, warm_);
     warm_ = status == ProgramStatus::solved;
     contradicting = status == ProgramStatus::infeasible;
-    if (!warm_) return false;
-    std::copy_n(program_.a.data(), m, z.data());
-    return true;
+    if (warm_) std::copy_n(program_.a.data(), m, z.data());
+    return warm_;
   }
-
-  // Friction -------------------------------------------------------------------------------------------------------
-
-  // The matrix of a block in its principal axes, the smaller value first.
-  struct Disc {
-    double axes[2][2], values[2];
-  };
-  Disc disc_of(std::size_t b) const {
-    const int n = size(), r = blocks[b].row;
-    if (blocks[b].size == 1) return {{{1.0, 0.0}, {1.0, 0.0}}, {own(r), own(r)}};
-    const double x = own(r), y = own(r + 1), xy = D[std::size_t(r) * n + r + 1];
-    const double mean = 0.5 * (x + y), half = 0.5 * (x - y), radius = std::hypot(half, xy);
-    double c = half + radius, s = xy;  // of the larger value
-    if (half < 0.0) {
-      c = xy;
-      s = radius - half;
-    }
-    const double length = std::hypot(c, s);
-    c = length > 0.0 ? c / length : 1.0;
-    s = length > 0.0 ? s / length : 0.0;
-    return {{{-s, c}, {c, s}}, {std::max(mean - radius, 0.0), mean + radius}};
-  }
-  // The impulse of a block within its disc for which x.A x / 2 + c.x is least.
-  static void minimise(const Disc& A, int size, const double* c, double limit, double* x) {
-    if (size == 1) {
-      x[0] = A.values[1] > 0.0 ? std::clamp(-c[0] / A.values[1], -limit, limit) : 0.0;
-      return;
-    }
-    double along[2];
-    for (int k = 0; k < 2; ++k) along[k] = A.axes[k][0] * c[0] + A.axes[k][1] * c[1];
-    // Without a limit, and of a direction that does not move without an impulse
-    const double tiny = 1e-14 * A.values[1];
-    double y[2], square = 0.0;
-    for (int k = 0; k < 2; ++k) {
-      y[k] = A.values[k] > tiny ? -along[k] / A.values[k] : 0.0;
-      square += y[k] * y[k];
-    }
-    if (square > limit * limit) {
-      // |y(nu)| = limit with y = -along / (values + nu): Newton on 1/|y|, which is concave in nu and rises to it
-      double nu = 0.0;
-      for (int pass = 0; pass < 50; ++pass) {
-        double sum = 0.0, rate = 0.0;
-        for (int k = 0; k < 2; ++k) {
-          if (A.values[k] + nu <= tiny) continue;
-          const double x = along[k] / (A.values[k] + nu);
-          sum += x * x;
-          rate += x * x / (A.values[k] + nu);
-        }
-        const double length = std::sqrt(sum), change = (length / limit - 1.0) * sum / rate;
-        nu += change;
-        if (!(std::abs(change) > 1e-15 * (nu + A.values[1]))) break;
-      }
-      for (int k = 0; k < 2; ++k) y[k] = A.values[k] + nu > tiny ? -along[k] / (A.values[k] + nu) : 0.0;
-      const double length = std::hypot(y[0], y[1]);
-      for (double& part : y) part *= limit / length;
-    }
-    for (int j = 0; j < 2; ++j) x[j] = A.axes[0][j] * y[0] + A.axes[1][j] * y[1];
-  }
-  // Block by block, until no velocity changes by more than `tolerance`.
-  void project_friction(double tolerance) {
+  // Block by block, until no velocity changes by more than `tolerance`; or `exactly`.
+  void project_friction(double tolerance, bool exactly) {
     if (blocks.empty()) return;
     const int m = equalities + normals;
     find_velocities();
-    limits_.resize(blocks.size());
-    for (std::size_t b = 0; b < blocks.size(); ++b) limits_[b] = limit(blocks[b]);
+    std::vector<double> limits(blocks.size());
+    for (std::size_t b = 0; b < blocks.size(); ++b) limits[b] = limit(blocks[b]);
+    if (exactly && find_friction(limits)) return;
     constexpr int kSweeps = 100;
     for (int sweep = 0; sweep < kSweeps; ++sweep) {
       double most = 0.0;
-      for (std::size_t b = 0; b < blocks.size(); ++b) most = std::max(most, settle(b, limits_[b], m));
+      for (std::size_t b = 0; b < blocks.size(); ++b) most = std::max(most, settle(b, limits[b], m));
       if (most <= tolerance) break;
     }
   }
-  // Finds the impulse of one block. Velocities of rows from `from` on are updated. The largest change is returned.
-  double settle(std::size_t b, double limit, int from) {
-    const FrictionBlock& block = blocks[b];
-    const int n = size(), r = block.row;
-    double c[2] = {0.0, 0.0}, x[2] = {0.0, 0.0}, most = 0.0;
-    if (limit > 0.0 && step_[b] > 0.0) {
-      for (int i = 0; i < block.size; ++i) {
-        c[i] = w_[r + i];
-        for (int j = 0; j < block.size; ++j) c[i] -= D[std::size_t(r + i) * n + r + j] * z[r + j];
-      }
-      minimise(disc_of(b), block.size, c, limit, x);
-    }
-    for (int j = 0; j < block.size; ++j) most = std::max(most, change(r + j, x[j], from));
-    return most;
-  }
-  double change(int row, double x, int from) {
+  // Friction under given limits by a primal-dual interior-point method, which is not slowed down where rows depend on
+  // each other and contradict each other a little, as those of a body that lands unevenly. With multipliers nu of
+  // (limit^2 - |z|^2) / (2 limit) = g >= 0,
+  //   w + nu z / limit = 0,   nu g = mu -> 0.
+  bool find_friction(const std::vector<double>& limits) {
     const int n = size();
-    const double by = x - z[row];
-    if (by == 0.0) return 0.0;
-    z[row] = x;
-    for (int i = from; i < n; ++i) w_[i] += D[std::size_t(i) * n + row] * by;
-    return std::abs(by) * own(row);
+    std::vector<int> some;   // blocks with a limit
+    std::vector<int> first;  // their first unknowns
+    int k = 0;
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const FrictionBlock& block = blocks[b];
+      for (int j = block.row; j < block.row + block.size; ++j) change(j, 0.0, 0);
+      if (!(limits[b] > 0.0) || step_[b] == 0.0) continue;
+      some.push_back(static_cast<int>(b));
+      first.push_back(k);
+      k += block.size;
+    }
+    if (k == 0) return true;
+    std::vector<double> nu(some.size(), scale_ > 0.0 ? scale_ : 1.0), g(some.size()), dg(some.size()), dz(k);
+    std::vector<double> H(std::size_t(k) * k);
+    const auto row = [&](std::size_t i) { return blocks[some[i]].row; };
+    const auto count = [&](std::size_t i) { return blocks[some[i]].size; };
+    double largest = 0.0;
+    for (int b : some) largest = std::max(largest, limits[b]);
+    for (int pass = 0; pass < 60; ++pass) {
+      double mu = 0.0, miss = 0.0;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        double square = 0.0;
+        for (int j = 0; j < count(i); ++j) {
+          const double x = z[row(i) + j];
+          square += x * x;
+          miss = std::max(miss, std::abs(w_[row(i) + j] + nu[i] * x / l));
+        }
+        g[i] = (l * l - square) / (2.0 * l);
+        mu += nu[i] * g[i] / some.size();
+      }
+      if (miss <= 1e-14 * scale_ && mu <= 1e-15 * scale_ * largest) break;
+      mu *= pass < 5 ? 0.3 : 0.1;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        for (int a = 0; a < count(i); ++a) {
+          const double x = z[row(i) + a];
+          dz[first[i] + a] = -(w_[row(i) + a] + mu / g[i] * x / l);
+          double* to = &H[std::size_t(first[i] + a) * k];
+          for (std::size_t j = 0; j < some.size(); ++j)
+            for (int c = 0; c < count(j); ++c) to[first[j] + c] = D[std::size_t(row(i) + a) * n + row(j) + c];
+          to[first[i] + a] += nu[i] / l;
+          for (int c = 0; c < count(i); ++c) to[first[i] + c] += nu[i] / g[i] * x * z[row(i) + c] / (l * l);
+        }
+      }
+      if (!cholesky(k, H.data())) return false;
+      cholesky_solve(k, H.data(), dz.data());
+      // The longest step that leaves g and nu positive.
+      double step = 1.0;
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const double l = limits[some[i]];
+        double along = 0.0, square = 0.0, length = 0.0;
+        for (int j = 0; j < count(i); ++j) {
+          const double x = z[row(i) + j], y = dz[first[i] + j];
+          along += x * y;
+          length += y * y;
+          square += x * x;
+        }
+        dg[i] = mu / g[i] - nu[i] + nu[i] / g[i] * along / l;
+        if (dg[i] < 0.0) step = std::min(step, -0.99 * nu[i] / dg[i]);
+        if (length > 0.0) {
+          const double room = std::max(l * l - square, 0.0);
+          const double reach = room / (along + std::sqrt(along * along + length * room));
+          step = std::min(step, 0.99 * reach);
+        }
+      }
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        nu[i] += step * dg[i];
+        for (int j = 0; j < count(i); ++j) change(row(i) + j, z[row(i) + j] + step * dz[first[i] + j], 0);
+      }
+    }
+    return true;
   }
   // Row by row, normals and friction alike.
   void sweep_all() {
@@ -325,98 +337,181 @@ class StaggeredProjections {
       for (std::size_t b = 0; b < blocks.size(); ++b) settle(b, limit(blocks[b]), 0);
     }
   }
+  // Finds the impulse of one block. Velocities of rows from `from` on are updated. The largest change is returned.
+  double settle(std::size_t b, double limit, int from) {
+    const FrictionBlock& block = blocks[b];
+    const int n = size(), r = block.row;
+    double A[kMost * kMost] = {}, c[kMost] = {}, x[kMost] = {}, most = 0.0;
+    if (limit > 0.0 && step_[b] > 0.0) {
+      for (int i = 0; i < block.size; ++i) {
+        c[i] = w_[r + i];
+        for (int j = 0; j < block.size; ++j) {
+          A[block.size * i + j] = D[std::size_t(r + i) * n + r + j];
+          c[i] -= A[block.size * i + j] * z[r + j];
+        }
+      }
+      minimise(block.size, A, c, limit, x);
+    }
+    for (int j = 0; j < block.size; ++j) most = std::max(most, change(r + j, x[j], from));
+    return most;
+  }
+  double change(int row, double x, int from) {
+    const int n = size();
+    const double by = x - z[row];
+    if (by == 0.0) return 0.0;
+    z[row] = x;
+    for (int i = from; i < n; ++i) w_[i] += D[std::size_t(i) * n + row] * by;
+    return std::abs(by) * own(row);
+  }
+  // The x within a ball for which x.A x / 2 + c.x is least: x = -(A + nu)^-1 c with |x| = limit, or nu = 0. 1 / |x| is
+  // concave in nu, so that Newton's method rises to the limit.
+  static void minimise(int size, const double* A, const double* c, double limit, double* x) {
+    double trace = 0.0, nu = 0.0;
+    for (int i = 0; i < size; ++i) trace += A[size * i + i];
+    for (int pass = 0; pass < 50; ++pass) {
+      double L[kMost * kMost], y[kMost], square = 0.0, rate = 0.0;
+      for (int i = 0; i < size; ++i)  // A + nu = L L^T
+        for (int j = 0; j <= i; ++j) {
+          double sum = A[size * i + j] + (i == j ? nu + 1e-14 * trace : 0.0);
+          for (int k = 0; k < j; ++k) sum -= L[size * i + k] * L[size * j + k];
+          L[size * i + j] = i == j ? std::sqrt(std::max(sum, 1e-16 * trace)) : sum / L[size * j + j];
+        }
+      const auto forward = [&](const double* from, double* to) {
+        for (int i = 0; i < size; ++i) {
+          to[i] = from[i];
+          for (int k = 0; k < i; ++k) to[i] -= L[size * i + k] * to[k];
+          to[i] /= L[size * i + i];
+        }
+      };
+      forward(c, y);
+      for (int i = size - 1; i >= 0; --i) {
+        x[i] = -y[i];
+        for (int k = i + 1; k < size; ++k) x[i] -= L[size * k + i] * x[k];
+        x[i] /= L[size * i + i];
+        square += x[i] * x[i];
+      }
+      const double length = std::sqrt(square);
+      if (nu == 0.0 && length <= limit) return;
+      forward(x, y);
+      for (int i = 0; i < size; ++i) rate += y[i] * y[i];
+      const double more = (length / limit - 1.0) * square / rate;
+      nu += std::max(more, 0.0);
+      if (more > 1e-15 * (nu + trace)) continue;
+      for (int i = 0; i < size; ++i) x[i] *= limit / length;
+      return;
+    }
+  }
 
-  // Newton's method ------------------------------------------------------------------------------------------------
+  // Newton's method -------------------------------------------------------------------------------------------------
 
   // Which rows are closed, stick or slip, at velocities that are known.
   void classify(double near) {
-    const int m = equalities + normals;
     kinds_.assign(normals + blocks.size(), open);
     kinks = 0;
-    for (int i = equalities; i < m; ++i) {
-      const double x = own(i) * z[i] - w_[i];
-      if (x > near) kinds_[i - equalities] = closed;
+    for (int i = 0; i < normals; ++i) {
+      const int row = equalities + i;
+      const double x = own(row) * z[row] - w_[row];
+      if (x > near) kinds_[i] = closed;
       if (std::abs(x) <= near) ++kinks;
     }
     for (std::size_t b = 0; b < blocks.size(); ++b) {
-      if (is_open(blocks[b]) || step_[b] == 0.0) continue;
+      const int normal = blocks[b].normal - equalities;
+      if (step_[b] == 0.0 || (normal >= 0 && kinds_[normal] == open)) continue;
       const Slide at = slide(b);
       const double room = (at.limit - at.length) / step_[b];
       kinds_[normals + b] = room > near ? sticking : slipping;
       if (std::abs(room) <= near) ++kinks;
     }
   }
-  // Whether friction is that of normals that are all open.
-  bool is_open(const FrictionBlock& block) const {
-    for (const auto& term : block.limit) {
-      const int normal = term.row - equalities;
-      if (term.offset != 0.0 || normal < 0 || normal >= normals || kinds_[normal] == closed) return false;
+  // The equations of the rows that are not open, at velocities that are known. `least`: whether impulses of rows that
+  // stick become least relative to their limits, where rows depend on each other; else the compliance is that of a
+  // correction, and none of it remains.
+  void list_equations(bool least) {
+    equations_.clear();
+    const auto add_plain = [&](int row, double compliance, double miss) {
+      equations_.push_back({row, row, 1, {1.0}, {}, compliance, 0.0, -1, miss});
+    };
+    for (int i = 0; i < equalities; ++i)
+      if (!skipped(i)) add_plain(i, 0.0, w_[i]);
+    for (int i = equalities; i < equalities + normals; ++i)
+      if (kinds_[i - equalities] == closed) add_plain(i, compliance_[i], w_[i] + compliance_[i] * z[i]);
+    double largest = 0.0;
+    for (std::size_t b = 0; least && b < blocks.size(); ++b) largest = std::max(largest, limit(blocks[b]));
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const FrictionBlock& block = blocks[b];
+      if (kinds_[normals + b] == sticking) {
+        const double share = least && block.weight > 0.0 ? largest / std::max(limit(block), 1e-6 * largest) : 1.0;
+        for (int i = block.row; i < block.row + block.size; ++i)
+          add_plain(i, share * compliance_[i], w_[i] + (least ? share * compliance_[i] * z[i] : 0.0));
+      }
+      if (kinds_[normals + b] == slipping) add_slipping(b);
     }
-    return true;
   }
-  // The equations of the rows that are not open, at velocities that are known, and the factors of their matrix.
+  // z = l p / |p|: along p, z = l; across, (|p| - l) / (step l) z + w = 0, or z = 0 if the limit is 0.
+  void add_slipping(std::size_t b) {
+    const FrictionBlock& block = blocks[b];
+    const Slide at = slide(b);
+    double axes[kMost][kMost] = {};
+    put_axes(block.size, at.p, at.length, axes);
+    const double inverse = 1.0 / step_[b], slip = std::max(at.length - at.limit, 0.0);
+    const bool some = at.limit > 1e-14 * at.length;
+    for (int i = 0; i < block.size; ++i) {
+      Equation e{block.row + i, block.row, block.size, {}, {}, 0.0, 0.0, -1, 0.0};
+      const double by_z = i == 0 || !some ? inverse : slip * inverse / at.limit;
+      const double scale = i == 0 || !some ? inverse : at.length * inverse / at.limit;
+      for (int j = 0; j < block.size; ++j) {
+        e.by_w[j] = i == 0 || !some ? 0.0 : axes[i][j];
+        e.by_z[j] = by_z * axes[i][j];
+        e.miss += scale * axes[i][j] * z[block.row + j];
+      }
+      if (i == 0) {
+        e.block = static_cast<int>(b);
+        e.by_limit = at.length > 0.0 ? inverse : 0.0;
+        e.miss -= inverse * at.limit;
+      }
+      equations_.push_back(e);
+    }
+  }
+  // The direction of p, and those across.
+  static void put_axes(int size, const double* p, double length, double axes[kMost][kMost]) {
+    axes[0][0] = 1.0;
+    for (int j = 0; length > 0.0 && j < size; ++j) axes[0][j] = p[j] / length;
+    if (size == 2) {
+      axes[1][0] = -axes[0][1];
+      axes[1][1] = axes[0][0];
+    }
+    if (size != 3) return;
+    int least = 0;
+    for (int j = 1; j < 3; ++j)
+      if (std::abs(axes[0][j]) < std::abs(axes[0][least])) least = j;
+    const int u = (least + 1) % 3, v = (least + 2) % 3;
+    const double across = std::hypot(axes[0][u], axes[0][v]);
+    axes[1][u] = -axes[0][v] / across;
+    axes[1][v] = axes[0][u] / across;
+    for (int j = 0; j < 3; ++j) {
+      const int k = (j + 1) % 3, l = (j + 2) % 3;
+      axes[2][j] = axes[0][k] * axes[1][l] - axes[0][l] * axes[1][k];
+    }
+  }
+  // The matrix of these equations, factored.
   bool factor(bool least) {
     list_equations(least);
     const int n = size(), k = static_cast<int>(equations_.size());
     LU_.assign(std::size_t(k) * k, 0.0);
     pivots_.resize(k);
+    std::vector<double> by_z(n);
     for (int i = 0; i < k; ++i) {
       const Equation& e = equations_[i];
-      double* row = &LU_[std::size_t(i) * k];
-      for (int c = 0; c < k; ++c)
-        for (int j = 0; j < e.rows; ++j) row[c] += e.by_w[j] * D[std::size_t(e.row + j) * n + equations_[c].unknown];
-      row[i] += e.compliance;
-      if (e.block >= 0)
-        for (int c = 0; c < k; ++c)
-          for (int j = 0; j < blocks[e.block].size; ++j)
-            if (equations_[c].unknown == first_of(e.block) + j) row[c] += e.by_z[j];
-      if (e.limited >= 0)
-        for (const auto& term : blocks[e.limited].limit)
-          for (int c = 0; c < k; ++c)
-            if (term.row == equations_[c].unknown)
-              row[c] -= e.by_limit * std::copysign(term.weight, term.offset + z[term.row]);
+      std::fill(by_z.begin(), by_z.end(), 0.0);
+      for (int j = 0; j < e.rows; ++j) {
+        if (e.by_w[j] != 0.0) add_scaled(n, e.by_w[j], &D[std::size_t(e.row + j) * n], by_z.data());
+        by_z[e.row + j] += e.by_z[j];
+      }
+      by_z[e.unknown] += e.compliance;
+      if (e.block >= 0) limit(blocks[e.block], by_z.data(), -e.by_limit);
+      for (int c = 0; c < k; ++c) LU_[std::size_t(i) * k + c] = by_z[equations_[c].unknown];
     }
     return torsor::factor(k, LU_.data(), pivots_.data());
-  }
-  // `least`: whether impulses of rows that stick become least, where these depend on each other; else the compliance
-  // is that of a correction, and none of it remains.
-  void list_equations(bool least) {
-    equations_.clear();
-    const int m = equalities + normals;
-    const auto add_plain = [&](int row, double compliance, double miss) {
-      Equation e{row, row, 1, {1.0, 0.0}, compliance};
-      e.miss = miss;
-      equations_.push_back(e);
-    };
-    for (int i = 0; i < equalities; ++i)
-      if (!skipped(i)) add_plain(i, 0.0, w_[i]);
-    for (int i = equalities; i < m; ++i)
-      if (kinds_[i - equalities] == closed) add_plain(i, compliance_[i], w_[i] + compliance_[i] * z[i]);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const FrictionBlock& block = blocks[b];
-      const int r = block.row;
-      if (kinds_[normals + b] == open) continue;
-      if (kinds_[normals + b] == sticking) {
-        for (int i = r; i < r + block.size; ++i)
-          add_plain(i, compliance_[i], w_[i] + (least ? compliance_[i] * z[i] : 0.0));
-        continue;
-      }
-      // z = l p / |p|: along p, z = l; across, (|p| - l) / (step l) z + w = 0
-      const Slide at = slide(b);
-      const double c = at.length > 0.0 ? at.p[0] / at.length : 1.0, s = at.length > 0.0 ? at.p[1] / at.length : 0.0;
-      const double inverse = 1.0 / step_[b];
-      Equation along{r, r, 0, {0.0, 0.0}, 0.0, static_cast<int>(b), {inverse * c, inverse * s}, static_cast<int>(b)};
-      along.by_limit = at.length > 0.0 ? inverse : 0.0;
-      along.miss = inverse * (c * z[r] + (block.size == 2 ? s * z[r + 1] : 0.0) - at.limit);
-      equations_.push_back(along);
-      if (block.size == 1) continue;
-      const double slip = std::max(at.length - at.limit, 0.0);
-      const bool some = at.limit > 1e-14 * at.length;
-      const double ratio = some ? slip * inverse / at.limit : inverse, by_w = some ? 1.0 : 0.0;
-      Equation across{r + 1, r, 2, {-s * by_w, c * by_w}, 0.0, static_cast<int>(b), {-s * ratio, c * ratio}};
-      across.miss = (some ? at.length * inverse / at.limit : inverse) * (c * z[r + 1] - s * z[r]);
-      equations_.push_back(across);
-    }
   }
   void correct() {
     std::vector<double> x(equations_.size()), next(z.size(), 0.0);
@@ -425,6 +520,20 @@ class StaggeredProjections {
     for (std::size_t i = 0; i < x.size(); ++i) next[equations_[i].unknown] = z[equations_[i].unknown] + x[i];
     z = std::move(next);
     residual = find_residual();
+  }
+  // From the last iterate, which is restored if it does not converge.
+  bool polish(double tolerance) {
+    const std::vector<double> before = z;
+    const double start = residual;
+    for (int pass = 0; pass < 12; ++pass) {
+      if (pass > 0) classify(0.0);
+      if (!factor(false)) break;
+      correct();
+      if (residual <= tolerance) return true;
+    }
+    z = before;
+    residual = start;
+    return false;
   }
   // Where rows that stick depend on each other, takes the least impulses, if these are within their limits: others may
   // be at a limit without need, which would be a kink.
@@ -442,30 +551,13 @@ class StaggeredProjections {
     z = before;
     residual = start;
   }
-  // From the last iterate, which is restored if it does not converge.
-  bool polish(double tolerance) {
-    const std::vector<double> before = z;
-    const double start = residual;
-    double last = kNoResidual;
-    for (int pass = 0; pass < 12; ++pass) {
-      if (pass > 0) classify(0.0);
-      if (!factor(false)) break;
-      correct();
-      if (residual <= tolerance) return true;
-      if (!(residual < 1e3 * start) || (pass > 3 && !(residual < last))) break;
-      last = residual;
-    }
-    z = before;
-    residual = start;
-    return false;
-  }
 
-  std::vector<double> w_, normal_D_, compliance_, step_, limits_, work_, LU_;
+  double scale_ = 0.0;  // the largest velocity
+  std::vector<double> w_, normal_D_, compliance_, step_, LU_;
   std::vector<Pivot<double>> pivots_;
   std::vector<Equation> equations_;
   std::vector<int> kinds_;
   DualActiveSet<double> program_;
-  double scale_ = 0.0;
   bool warm_ = false;
 };
 

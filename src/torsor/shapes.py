@@ -162,7 +162,7 @@ class Capsule(_Placed):
 
     @classmethod
     def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
-        return cls(sizes["radius"], 2.0 * np.asarray(sizes["half_length"], float), placement)
+        return cls(sizes["radius"], 2.0 * float(sizes["half_length"]), placement)
 
 
 @final
@@ -230,7 +230,7 @@ class Cylinder(_Placed):
 
     @classmethod
     def _of(cls, sizes: dict[str, Any], placement: SE3) -> Self:
-        return cls(sizes["radius"], 2.0 * np.asarray(sizes["half_length"], float), placement)
+        return cls(sizes["radius"], 2.0 * float(sizes["half_length"]), placement)
 
 
 @final

@@ -228,7 +228,7 @@ class Contact(Force):
             elif name.startswith(_OTHER) and name.removeprefix(_OTHER) in other:
                 second[name.removeprefix(_OTHER)] = value
             else:
-                raise ValueError(f"Contact has no parameter {name!r}; it has {listed(self.parameters)}")
+                raise ValueError(f"Contact has no parameter {name!r}; it has {listed([*self.parameters])}")
         shapes = self.shape.with_numbers(first), self.other_shape.with_numbers(second)
         return type(self)(self.body, shapes[0], self.other, shapes[1], **law)
 
@@ -240,8 +240,9 @@ class Contact(Force):
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         kinds = self.shape._kind, self.other_shape._kind
         if _core.contact_places(*kinds) == 0:
-            pair = f"{type(self.shape).__name__} of {self.body!r} with a {type(self.other_shape).__name__} of {self.other!r}"
-            raise ValueError(f"there are no formulas for the contact of a {pair}; use other shapes, such as spheres")
+            names = (type(shape).__name__ for shape in (self.shape, self.other_shape))
+            pair = f"a {next(names)} of {self.body!r} with a {next(names)} of {self.other!r}"
+            raise ValueError(f"there are no formulas for the contact of {pair}; use other shapes, such as spheres")
         sides = []
         for body, shape, prefix in ((self.body, self.shape, ""), (self.other, self.other_shape, _OTHER)):
             first = prefix + next(iter(shape.numbers))

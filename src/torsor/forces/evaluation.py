@@ -55,7 +55,8 @@ class ContactStates(NamedTuple):
     Attributes
     ----------
     gap : (..., n)
-        Distance of the two shapes, negative where they overlap.
+        Distance of the two shapes there, negative where they overlap. Where a capsule lies on another solid than a
+        half-space, its places share the depth.
     point : (..., n, 3)
         Where forces act, in the world.
     normal : (..., n, 3)

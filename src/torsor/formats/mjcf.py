@@ -500,7 +500,10 @@ def _rules(mj: mujoco.MjModel, names: _Names) -> CollisionRules:
     exclude = [(names.bodies[int(s) >> 16], names.bodies[int(s) & 0xFFFF]) for s in mj.exclude_signature]
     pairs = []
     for i in range(mj.npair):
-        first, second = (names.geoms[int(ends[i])] for ends in (mj.pair_geom1, mj.pair_geom2))
+        geoms = [int(ends[i]) for ends in (mj.pair_geom1, mj.pair_geom2)]
+        if any(_shape(mj, geom) is None for geom in geoms):
+            continue
+        first, second = (names.geoms[geom] for geom in geoms)
         pairs.append(
             CollisionPair(
                 first or "",

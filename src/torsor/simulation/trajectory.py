@@ -66,7 +66,7 @@ class Trajectory:
         quadrature.
     substeps : (..., steps)
         Number of parts into which each step was divided. Negative for a step of `BDF2` that started anew, because a
-        contact closed or ceased to slip just before (-1) or in it (-2, in halves).
+        contact closed or ceased to slip just before (-1) or in it (-2: in halves, and the next step starts anew too).
     switches : tuple of ChartSwitch
         Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model
@@ -223,9 +223,8 @@ class Trajectory:
 
         Its rate is that of the part of the forces that vanishes at rest, (tau(q, 0) - tau(q, v)).v: of dampers, of
         friction and of the dissipation of contacts. It is integrated by trapezoids between rows, so that it grows
-        wherever no such force does positive work. What else the motion loses, `energies.total[..., :1] -
-        energies.total - dissipated` without controls, is the integrator's: its error, and impacts that are shorter than
-        a step, of which no row shows the force.
+        wherever no such force does positive work. Without controls it is the loss of `energies.total`, to the order of
+        the integrator where rows resolve the motion; impacts within a step or two are only known roughly.
         """
         rows, n = len(self.t), prod(self.batch_shape)
         power = np.zeros((n, rows))
