@@ -118,21 +118,21 @@ def rollout(peer: Any, qpos: Array, qvel: Array, steps: int) -> Call:
     return Call("rollout(mj, data, initial, nstep=steps, state=state)", names)
 
 
-def transitions(robot: Robot) -> Call:
-    """The derivatives of MuJoCo's step, standing, by forward differences."""
+def transitions(robot: Robot, qpos: Array, qvel: Array) -> Call:
+    """The derivatives of MuJoCo's step by forward differences."""
     mj, nv = robot.peer, robot.peer.nv
     data = mujoco.MjData(mj)
-    data.qpos[:] = robot.qpos
+    data.qpos[:], data.qvel[:] = qpos, qvel
     names = {"mujoco": mujoco, "mj": mj, "data": data, "A": np.zeros((2 * nv, 2 * nv)), "B": np.zeros((2 * nv, mj.nu))}
     return Call("mujoco.mjd_transitionFD(mj, data, 1e-6, False, A, B, None, None)", names)
 
 
-def shaken(robot: Robot, number: int) -> tuple[States, tuple[Array, Array]]:
-    """States about the equilibrium here, and those about the one in MuJoCo, with the same displacements: joints are
-    turned by 1e-3, half a millimetre at the feet, and move."""
+def swaying(robot: Robot, number: int, size: float) -> tuple[States, tuple[Array, Array]]:
+    """States about the equilibrium here, and those about the one in MuJoCo, with the same displacements of joints, of
+    the given size, and with velocities of ten times that."""
     rng = np.random.default_rng(0)
     d, v = rng.standard_normal((2, number, robot.model.nv))
-    d, v = 1e-3 * d, 1e-2 * v
+    d, v = size * d, 10 * size * v
     d[:, :6] = 0.0
     here = robot.model.plus(robot.q, d)
     there = robot.model.plus(from_mujoco(robot.model, robot.qpos), d)

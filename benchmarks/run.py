@@ -316,53 +316,60 @@ def loops(plan: Plan) -> Iterator[Line]:
 def contact(plan: Plan) -> Iterator[Line]:
     """Lines of robots on four spherical feet and of boxes on each other, beside MuJoCo with the same geometry.
 
-    Robots stand with steps of 2 ms, MuJoCo's own, as with longer ones it does not come to rest. They land with those of
-    the other simulations.
+    Robots stand, and sway by a tenth of a millimetre, with steps of 2 ms, MuJoCo's own, as with longer ones it does not
+    come to rest. They land with those of the other simulations.
     """
-    h, land, steps = 2e-3, plan.h, plan.steps
+    h, land, steps, count = 2e-3, plan.h, plan.steps, plan.rollout_steps
+    fall = round(0.3 / land)
     for robot in contacts.standing(h):
         name, model = robot.name, robot.model
         progress(f"contact: {name}")
         contacts.check(robot, h)
-        rest = np.zeros(model.nv)
-        q, v = contacts.falling(robot)
-        here, there = contacts.shaken(robot, plan.rollouts)
-        names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "h": h, "rest": rest}
-        names |= {"bdf1": ts.BDF1(h), "long": ts.BDF1(land), "stand": robot.q, "q": q, "v": v, "Q": here.q, "V": here.v}
-        names |= {"count": plan.rollout_steps, "fall": round(0.3 / land)}
+        here, (qpos, qvel) = contacts.swaying(robot, plan.rollouts, 1e-4)
+        names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "count": count}
+        names |= {"bdf1": ts.BDF1(h), "Q": here.q, "V": here.v, "q": here.q[0], "v": here.v[0], "u": np.zeros(model.nv)}
         names |= {"controls": np.zeros((steps, model.nv)), "w": np.ones((steps + 1, model.nv))}
-        one = "ts.simulate(model, stand, rest, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
+        stand = "ts.simulate(model, q, v, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
         calls = {
-            "stand": Call(one, names),
-            "gradient": Call(f"ts.adjoint({one}, dloss_dq=w, parameters=False)", names),
-            "stand there": contacts.rollout(robot.peer, robot.qpos, rest, steps),
+            "stand": Call(stand, names),
+            "gradient": Call(f"ts.adjoint({stand}, dloss_dq=w, parameters=False)", names),
+            "theirs": contacts.rollout(robot.peer, qpos[0], qvel[0], steps),
         }
         t = measure(calls, plan.effort, steps)
-        yield within(name, "standing, BDF1 step : mj_step", t["stand"], t["stand there"], 2.0)
+        yield within(name, "standing, BDF1 step : mj_step", t["stand"], t["theirs"], 2.0)
         yield within(name, f"{steps} steps and gradient of controls : steps", t["gradient"], t["stand"], 3.0)
 
+        # At the ends of these motions.
+        motion = ts.simulate(model, here.q[0], here.v[0], steps=steps, integrator=ts.BDF1(h), forces=robot.forces)
+        last = calls["theirs"].names["state"][0, -1, 1:]
+        names |= {"q1": motion.q[-1], "v1": motion.v[-1]}
         calls = {
-            "ours": Call("ts.simulate(model, Q, V, steps=count, integrator=bdf1, forces=forces)", names),
-            "theirs": contacts.rollout(robot.peer, *there, plan.rollout_steps),
-        }
-        t = measure(calls, plan.effort, plan.rollouts * plan.rollout_steps)
-        line = faster(name, "batch that stands, BDF1 : mujoco.rollout", t["ours"], t["theirs"], 1.0)
-        yield replace(line, alone=share_alone(calls["ours"]))
-
-        calls = {
-            "ours": Call("ts.step_derivatives(model, bdf1, stand, rest, rest, forces=forces)", names),
-            "theirs": contacts.transitions(robot),
+            "ours": Call("ts.step_derivatives(model, bdf1, q1, v1, u, forces=forces)", names),
+            "theirs": contacts.transitions(robot, *np.split(last, [len(qpos[0])])),
         }
         t = measure(calls, plan.effort)
         yield faster(name, "step with Jacobian : mjd_transitionFD", t["ours"], t["theirs"], 8.0)
 
+        batch = "ts.simulate(model, Q, V, steps=count, integrator=bdf1, forces=forces)"
+        for what, size, target in (("batch that stands", 1e-4, 1.0), ("batch whose feet lift", 1e-2, None)):
+            here, there = contacts.swaying(robot, plan.rollouts, size)
+            calls = {
+                "ours": Call(batch, names | {"Q": here.q, "V": here.v}),
+                "theirs": contacts.rollout(robot.peer, *there, count),
+            }
+            t = measure(calls, plan.effort, plan.rollouts * count)
+            line = faster(name, f"{what} : mujoco.rollout", t["ours"], t["theirs"], target)
+            yield replace(line, alone=share_alone(calls["ours"]))
+
+        q, v = contacts.falling(robot)
         peer = copy(robot.peer)
         peer.opt.timestep = land
+        names |= {"long": ts.BDF1(land), "q": q, "v": v, "fall": fall}
         calls = {
             "ours": Call("ts.simulate(model, q, v, steps=fall, integrator=long, forces=forces)", names),
-            "theirs": contacts.rollout(peer, *to_mujoco(model, q, v), names["fall"]),
+            "theirs": contacts.rollout(peer, *to_mujoco(model, q, v), fall),
         }
-        t = measure(calls, plan.effort, names["fall"])
+        t = measure(calls, plan.effort, fall)
         what, most = f"landing, mean step of {1e3 * land:g} ms, beside mj_step", 60.0 if name == "HyQ" else None
         yield Line(name, what, t["ours"], t["theirs"], 1e6 * t["ours"], most, at_least=False, unit="us")
 
