@@ -252,7 +252,7 @@ class ContactProblem {
     const double begin = std::fabs(slope(0.0, second));
     for (int k = 0; k < 80; ++k) {
       const double here = slope(length, second);
-      if (std::fabs(here) <= 1e-8 * begin || (high >= 0.0 && high - low < 1e-14)) break;
+      if (std::fabs(here) <= 1e-4 * begin || (high >= 0.0 && high - low < 1e-14)) break;
       (here < 0.0 ? low : high) = length;
       const double next = second > 0.0 ? length - here / second : INFINITY;
       if (high < 0.0) {

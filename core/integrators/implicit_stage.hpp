@@ -76,8 +76,11 @@ class ImplicitStage {
   Mask<S> solve(const IntegratorTable& table, const Stage& stage, double t, const S* accelerations,
                 const Mask<S>& lanes, Shortfall& shortfall) {
     unfactored_ = no_lane<S>();
-    S norm = start(stage, t, accelerations);
-    const Mask<S> doubtful = lanes & is_doubtful(accelerations, norm);
+    set(stage, t);
+    // With stiff forces, accelerations may be those of an impact.
+    const Mask<S> sudden = at_.scene.stiff ? are_large(accelerations, 1.0) : no_lane<S>();
+    S norm = begin(1.0, accelerations, sudden);
+    const Mask<S> doubtful = at_.scene.stiff ? no_lane<S>() : lanes & is_doubtful(accelerations, norm);
     if (any(doubtful)) {  // dropped where the beginning is much nearer to a solution
       const S moved = measure(xi_), other = begin(1.0, accelerations, doubtful);
       const Mask<S> nearer = doubtful & less(other, S(0.25) * larger(norm, moved));
@@ -87,23 +90,22 @@ class ImplicitStage {
     const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
     return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
   }
-  // Sets the stage, and starts from what accelerations predict. Returns the size of the correction there.
-  S start(const Stage& stage, double t, const S* accelerations) {
-    set(stage, t);
-    return begin(1.0, accelerations);
-  }
   // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
   // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
   // if the first correction leads half the way back.
   Mask<S> is_doubtful(const S* accelerations, const S& norm) {
     const S moved = measure(xi_);
+    return less(S(0.0), moved) & (are_large(accelerations, 4.0) | less(S(0.5) * moved, norm));
+  }
+  // Whether accelerations would change the velocities by more than `part` of them.
+  Mask<S> are_large(const S* accelerations, double part) {
     S speed(0.0), added(0.0);
     for (int k = 0; k < m_.nv; ++k) {
       added = larger(added, absolute(accelerations[k] / S(stage_.c)));
       speed = larger(speed, absolute(at_.nodes.v(stage_.from)[k]));
       for (const S* v : others_v_) speed = larger(speed, absolute(v[k]));
     }
-    return less(S(0.0), moved) & (less(S(4.0) * speed, added) | less(S(0.5) * moved, norm));
+    return less(S(part) * speed, added);
   }
   const S* displacement() const { return xi_; }  // from the node where the stage begins
   StageRows<S>* rows() { return rows_ ? &*rows_ : nullptr; }
@@ -356,8 +358,7 @@ class ImplicitStage {
   Mask<S> solve_contacts(S* along, Mask<S> where) {
     const int n = m_.nv, rows = rows_ ? rows_->count() : 0;
     const double c = stage_.c;
-    evaluate_here();
-    linearisable_ = false;
+    linearisable_ = false;  // the sums below overwrite it
     add_rates(m_, evaluation_);
     const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
     places_.clear(n, where);
