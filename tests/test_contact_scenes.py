@@ -270,6 +270,30 @@ def test_a_gradient_through_an_impact_in_between_warns():
         fall(stiffness=2.0 * (5.0 / h) ** 2)
 
 
+@pytest.mark.parametrize(
+    ("hw", "dissipation", "onset", "h", "within"),
+    [
+        (200.0, 1.0, 0.0, 0.02, 2e-3),
+        (50.0, 1.0, 0.0, 5e-3, 0.06),
+        (0.1, 0.0, 4.0, 5e-3, 0.01),
+        (0.03, 0.0, 4.0, 5e-3, 1e-3),
+    ],
+)
+def test_the_time_of_an_impact_is_exact_in_gradients(hw, dissipation, onset, h, within):
+    """The table of docs/impacts.md: dx/dz0 = mu (1 + e) of a ball that falls obliquely, wherever in a step it touches."""
+    builder = ts.ModelBuilder("ball", gravity=(0, 0, 0))
+    builder.add_body("ball", "world", ts.Translational(), inertia=ts.Inertia.sphere(0.05, mass=1.0))
+    law = {"stiffness": (hw / h) ** 2, "dissipation": dissipation, "friction": 0.3, "slip": 1e-4, "onset": onset * h}
+    contact = ts.Contact("ball", ts.shapes.Sphere(0.05), "world", ts.shapes.HalfSpace(), **law)
+    q, v = np.zeros((24, 3)), np.tile([1.0, 0.0, -1.0], (24, 1))
+    q[:, 2] = 0.35 + h * (0.5 + np.arange(24)) / 24
+    motion = ts.simulate(builder.build(), q, v, T=1.0, integrator=ts.BDF1(h), forces=[contact])
+    last = np.zeros(motion.v.shape)
+    last[:, -1, 0] = 1.0
+    slope = ts.adjoint(motion, dloss_dq=last, parameters=False).q0[:, 2]
+    np.testing.assert_allclose(slope, 0.3 * (1 + motion.v[:, -1, 2].mean()), rtol=0, atol=within)
+
+
 # Thrown boxes
 
 
