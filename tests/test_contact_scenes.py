@@ -280,7 +280,7 @@ def test_a_gradient_through_an_impact_in_between_warns():
     ],
 )
 def test_the_time_of_an_impact_is_exact_in_gradients(hw, dissipation, onset, h, within):
-    """The table of docs/impacts.md: dx/dz0 = mu (1 + e) of a ball that falls obliquely, wherever in a step it touches."""
+    """The table of docs/impacts.md: dx/dz0 = mu (1 + e) of a ball that falls obliquely, at all phases of a step."""
     builder = ts.ModelBuilder("ball", gravity=(0, 0, 0))
     builder.add_body("ball", "world", ts.Translational(), inertia=ts.Inertia.sphere(0.05, mass=1.0))
     law = {"stiffness": (hw / h) ** 2, "dissipation": dissipation, "friction": 0.3, "slip": 1e-4, "onset": onset * h}
