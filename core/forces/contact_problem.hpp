@@ -72,14 +72,23 @@ class ContactProblem {
     whole_ = false;
 
     double size = coupled(w, at_, F_);
+    double least = size;
+    best_.assign(n, 0.0);
     for (int iteration = 0; iteration < 60; ++iteration) {
       if (!std::isfinite(size)) return false;
       if (size <= 1e-5 * scale) return true;
+      // With high friction the normal forces may answer the lag by more than its change: a cycle, unless it lags behind.
+      share_ = iteration < 10 ? 1.0 : iteration < 25 ? 0.5 : 0.25;
+      if (size < least) {
+        least = size;
+        best_.assign(w, w + n);
+      }
       if (whole_ && whole_step(w, size)) continue;
       if (!convex_step(w, size)) return iteration > 0;
       size = coupled(w, at_, F_);
     }
-    return true;  // not exact, but near
+    std::copy_n(best_.data(), n, w);  // not exact, but near
+    return true;
   }
 
  private:
@@ -216,7 +225,7 @@ class ContactProblem {
     };
     lagged();
     if (measure(F_) < 0.3 * size) {  // solved for this lag
-      for (std::size_t i = 0; i < count; ++i) lag_[i] = at_[i].f_n;
+      for (std::size_t i = 0; i < count; ++i) lag_[i] += share_ * (at_[i].f_n - lag_[i]);
       lagged();
     }
     assemble(true);
@@ -263,7 +272,7 @@ class ContactProblem {
       }
     }
     whole_ = length > 0.9;
-    const double part = std::min(length, 1.0);
+    const double part = share_ * std::min(length, 1.0);
     for (std::size_t i = 0; i < count; ++i) {
       const double ahead = at_[i].f_n + at_[i].slope * dot3(places_[i].n, changes_[i]);
       lag_[i] += part * (std::max(ahead, 0.0) - lag_[i]);
@@ -278,12 +287,13 @@ class ContactProblem {
 
   int nv_ = 0;
   double c_ = 1.0;
+  double share_ = 1.0;  // of a change of the normal forces by which the lag follows
   bool whole_ = false;  // whether the last step was as long as the linear model, so that whole steps may succeed
   std::vector<StiffPlace> places_;
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;
   std::vector<State> at_, other_;
-  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_;
+  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
   std::vector<Pivot<double>> pivots_;
 };
 

@@ -159,13 +159,14 @@ Mask<S> is_slow(const S& norm, const S& after) {
   return less(S(0.02), after / norm);
 }
 
-// Moves some lanes from the marked x by the system's own method. False where that finds no point.
+// Moves some lanes from the marked x by the system's own method, or by a part of that move. False where that finds no
+// point.
 template <class System, class S = typename System::Scalar>
-Mask<S> relocate(System& s, const Mask<S>& lanes) {
+Mask<S> relocate(System& s, const Mask<S>& lanes, double length) {
   Mask<S> there = lanes & s.place(0.0, s.delta, lanes);
   if (any(there)) there = there & s.evaluate();
   if (any(there)) there = there & s.relocate(s.correction, there);
-  if (any(there)) there = there & s.place(1.0, s.correction, there);
+  if (any(there)) there = there & s.place(length, s.correction, there);
   return there;
 }
 
@@ -318,6 +319,7 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
     if constexpr (alone) shortfall = {error, allowed};
   };
   S before(-1.0);  // the merit, where it is known
+  int relocations = 0;
   while (true) {
     poll();
     const S allowed = s.allowance(tolerance);
@@ -345,7 +347,10 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
     }
     const Mask<S> lost = going & !good;
     if (any(lost)) {
-      const Mask<S> moved = relocate(s, lost);
+      // The move keeps the geometry: where that leads back to where it came from, part of the way leads on.
+      const double length = relocations < 10 || relocations % 2 == 0 ? 1.0 : 0.5;
+      if (++relocations > 40) return found;
+      const Mask<S> moved = relocate(s, lost, length);
       before = select(lost, S(-1.0), before);
       going = good | moved;
       if (!any(going)) return found;
