@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,8 +30,12 @@ def mujoco_pair(name: str, model: ts.Model, h: float) -> MujocoPair:
     return MujocoPair(name, model, mujoco.MjModel.from_xml_string(mjcf(model, h)))
 
 
-def mjcf(model: ts.Model, h: float) -> str:
-    """The model as MJCF: free joints, revolutes, and fixed ones, whose bodies become part of their parents."""
+def mjcf(model: ts.Model, h: float, feet: Mapping[str, float] | None = None, joint: str = "") -> str:
+    """The model as MJCF: free joints, revolutes, and fixed ones, whose bodies become part of their parents.
+
+    feet: bodies that have a sphere of this radius at their origin, above a plane at height 0; without them nothing
+    collides. joint: more attributes of all hinges.
+    """
     carriers = {"world": ("world", ts.SE3())}  # each body's moving body, and its pose there
     children: dict[str, list[ts.Body]] = {"world": []}
     placements, inertias = {}, {"world": ts.Inertia.zero()}
@@ -50,24 +55,30 @@ def mjcf(model: ts.Model, h: float) -> str:
         x, y, z, w = placement.quaternion
         I = inertia.I_com
         if isinstance(body.joint, ts.Free):
-            joint = f'<freejoint name="{body.name}"/>'
+            own = f'<freejoint name="{body.name}"/>'
         elif isinstance(body.joint, ts.Revolute):
-            joint = f'<joint name="{body.name}" type="hinge" axis="{_text(*body.joint.axis)}"/>'
+            own = f'<joint name="{body.name}" type="hinge" axis="{_text(*body.joint.axis)}"{joint}/>'
         else:
             raise ValueError(f"{body.name} has a {type(body.joint).__name__} joint, expected Free, Revolute or Fixed")
         return (
-            f'<body name="{body.name}" pos="{_text(*placement.p)}" quat="{_text(w, x, y, z)}">{joint}'
+            f'<body name="{body.name}" pos="{_text(*placement.p)}" quat="{_text(w, x, y, z)}">{own}'
             f'<inertial pos="{_text(*inertia.com)}" mass="{_text(inertia.mass)}" '
             f'fullinertia="{_text(I[0, 0], I[1, 1], I[2, 2], I[0, 1], I[0, 2], I[1, 2])}"/>'
+            + "".join(
+                f'<geom type="sphere" size="{_text(radius)}" pos="{_text(*carriers[foot][1].p)}"/>'
+                for foot, radius in (feet or {}).items()
+                if carriers[foot][0] == body.name
+            )
             + "".join(map(element, children[body.name]))
             + "</body>"
         )
 
     hinges = [body.name for body in model.bodies if isinstance(body.joint, ts.Revolute)]
+    flags = "" if feet else '<flag contact="disable" constraint="disable"/>'
     return (
         '<mujoco><compiler angle="radian"/>'
-        f'<option gravity="{_text(*model.gravity)}" timestep="{h!r}" integrator="Euler">'
-        '<flag contact="disable" constraint="disable"/></option><worldbody>'
+        f'<option gravity="{_text(*model.gravity)}" timestep="{h!r}" integrator="Euler">{flags}</option><worldbody>'
+        + ('<geom type="plane" size="0 0 1"/>' if feet else "")
         + "".join(map(element, children["world"]))
         + "</worldbody><actuator>"
         + "".join(f'<motor joint="{name}"/>' for name in hinges)

@@ -13,11 +13,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import contact_peer as contacts
 import mechanisms
 import mujoco
 import numpy as np
@@ -45,6 +47,7 @@ from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
 
 import torsor as ts
 from torsor import _core
+from torsor.interop import to_mujoco
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results.json"
@@ -308,6 +311,77 @@ def loops(plan: Plan) -> Iterator[Line]:
     }
     t = measure(calls, plan.effort, steps)
     yield within("100 links", "BDF1 step of the ring : of the open chain", t["ring"], t["chain"], 2.5)
+
+
+def contact(plan: Plan) -> Iterator[Line]:
+    """Lines of robots on four spherical feet and of boxes on each other, beside MuJoCo with the same geometry.
+
+    Robots stand, and sway by a tenth of a millimetre, with steps of 2 ms, MuJoCo's own, as with longer ones it does not
+    come to rest. They land with those of the other simulations.
+    """
+    h, land, steps, count = 2e-3, plan.h, plan.steps, plan.rollout_steps
+    fall = round(0.3 / land)
+    for robot in contacts.standing(h):
+        name, model = robot.name, robot.model
+        progress(f"contact: {name}")
+        contacts.check(robot, h)
+        here, (qpos, qvel) = contacts.swaying(robot, plan.rollouts, 1e-4)
+        names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "count": count}
+        names |= {"bdf1": ts.BDF1(h), "Q": here.q, "V": here.v, "q": here.q[0], "v": here.v[0], "u": np.zeros(model.nv)}
+        names |= {"controls": np.zeros((steps, model.nv)), "w": np.ones((steps + 1, model.nv))}
+        stand = "ts.simulate(model, q, v, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
+        calls = {
+            "stand": Call(stand, names),
+            "gradient": Call(f"ts.adjoint({stand}, dloss_dq=w, parameters=False)", names),
+            "theirs": contacts.rollout(robot.peer, qpos[0], qvel[0], steps),
+        }
+        t = measure(calls, plan.effort, steps)
+        yield within(name, "standing, BDF1 step : mj_step", t["stand"], t["theirs"], 2.0)
+        yield within(name, f"{steps} steps and gradient of controls : steps", t["gradient"], t["stand"], 3.0)
+
+        # At the ends of these motions.
+        motion = ts.simulate(model, here.q[0], here.v[0], steps=steps, integrator=ts.BDF1(h), forces=robot.forces)
+        last = calls["theirs"].names["state"][0, -1, 1:]
+        names |= {"q1": motion.q[-1], "v1": motion.v[-1]}
+        calls = {
+            "ours": Call("ts.step_derivatives(model, bdf1, q1, v1, u, forces=forces)", names),
+            "theirs": contacts.transitions(robot, *np.split(last, [len(qpos[0])])),
+        }
+        t = measure(calls, plan.effort)
+        yield faster(name, "step with Jacobian : mjd_transitionFD", t["ours"], t["theirs"], 8.0)
+
+        batch = "ts.simulate(model, Q, V, steps=count, integrator=bdf1, forces=forces)"
+        for what, size, target in (("batch that stands", 1e-4, 1.0), ("batch whose feet lift", 1e-2, None)):
+            here, there = contacts.swaying(robot, plan.rollouts, size)
+            calls = {
+                "ours": Call(batch, names | {"Q": here.q, "V": here.v}),
+                "theirs": contacts.rollout(robot.peer, *there, count),
+            }
+            t = measure(calls, plan.effort, plan.rollouts * count)
+            line = faster(name, f"{what} : mujoco.rollout", t["ours"], t["theirs"], target)
+            yield replace(line, alone=share_alone(calls["ours"]))
+
+        q, v = contacts.falling(robot)
+        peer = copy(robot.peer)
+        peer.opt.timestep = land
+        names |= {"long": ts.BDF1(land), "q": q, "v": v, "fall": fall}
+        calls = {
+            "ours": Call("ts.simulate(model, q, v, steps=fall, integrator=long, forces=forces)", names),
+            "theirs": contacts.rollout(peer, *to_mujoco(model, q, v), fall),
+        }
+        t = measure(calls, plan.effort, fall)
+        what, most = f"landing, mean step of {1e3 * land:g} ms, beside mj_step", 60.0 if name == "HyQ" else None
+        yield Line(name, what, t["ours"], t["theirs"], 1e6 * t["ours"], most, at_least=False, unit="us")
+
+    progress("contact: stack")
+    boxes = contacts.stack(10, h)
+    names = {"ts": ts, "m": boxes, "bdf1": ts.BDF1(h), "steps": steps}
+    calls = {
+        "ours": Call("ts.simulate(m.model, m.q, steps=steps, integrator=bdf1, forces=m.forces)", names),
+        "theirs": contacts.rollout(boxes.peer, boxes.qpos, np.zeros(boxes.peer.nv), steps),
+    }
+    t = measure(calls, plan.effort, steps)
+    yield within("10 boxes", "stack, BDF1 step : mj_step", t["ours"], t["theirs"])
 
 
 def directions(plan: Plan) -> Iterator[Line]:
@@ -650,6 +724,7 @@ SECTIONS = {
         "Robots on their feet: one state, and batch of {batch}", ("torsor", "other", "ratio"), constraints
     ),
     "loops": Section("Closed mechanisms, one motion", ("torsor", "other", "ratio"), loops),
+    "contact": Section("Contact, MuJoCo with the same geometry", ("torsor", "other", "ratio"), contact),
     "directions": Section(
         "Batch of {batch}, derivative against function", ("derivative", "function", "ratio"), directions
     ),
