@@ -7,6 +7,8 @@
 
 namespace torsor {
 
+constexpr int kMostSpots = CylinderBoxSpots<double>::count;
+
 // How many places a pair has, in either order; 0 if there are no formulas for it.
 inline int spot_count(const Shape& a, const Shape& b) {
   if (a.kind < b.kind) return spot_count(b, a);
