@@ -272,7 +272,7 @@ def test_coincident_and_parallel_shapes_have_numbers(kinds) -> None:
 
 def test_numbers_and_poses_are_checked() -> None:
     sphere = np.zeros(4)
-    with pytest.raises(ValueError, match="kind is 'ball', expected half_space, sphere"):
+    with pytest.raises(ValueError, match="kind is 'ball', expected one of half_space, sphere"):
         shape_spots("ball", sphere, np.eye(4), "sphere", sphere, np.eye(4))
     with pytest.raises(ValueError, match="numbers_a has 3 entries, expected 4"):
         shape_spots("sphere", np.zeros(3), np.eye(4), "sphere", sphere, np.eye(4))

@@ -24,6 +24,8 @@ std::vector<std::string> row_names(const ConstraintSet* set);
 void read_integrator(nb::handle integrator, Options& options);  // sets the table or the variational rule
 Options read_options(nb::handle value);  // a dict of options that differ from the defaults, or the frame of f_ext
 int thread_count(nb::handle threads);    // 0 for "auto": at most one per core
-void check_signals();                    // throws the exception of a Python signal handler
+// The data of a shape that has any: (heights, size) or (vertices, faces).
+std::shared_ptr<const struct Surface> read_surface(ShapeKind kind, nb::handle given);
+void check_signals();  // throws the exception of a Python signal handler
 
 }  // namespace torsor

@@ -119,12 +119,11 @@ Kind read_kind(nb::handle item, std::initializer_list<const char*> names) {
   if (found == names.end()) throw nb::value_error(("torsor: no law of kind " + name).c_str());
   return static_cast<Kind>(found - names.begin());
 }
-constexpr auto kShapes = {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"};
 // Number of places of two shapes, by the names of their kinds; 0 if there are no formulas for them.
 int count_places(const std::string& a, const std::string& b) {
-  const auto kind = [](const std::string& name) { return std::find(kShapes.begin(), kShapes.end(), name); };
-  if (kind(a) == kShapes.end() || kind(b) == kShapes.end()) return 0;
-  const auto shape = [&](auto found) { return Shape{static_cast<ShapeKind>(found - kShapes.begin()), 0}; };
+  const auto kind = [](const std::string& name) { return std::find(kShapeNames.begin(), kShapeNames.end(), name); };
+  if (kind(a) == kShapeNames.end() || kind(b) == kShapeNames.end()) return 0;
+  const auto shape = [&](auto found) { return Shape{static_cast<ShapeKind>(found - kShapeNames.begin()), 0}; };
   return place_count(shape(kind(a)), shape(kind(b)));
 }
 // Attachments are (index of the user's body or -1, offset).
@@ -192,13 +191,15 @@ struct PartReader {
   // (attachments, offset)
   void pull() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), PullLaw{integer(2)}}); }
   void contact() const { set.add(PointLaw{{force}, read_attachments(m, t[1]), ContactLaw{integer(2)}}); }
-  // (shape, shape, offset); shapes are (index of the user's body or -1, kind, offset of its numbers)
+  // (shape, shape, offset); shapes are (index of the user's body or -1, kind, offset of its numbers) and, if it has
+  // any, its data
   void pair() const {
     const auto shape = [&](nb::handle item) -> ShapeOn {
       nb::tuple x = nb::cast<nb::tuple>(item);
       const int frame = nb::cast<int>(x[0]);
-      const auto kind = read_kind<ShapeKind>(x[1], kShapes);
-      return {frame < 0 ? -1 : m.frames[frame].body, frame, {kind, nb::cast<int>(x[2])}};
+      const auto kind = read_kind<ShapeKind>(x[1], kShapeNames);
+      const auto surface = nb::len(x) > 3 ? read_surface(kind, x[3]) : nullptr;
+      return {frame < 0 ? -1 : m.frames[frame].body, frame, {kind, nb::cast<int>(x[2]), surface}};
     };
     const ShapeOn a = shape(t[1]), b = shape(t[2]);
     if (a.body == b.body) return;  // they do not move relative to each other
@@ -273,7 +274,7 @@ void bind_force_set(nb::module_& module) {
   module.def("contact_places", count_places);
   module.def("has_potential", [](const std::string& a, const std::string& b) {
     const auto kind = [](const std::string& name) {
-      return static_cast<ShapeKind>(std::find(kShapes.begin(), kShapes.end(), name) - kShapes.begin());
+      return static_cast<ShapeKind>(std::find(kShapeNames.begin(), kShapeNames.end(), name) - kShapeNames.begin());
     };
     return has_potential(kind(a), kind(b));
   });

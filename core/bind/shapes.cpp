@@ -3,17 +3,19 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+
 #include "bind/bind.hpp"
 
 namespace torsor {
 namespace {
 
 ShapeKind read_kind(const std::string& name) {
-  const char* names[] = {"half_space", "sphere", "capsule", "box", "cylinder", "ellipsoid"};
-  for (int k = 0; k < 6; ++k)
-    if (name == names[k]) return static_cast<ShapeKind>(k);
-  throw std::invalid_argument("kind is '" + name +
-                              "', expected half_space, sphere, capsule, box, cylinder or ellipsoid");
+  const auto found = std::find(kShapeNames.begin(), kShapeNames.end(), name);
+  if (found != kShapeNames.end()) return static_cast<ShapeKind>(found - kShapeNames.begin());
+  std::string all;
+  for (const char* known : kShapeNames) all += (all.empty() ? "" : ", ") + std::string(known);
+  throw std::invalid_argument("kind is '" + name + "', expected one of " + all);
 }
 
 // An array of doubles or complex numbers in C order, of a number of entries.
@@ -44,15 +46,20 @@ SE3<S> read_pose(const S* T) {
 
 struct Placement {
   std::string kind;
-  nb::object numbers, pose;
+  nb::object numbers, pose, surface;
 };
+
+Shape shape_of(const Placement& given) {
+  const ShapeKind kind = read_kind(given.kind);
+  return {kind, 0, read_surface(kind, given.surface)};
+}
 
 // Numbers and poses of a pair in one type.
 template <class S>
 struct Pair {
   Shape a, b;
   nb::object arrays[4];
-  Pair(const Placement& first, const Placement& second) : a{read_kind(first.kind), 0}, b{read_kind(second.kind), 0} {
+  Pair(const Placement& first, const Placement& second) : a(shape_of(first)), b(shape_of(second)) {
     const int type = std::is_same_v<S, double> ? NPY_DOUBLE : NPY_CDOUBLE;
     arrays[0] = read_array(first.numbers, type, number_count(a.kind), "numbers_a");
     arrays[1] = read_array(first.pose, type, 16, "pose_a");
@@ -126,20 +133,71 @@ bool any_complex(const Placement& first, const Placement& second) {
   return false;
 }
 
+nb::object read_rows(nb::handle given, int type, npy_intp columns, const char* name) {
+  nb::object array = nb::steal(PyArray_FROM_OTF(given.ptr(), type, NPY_ARRAY_IN_ARRAY));
+  if (!array.is_valid()) throw nb::python_error();
+  auto* a = reinterpret_cast<PyArrayObject*>(array.ptr());
+  if (PyArray_NDIM(a) != 2 || (columns > 0 && PyArray_DIM(a, 1) != columns) || PyArray_SIZE(a) == 0)
+    throw std::invalid_argument(std::string(name) + " must have two dimensions" +
+                                (columns > 0 ? ", and " + std::to_string(columns) + " columns" : ""));
+  return array;
+}
+npy_intp rows(const nb::object& array) { return PyArray_DIM(reinterpret_cast<PyArrayObject*>(array.ptr()), 0); }
+npy_intp columns(const nb::object& array) { return PyArray_DIM(reinterpret_cast<PyArrayObject*>(array.ptr()), 1); }
+
 }  // namespace
 
-// Batches of lanes are tested by the forces that use them.
+std::shared_ptr<const Surface> read_surface(ShapeKind kind, nb::handle given) {
+  if (kind < ShapeKind::convex) return nullptr;
+  nb::tuple x = nb::cast<nb::tuple>(given);
+  auto out = std::make_shared<Surface>();
+  if (kind == ShapeKind::height_field) {
+    const nb::object heights = read_rows(x[0], NPY_DOUBLE, 0, "heights");
+    const nb::object size = read_array(x[1], NPY_DOUBLE, 2, "size");
+    const double* z = data<double>(heights);
+    const int n = static_cast<int>(rows(heights)), m = static_cast<int>(columns(heights));
+    if (n < 2 || m < 2) throw std::invalid_argument("heights must have at least two rows and columns");
+    out->heights = std::make_shared<Heights>(std::vector<double>(z, z + n * m), n, m, data<double>(size)[0],
+                                             data<double>(size)[1]);
+    return out;
+  }
+  const nb::object vertices = read_rows(x[0], NPY_DOUBLE, 3, "vertices");
+  const nb::object faces = read_rows(x[1], NPY_INT64, 3, "faces");
+  const npy_intp n = rows(vertices);
+  if (kind == ShapeKind::convex && n > kMostSpots)
+    throw std::invalid_argument("a convex shape has " + std::to_string(n) + " vertices, at most " +
+                                std::to_string(kMostSpots) + " expected");
+  std::vector<Point> points;
+  for (npy_intp i = 0; i < n; ++i) points.push_back(read3(data<double>(vertices) + 3 * i));
+  std::vector<std::array<int, 3>> triangles;
+  for (npy_intp i = 0; i < rows(faces); ++i) {
+    const int64_t* v = data<int64_t>(faces) + 3 * i;
+    if (*std::min_element(v, v + 3) < 0 || *std::max_element(v, v + 3) >= n)
+      throw std::invalid_argument("faces have indices of vertices that do not exist");
+    triangles.push_back({static_cast<int>(v[0]), static_cast<int>(v[1]), static_cast<int>(v[2])});
+  }
+  out->triangles = std::make_shared<Triangles>(std::move(points), std::move(triangles));
+  return out;
+}
+
 void bind_shapes(nb::module_& module) {
-  module.def("shape_spots", [](const std::string& kind_a, nb::object numbers_a, nb::object pose_a,
-                               const std::string& kind_b, nb::object numbers_b, nb::object pose_b) {
-    const Placement a{kind_a, numbers_a, pose_a}, b{kind_b, numbers_b, pose_b};
+  const auto pair = [](auto&& use) {
+    return [use](const std::string& kind_a, nb::object numbers_a, nb::object pose_a, const std::string& kind_b,
+                 nb::object numbers_b, nb::object pose_b, nb::object surface_a, nb::object surface_b) {
+      return use(Placement{kind_a, numbers_a, pose_a, surface_a}, Placement{kind_b, numbers_b, pose_b, surface_b});
+    };
+  };
+  const auto values = [](const Placement& a, const Placement& b) {
     return any_complex(a, b) ? spots<Complex>(a, b) : spots<double>(a, b);
-  });
-  module.def("shape_spots_derivatives", [](const std::string& kind_a, nb::object numbers_a, nb::object pose_a,
-                                           const std::string& kind_b, nb::object numbers_b, nb::object pose_b) {
-    const Placement a{kind_a, numbers_a, pose_a}, b{kind_b, numbers_b, pose_b};
+  };
+  const auto derivatives = [](const Placement& a, const Placement& b) {
     return any_complex(a, b) ? spots_derivatives<Complex>(a, b) : spots_derivatives<double>(a, b);
-  });
+  };
+  using namespace nb::literals;
+  module.def("shape_spots", pair(values), "kind_a"_a, "numbers_a"_a, "pose_a"_a, "kind_b"_a, "numbers_b"_a, "pose_b"_a,
+             "surface_a"_a = nb::none(), "surface_b"_a = nb::none());
+  module.def("shape_spots_derivatives", pair(derivatives), "kind_a"_a, "numbers_a"_a, "pose_a"_a, "kind_b"_a,
+             "numbers_b"_a, "pose_b"_a, "surface_a"_a = nb::none(), "surface_b"_a = nb::none());
 }
 
 }  // namespace torsor

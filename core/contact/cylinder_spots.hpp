@@ -29,7 +29,7 @@ struct CylinderTerms {
         length(a.size.z),
         half(b.size),
         axis{centre, length * axes.z},
-        nearest(nearest_of(ShapeKind::box, half, axis)) {
+        nearest(nearest_of(box(), axis)) {
     const T c[3] = {centre.x, centre.y, centre.z}, h[3] = {half.x, half.y, half.z};
     const T x[3] = {axes.x.x, axes.x.y, axes.x.z}, y[3] = {axes.y.x, axes.y.y, axes.y.z};
     const T z[3] = {axes.z.x, axes.z.y, axes.z.z};
@@ -49,6 +49,7 @@ struct CylinderTerms {
     const T least = smaller(smaller(radius, length), smaller(half.x, smaller(half.y, half.z)));
     depth = smaller(deep, T(0.005) * least);
   }
+  Core<T> box() const { return {ShapeKind::box, half}; }
   // Of the angle between the axis and a normal.
   T sine_to(const Vec3<T>& normal) const {
     return distance_from_point(Vec3<T>{dot(normal, axes.x), dot(normal, axes.y), T(0.0)}).value;
@@ -100,14 +101,14 @@ struct CylinderTerms {
   // limits of what lies over a face, where these are not rims.
   Spot<T> on_side(int k, const T& box_radius) {
     const auto depth_at = [&](const T& s) {
-      return box_radius - side_distance(s, distance_from_core(ShapeKind::box, half, axis.at(s)));
+      return box_radius - side_distance(s, distance_from_core(box(), axis.at(s)));
     };
-    const auto both = supports(ShapeKind::box, half, axis, T(box_radius - side), depth_at);
+    const auto both = supports(box(), axis, T(box_radius - side), depth_at);
     const auto carries = [&](int i) {
       return smaller(both.depth[i], T(4.0) * length * (T(1.0) - magnitude(both.at[i])));
     };
     const T s = k == 0 ? nearest.at : both.at[k - 1];
-    const Distance<T> d = k == 0 ? nearest.distance : distance_from_core(ShapeKind::box, half, axis.at(s));
+    const Distance<T> d = k == 0 ? nearest.distance : distance_from_core(box(), axis.at(s));
     const T own = side_distance(s, d) - box_radius;
     T gap = own;
     if (k == 0)
@@ -179,7 +180,8 @@ struct CylinderTerms {
   // The edge of the box that is nearest to the cylinder, as far as it separates more than faces and ends, less
   // what the side and corners carry. The same.
   Spot<T> nearest_edge(const T& box_radius) {
-    const Vec3<T> size{radius, radius, length};
+    const Core<T> tin{ShapeKind::cylinder, {radius, radius, length}};
+    const Core<V> plain_tin = value(tin);
     const Mat3<V> plain{value(axes.x), value(axes.y), value(axes.z)};
     struct Edge {
       Vec3<V> middle, along;
@@ -198,15 +200,15 @@ struct CylinderTerms {
       edge.along = {V(e[0]), V(e[1]), V(e[2])};
       edge.on = {transposed(plain, scaled_by<V>(edge.middle, value(half)) - value(centre)),
                  transposed(plain, scaled_by<V>(edge.along, value(half)))};
-      edge.slope = distance_slope(ShapeKind::cylinder, value(size), edge.on, V(0.0));
+      edge.slope = distance_slope(plain_tin, edge.on, V(0.0));
       most = smaller(most, edge.slope.value);
     }
     Vec3<V> middle = zero3<V>(), along = middle;
     for (const Edge& edge : edges) {
       // The tangent bounds a convex function.
       if (!any(less(edge.slope.value - magnitude(edge.slope.first), most))) continue;
-      const V s = nearest_parameter(ShapeKind::cylinder, value(size), edge.on);
-      const V distance = distance_from_core(ShapeKind::cylinder, value(size), edge.on.at(s)).value;
+      const V s = nearest_parameter(plain_tin, edge.on);
+      const V distance = distance_from_core(plain_tin, edge.on.at(s)).value;
       const Mask<V> nearer = less(distance, least);
       least = select(nearer, distance, least);
       middle = select(nearer, edge.middle, middle);
@@ -214,7 +216,7 @@ struct CylinderTerms {
     }
     const Segment<T> on{transposed(axes, scaled_by<T>(middle, half) - centre),
                         transposed(axes, scaled_by<T>(along, half))};
-    const Nearest<T> place = nearest_of(ShapeKind::cylinder, size, on);
+    const Nearest<T> place = nearest_of(tin, on);
     const T own = place.distance.value - box_radius, others = larger(best.of(faces), end) - place.distance.value;
     const T carried = positive_part(larger(-on_side(0, box_radius).gap, corners_carry(box_radius)));
     return {larger(own, others) + carried, place.distance.normal,

@@ -1,7 +1,7 @@
 // Shapes where their bodies are. A solid is a core and the radius by which it is thickened: a sphere is a point, a
 // capsule a segment, a rounded box a smaller box, each with a radius.
 #pragma once
-#include "contact/distances.hpp"
+#include "contact/surface_distances.hpp"
 
 namespace torsor {
 
@@ -27,17 +27,31 @@ inline Plane<T> placed_plane(const T* numbers, const SE3<T>& X) {
   return {normal, X.p, numbers[3]};
 }
 
+// What is thickened, in its own frame. Sizes: half sizes of a box, semi-axes of an ellipsoid, (radius, radius, half
+// length) of a cylinder, (0, 0, half length) of a segment.
+template <class T>
+struct Core {
+  ShapeKind kind;
+  Vec3<T> size;
+  const Surface* surface = nullptr;
+};
+template <class T>
+inline Core<Value<T>> value(const Core<T>& a) {
+  return {a.kind, value(a.size), a.surface};
+}
 // All shapes but half-spaces.
 template <class T>
 struct Solid {
   ShapeKind kind;
   SE3<T> pose;  // of the shape
-  Vec3<T>
-      size;  // of the core: half sizes of a box, semi-axes; (radius, radius, half length); of a segment (0, 0, half)
+  Vec3<T> size;
   T radius;
+  const Surface* surface = nullptr;
+  TORSOR_INLINE Core<T> core() const { return {kind, size, surface}; }
 };
 template <class T>
-inline Solid<T> placed(ShapeKind kind, const T* numbers, const SE3<T>& X) {
+inline Solid<T> placed(const Shape& shape, const T* numbers, const SE3<T>& X) {
+  const ShapeKind kind = shape.kind;
   const T zero(0.0);
   if (kind == ShapeKind::sphere) return {kind, {X.R, to_common(X, read3(numbers))}, {zero, zero, zero}, numbers[3]};
   const SE3<T> pose = X * SE3<T>{matrix(read_quaternion(numbers + 3)), read3(numbers)};
@@ -50,8 +64,12 @@ inline Solid<T> placed(ShapeKind kind, const T* numbers, const SE3<T>& X) {
     }
     case ShapeKind::cylinder:
       return {kind, pose, {numbers[7], numbers[7], numbers[8]}, zero};
-    default:
+    case ShapeKind::ellipsoid:
       return {kind, pose, read3(numbers + 7), zero};
+    case ShapeKind::convex:
+      return {kind, pose, zero3<T>(), numbers[7], shape.surface.get()};
+    default:
+      return {kind, pose, zero3<T>(), zero, shape.surface.get()};
   }
 }
 template <class T>
@@ -60,7 +78,7 @@ inline SE3<Value<T>> value(const SE3<T>& X) {
 }
 template <class T>
 inline Solid<Value<T>> value(const Solid<T>& a) {
-  return {a.kind, value(a.pose), value(a.size), value(a.radius)};
+  return {a.kind, value(a.pose), value(a.size), value(a.radius), a.surface};
 }
 // Constants of another solid as those of derivatives along one parameter.
 template <class J, class S>
@@ -68,10 +86,16 @@ inline Vec3<J> constant(const Vec3<S>& x) {
   return {J(x.x), J(x.y), J(x.z)};
 }
 
+template <class J, class S>
+inline Core<J> constant(const Core<S>& a) {
+  return {a.kind, constant<J>(a.size), a.surface};
+}
+
 // From the core of a solid, in its own frame.
 template <class T>
-inline Distance<T> distance_from_core(ShapeKind kind, const Vec3<T>& size, const Vec3<T>& x) {
-  switch (kind) {
+inline Distance<T> distance_from_core(const Core<T>& core, const Vec3<T>& x) {
+  const Vec3<T>& size = core.size;
+  switch (core.kind) {
     case ShapeKind::sphere:
       return distance_from_point(x);
     case ShapeKind::capsule:
@@ -80,8 +104,12 @@ inline Distance<T> distance_from_core(ShapeKind kind, const Vec3<T>& size, const
       return distance_from_box(x, size);
     case ShapeKind::cylinder:
       return distance_from_cylinder(x, size.x, size.z);
-    default:
+    case ShapeKind::ellipsoid:
       return distance_from_ellipsoid(x, size);
+    case ShapeKind::height_field:
+      return distance_from_heights(*core.surface->heights, x);
+    default:
+      return distance_from_hull(*core.surface->triangles, x);
   }
 }
 
@@ -120,7 +148,7 @@ TORSOR_INLINE Spot<T> flipped(const Spot<T>& s) {
 // A knob on a solid.
 template <class T>
 inline Spot<T> knob_on_solid(const Knob<T>& a, const Solid<T>& b) {
-  const Distance<T> d = distance_from_core(b.kind, b.size, to_local(b.pose, a.centre));
+  const Distance<T> d = distance_from_core(b.core(), to_local(b.pose, a.centre));
   const T height = d.value - b.radius;
   const Vec3<T> normal = b.pose.R * d.normal;
   return spot_above(mul_add(-height, normal, a.centre), height - a.radius, normal);

@@ -4,25 +4,31 @@
 #include "contact/box_spots.hpp"
 #include "contact/cylinder_spots.hpp"
 #include "contact/ellipsoid_spots.hpp"
+#include "contact/terrain_spots.hpp"
 
 namespace torsor {
 
-constexpr int kMostSpots = CylinderBoxSpots<double>::count;
+constexpr int kMostSpots = 256;  // also the most vertices of a convex shape
 
 // How many places a pair has, in either order; 0 if there are no formulas for it.
 inline int spot_count(const Shape& a, const Shape& b) {
   if (a.kind < b.kind) return spot_count(b, a);
   switch (b.kind) {
     case ShapeKind::half_space:
-      return a.kind == ShapeKind::half_space ? 0 : plane_spot_count(a.kind);
+      if (a.kind == ShapeKind::convex)  // without data: there are formulas
+        return a.surface ? static_cast<int>(a.surface->triangles->vertices().size()) : 1;
+      return a.kind == ShapeKind::half_space || a.kind > ShapeKind::convex ? 0 : plane_spot_count(a.kind);
     case ShapeKind::sphere:
-      return 1;
+      return a.kind == ShapeKind::terrain ? SphereTerrainSpots<double>::count : 1;
     case ShapeKind::capsule:
-      return CapsuleSpots<double>::count;
+      return a.kind == ShapeKind::terrain        ? CapsuleTerrainSpots<double>::count
+             : a.kind == ShapeKind::height_field ? CapsuleHeightsSpots<double>::count
+                                                 : CapsuleSpots<double>::count;
     case ShapeKind::box:
-      return a.kind == ShapeKind::box        ? BoxSpots<double>::count
-             : a.kind == ShapeKind::cylinder ? CylinderBoxSpots<double>::count
-                                             : EllipsoidBoxSpots<double>::count;
+      return a.kind == ShapeKind::box         ? BoxSpots<double>::count
+             : a.kind == ShapeKind::cylinder  ? CylinderBoxSpots<double>::count
+             : a.kind == ShapeKind::ellipsoid ? EllipsoidBoxSpots<double>::count
+                                              : 0;
     default:
       return 0;
   }
@@ -39,18 +45,26 @@ struct SphereSpots {
 // Calls use(spots, flip) with what computes the places of a pair, of the kinds a >= b, and whether normals must be
 // turned to point to the first shape.
 template <class T, class Use>
-inline void with_spots(ShapeKind a, ShapeKind b, const T* pa, const T* pb, const SE3<T>& Xa, const SE3<T>& Xb,
+inline void with_spots(const Shape& a, const Shape& b, const T* pa, const T* pb, const SE3<T>& Xa, const SE3<T>& Xb,
                        const Use& use) {
   const Solid<T> first = placed(a, pa, Xa);
-  if (b == ShapeKind::half_space) {
+  if (b.kind == ShapeKind::half_space) {
     const Plane<T> plane = placed_plane(pb, Xb);
+    if (a.kind == ShapeKind::convex) return use(HullPlaneSpots<T>{first, plane}, false);
     return use(PlaneSpots<T>(first, plane), false);
   }
   const Solid<T> second = placed(b, pb, Xb);
-  if (b == ShapeKind::sphere) return use(SphereSpots<T>{second, first}, true);
-  if (b == ShapeKind::capsule) return use(CapsuleSpots<T>(second, first), true);
-  if (a == ShapeKind::box) return use(BoxSpots<T>(first, second), false);
-  if (a == ShapeKind::cylinder) return use(CylinderBoxSpots<T>(first, second), false);
+  if (b.kind == ShapeKind::sphere) {
+    if (a.kind == ShapeKind::terrain) return use(SphereTerrainSpots<T>(second, first), true);
+    return use(SphereSpots<T>{second, first}, true);
+  }
+  if (b.kind == ShapeKind::capsule) {
+    if (a.kind == ShapeKind::terrain) return use(CapsuleTerrainSpots<T>(second, first), true);
+    if (a.kind == ShapeKind::height_field) return use(CapsuleHeightsSpots<T>(second, first), true);
+    return use(CapsuleSpots<T>(second, first), true);
+  }
+  if (a.kind == ShapeKind::box) return use(BoxSpots<T>(first, second), false);
+  if (a.kind == ShapeKind::cylinder) return use(CylinderBoxSpots<T>(first, second), false);
   return use(EllipsoidBoxSpots<T>(first, second), false);
 }
 
@@ -88,9 +102,9 @@ inline void spots(const Shape& a, const Shape& b, const T* pa, const T* pb, cons
       }
   };
   if (swap)
-    detail::with_spots(b.kind, a.kind, pb, pa, Xb, Xa, each);
+    detail::with_spots(b, a, pb, pa, Xb, Xa, each);
   else
-    detail::with_spots(a.kind, b.kind, pa, pb, Xa, Xb, each);
+    detail::with_spots(a, b, pa, pb, Xa, Xb, each);
 }
 
 // Place k of a pair.
@@ -117,8 +131,16 @@ inline Ball<S> bounds(const Shape& shape, const S* p) {
     }
     case ShapeKind::cylinder:
       return {centre, square_root(mul_add(p[7], p[7], p[8] * p[8]))};
-    default:
+    case ShapeKind::ellipsoid:
       return {centre, larger(p[7], larger(p[8], p[9]))};
+    case ShapeKind::height_field:  // without end
+      return {centre, S(std::numeric_limits<double>::infinity())};
+    default: {
+      const Triangles& all = *shape.surface->triangles;
+      const S radius = S(all.radius());
+      return {mul_add(matrix(read_quaternion(p + 3)), lift<S>(all.centre()), centre),
+              shape.kind == ShapeKind::convex ? radius + p[7] : radius};
+    }
   }
 }
 

@@ -145,6 +145,7 @@ void add_place_gradient(const Touching<double>& x, int k, const PlaceWeights& we
 
 int place_count(const Shape& a, const Shape& b) { return spot_count(a, b); }
 bool has_potential(ShapeKind a, ShapeKind b) {
+  if (a == ShapeKind::terrain || b == ShapeKind::terrain) return false;
   if (a == ShapeKind::sphere || b == ShapeKind::sphere) return true;
   const bool plane = a == ShapeKind::half_space || b == ShapeKind::half_space;
   return plane && a != ShapeKind::cylinder && b != ShapeKind::cylinder;

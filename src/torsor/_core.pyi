@@ -57,10 +57,24 @@ class Function:
 def release_memory() -> int: ...
 def set_record_type(name: str, type: type[tuple[Any, ...]]) -> None: ...
 def shape_spots(
-    kind_a: str, numbers_a: Any, pose_a: Any, kind_b: str, numbers_b: Any, pose_b: Any, /
+    kind_a: str,
+    numbers_a: Any,
+    pose_a: Any,
+    kind_b: str,
+    numbers_b: Any,
+    pose_b: Any,
+    surface_a: tuple[Any, Any] | None = None,
+    surface_b: tuple[Any, Any] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 def shape_spots_derivatives(
-    kind_a: str, numbers_a: Any, pose_a: Any, kind_b: str, numbers_b: Any, pose_b: Any, /
+    kind_a: str,
+    numbers_a: Any,
+    pose_a: Any,
+    kind_b: str,
+    numbers_b: Any,
+    pose_b: Any,
+    surface_a: tuple[Any, Any] | None = None,
+    surface_b: tuple[Any, Any] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 
 class JointKind(IntEnum):

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
 
-__all__ = ["Box", "Capsule", "Cylinder", "Ellipsoid", "HalfSpace", "HeightField", "Mesh", "Shape", "Sphere"]
+__all__ = ["Box", "Capsule", "Cylinder", "Ellipsoid", "HalfSpace", "HeightField", "Mesh", "Shape", "Sphere", "Terrain"]
+
+_MOST_VERTICES = 256  # of a convex hull, in the core
 
 
 class Shape(ABC):
     """Base class of shapes. `numbers` are the parameters of a contact by that shape, with half sizes and lengths."""
 
     _kind: ClassVar[str]  # its name in the core
+
+    @property
+    def _data(self) -> tuple[Any, ...]:
+        """What the core needs beside the numbers: nothing, or one tuple of arrays."""
+        return ()
 
     @property
     @abstractmethod
@@ -296,9 +303,10 @@ class _Surface(Shape):
 @final
 @dataclass(frozen=True, init=False, eq=False)
 class Mesh(_Surface):
-    """A surface of triangles: that of a file, which is read when it is needed, or a convex hull by its vertices.
+    """A surface of triangles: that of a file, or a convex hull by its vertices.
 
-    Models keep meshes (`Collision`); the core has no formula for their contact.
+    With 4 to 256 vertices it has contact with half-spaces, spheres and capsules, as the convex hull. Others are kept by
+    models (`Collision`), and have none.
 
     Parameters
     ----------
@@ -312,12 +320,15 @@ class Mesh(_Surface):
         Vertices of the convex hull, scaled.
     faces : (m, 3) array_like, optional
         Indices of the vertices of its triangles, counter-clockwise seen from outside.
+    radius : float
+        By which the hull is thickened, and its edges rounded.
     """
 
     path: str | None
     scale: tuple[float, float, float]
     vertices: FloatArray | None
     faces: NDArray[np.int32] | None
+    radius: float
     _kind: ClassVar[str] = "mesh"
 
     def __init__(
@@ -327,6 +338,7 @@ class Mesh(_Surface):
         placement: SE3 | None = None,
         vertices: ArrayLike | None = None,
         faces: ArrayLike | None = None,
+        radius: float = 0.0,
     ) -> None:
         if vertices is None and (path is None or faces is not None):
             raise ValueError("a Mesh needs path=, or vertices= and faces=")
@@ -335,28 +347,74 @@ class Mesh(_Surface):
         object.__setattr__(self, "placement", _pose(placement))
         points = corners = None
         if vertices is not None:
-            points = frozen_array(vertices, (len(np.atleast_1d(vertices)), 3), "vertices")
-            corners = np.array(() if faces is None else faces)
-            if corners.ndim != 2 or corners.shape[1] != 3 or corners.dtype.kind not in "iu":
-                raise ValueError(f"faces has shape {corners.shape} and dtype {corners.dtype}, expected (m, 3) integers")
-            if corners.size and not 0 <= corners.min() <= corners.max() < len(points):
-                raise ValueError(f"faces has indices {corners.min()} to {corners.max()} of {len(points)} vertices")
-            corners = corners.astype(np.int32)
-            corners.flags.writeable = False
+            points, corners = _triangles(vertices, () if faces is None else faces)
+            if 4 <= len(points) <= _MOST_VERTICES and len(corners) >= 4:
+                object.__setattr__(self, "_kind", "convex")
         object.__setattr__(self, "vertices", points)
         object.__setattr__(self, "faces", corners)
+        object.__setattr__(self, "radius", _number(radius, "radius", least=0.0))
+
+    @property
+    def numbers(self) -> dict[str, FloatArray]:
+        """position (3,), orientation (4,), a quaternion xyzw, and radius."""
+        return {**super().numbers, "radius": np.array(self.radius)}
+
+    def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
+        """A copy with another position, orientation, which is normalised, or radius."""
+        moved = super().with_numbers({name: value for name, value in values.items() if name != "radius"})
+        return replace(moved, radius=_number(values["radius"], "radius", least=0.0)) if "radius" in values else moved
+
+    @property
+    def _data(self) -> tuple[Any, ...]:
+        return ((self.vertices, self.faces),)
 
     def _key(self) -> tuple[Any, ...]:
         arrays = (None if x is None else x.tobytes() for x in (self.vertices, self.faces))
-        return self.path, self.scale, self.placement, *arrays
+        return self.path, self.scale, self.placement, self.radius, *arrays
+
+
+@final
+@dataclass(frozen=True, init=False, eq=False)
+class Terrain(_Surface):
+    """Ground of any form, as a surface of triangles with an outside. Spheres and capsules have contact with it.
+
+    Parameters
+    ----------
+    vertices : (n, 3) array_like
+    faces : (m, 3) array_like
+        Indices of the vertices of its triangles, counter-clockwise seen from outside.
+    placement : SE3
+        Pose of its frame in the frame of the body.
+    """
+
+    vertices: FloatArray
+    faces: NDArray[np.int32]
+    _kind: ClassVar[str] = "terrain"
+
+    def __init__(self, vertices: ArrayLike, faces: ArrayLike, placement: SE3 | None = None) -> None:
+        points, corners = _triangles(vertices, faces)
+        if len(corners) == 0:
+            raise ValueError("a Terrain needs at least one triangle, faces is empty")
+        object.__setattr__(self, "vertices", points)
+        object.__setattr__(self, "faces", corners)
+        object.__setattr__(self, "placement", _pose(placement))
+
+    @property
+    def _data(self) -> tuple[Any, ...]:
+        return ((self.vertices, self.faces),)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.vertices.tobytes(), self.faces.tobytes(), self.placement
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False)
 class HeightField(_Surface):
-    """Terrain: heights over a rectangle, with triangles between them.
+    """Terrain: heights over a rectangle. Spheres and capsules have contact with it.
 
-    Models keep height fields (`Collision`); the core has no formula for their contact.
+    For contact it is a smooth surface, of quadratic B-splines with these heights: planes are met exactly, and the
+    middle of three heights a, b, c in a row becomes (a + 6 b + c) / 8. It goes on beyond the rectangle, level across
+    its border, and has no lower side. Valleys must be rounder than the spheres that roll in them.
 
     Parameters
     ----------
@@ -389,6 +447,22 @@ class HeightField(_Surface):
 
     def _key(self) -> tuple[Any, ...]:
         return self.heights.tobytes(), self.heights.shape, self.size, self.depth, self.placement
+
+    @property
+    def _data(self) -> tuple[Any, ...]:
+        return ((self.heights, self.size),)
+
+
+def _triangles(vertices: ArrayLike, faces: ArrayLike) -> tuple[FloatArray, NDArray[np.int32]]:
+    points = frozen_array(vertices, (len(np.atleast_1d(vertices)), 3), "vertices")
+    corners = np.array(faces)
+    if corners.ndim != 2 or corners.shape[1] != 3 or corners.dtype.kind not in "iu":
+        raise ValueError(f"faces has shape {corners.shape} and dtype {corners.dtype}, expected (m, 3) integers")
+    if corners.size and not 0 <= corners.min() <= corners.max() < len(points):
+        raise ValueError(f"faces has indices {corners.min()} to {corners.max()} of {len(points)} vertices")
+    corners = corners.astype(np.int32)
+    corners.flags.writeable = False
+    return points, corners
 
 
 def _number(value: Any, name: str, *, least: float | None = None, above: float | None = None) -> float:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torsor._check import listed
 from torsor.model import WORLD
-from torsor.shapes import HalfSpace, HeightField
+from torsor.shapes import HalfSpace, HeightField, Terrain
 
 if TYPE_CHECKING:
     from torsor.collision import Collision, CollisionPair
     from torsor.model import Model
+
+_GROUND = (HalfSpace, HeightField, Terrain)
 
 
 class Carried(NamedTuple):
@@ -98,7 +100,7 @@ def allowed_pairs(
             (x.contype & y.conaffinity or y.contype & x.conaffinity)
             and not clusters.filtered(a.body, b.body, rules.parents)
             and frozenset((a.source, b.source)) not in excluded
-            and not (isinstance(x.shape, (HalfSpace, HeightField)) and isinstance(y.shape, (HalfSpace, HeightField)))
+            and not (isinstance(x.shape, _GROUND) and isinstance(y.shape, _GROUND))
             and (i, j) not in given
         ):
             yield a, b, None

@@ -257,5 +257,5 @@ class Contact(Force):
         sides = []
         for body, shape, prefix in ((self.body, self.shape, ""), (self.other, self.other_shape, _OTHER)):
             first = prefix + next(iter(shape.numbers))
-            sides.append((body_index(model, body, world=True), shape._kind, at[first]))
+            sides.append((body_index(model, body, world=True), shape._kind, at[first], *shape._data))
         return [("pair", *sides, at["stiffness"])]
