@@ -56,18 +56,30 @@ def small(kind: str, rng: np.random.Generator) -> np.ndarray:
     return numbers
 
 
+def near_states(kind: str, other: str, rng: np.random.Generator, count: int) -> list[tuple]:
+    """A surface moved along the normal of the nearest place, to a gap between -0.05 and 0.05."""
+    numbers, data = SURFACES[kind]
+    out = []
+    while len(out) < count:
+        pose, wanted = random_pose(rng, 0.5), rng.uniform(-0.05, 0.05)
+        rest = other, small(other, rng), random_pose(rng, 0.5), data
+        for _ in range(6):
+            gap, normal, _ = shape_spots(kind, numbers, pose, *rest)
+            pose = at(*((wanted - gap.min()) * normal[gap.argmin()])) @ pose
+        if abs(shape_spots(kind, numbers, pose, *rest)[0].min()) < 0.1:
+            out.append((kind, numbers, pose, *rest))
+    return out
+
+
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
 def test_derivatives_by_complex_step(kind, other) -> None:
     rng = np.random.default_rng(1)
-    numbers, data = SURFACES[kind]
     checked = left = 0
-    for _ in range(25):
-        pose = random_pose(rng, 0.5)
-        rest = other, small(other, rng), random_pose(rng, 0.5), data
+    for _, numbers, pose, *rest in near_states(kind, other, rng, 25):
         gap = shape_spots(kind, numbers, pose, *rest)[0]
         exact = shape_spots_derivatives(kind, numbers, pose, *rest)
         size = [1.0 + np.abs(d).reshape(len(d), -1).max(1) for d in exact]
-        near = (gap < 0.1) & (gap.min() > -0.3)  # deeper, below hills, folds decide what is nearest
+        near = gap < 0.1
         smooth = near.copy()
         for _ in range(4):
             nearby = at(*(1e-9 * rng.normal(size=3))) @ pose
@@ -88,18 +100,16 @@ def test_derivatives_by_complex_step(kind, other) -> None:
 def test_a_gap_changes_by_the_velocity_along_the_normal(kind, other) -> None:
     """Of the nearest place, where it is separate from the surface or shallow."""
     rng = np.random.default_rng(2)
-    numbers, data = SURFACES[kind]
     tested = 0
-    for _ in range(60):
-        args = kind, numbers, random_pose(rng, 0.5), other, small(other, rng), random_pose(rng, 0.8), data
+    for args in near_states(kind, other, rng, 40):
         gap, normal, point = shape_spots(*args)
         k = gap.argmin()
-        if not -0.02 < gap[k] < 0.3 or (gap < 0.0).sum() > 1:
+        if (gap < 0.0).sum() > 1:
             continue
         tested += 1
         change = shape_spots_derivatives(*args)[0][k]
         np.testing.assert_allclose(change, np.concatenate([np.cross(point[k], normal[k]), normal[k]]), atol=1e-8)
-    assert tested > 1
+    assert tested > 10
 
 
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
