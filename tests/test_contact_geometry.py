@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from shape_oracle import PAIRS, SOLIDS, Pair, gaps, random_numbers, random_pair, random_pose
 
+import torsor as ts
 from torsor._core import shape_spots, shape_spots_derivatives
 from torsor.spatial import exp3, hat6
 
@@ -226,6 +227,39 @@ def test_depths_are_continuous(kinds) -> None:
         jump = max(np.abs(a - b).max() for a, b in pairwise(depths))
         # Bodies move by some 3/400 a step; where a place gives way to another, depths change by several times that.
         assert jump < 0.06
+
+
+SHAPES = {
+    "half_space": ts.shapes.HalfSpace((0.1, 0.2, 1.0), 0.1),
+    "sphere": ts.shapes.Sphere(0.5, (0.1, 0.0, -0.1)),
+    "capsule": ts.shapes.Capsule(0.3, 1.0, ts.SE3.rotation((1, 2, 3), 0.7)),
+    "box": ts.shapes.Box((0.8, 1.0, 1.2), ts.SE3.rotation((3, 2, 1), 0.4), 0.05),
+    "cylinder": ts.shapes.Cylinder(0.4, 0.9, ts.SE3.rotation((1, 0, 3), 0.3)),
+    "ellipsoid": ts.shapes.Ellipsoid((0.4, 0.6, 0.5), ts.SE3.rotation((1, 1, 0), 0.2)),
+}
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids=names)
+def test_states_side_by_side_have_the_same_forces(kinds) -> None:
+    """A batch in lanes against state by state: iterations and choices of one lane do not touch another."""
+    rng = np.random.default_rng(11)
+    ball = ts.Inertia.sphere(0.1, mass=1.0)
+    tree = ts.ModelBuilder().add_body("a", joint=ts.Free(), inertia=ball)
+    model = tree.add_body("b", joint=ts.Free(), inertia=ball).build()
+    contact = ts.Contact("a", SHAPES[kinds[0]], "b", SHAPES[kinds[1]], stiffness=1e4, friction=0.5)
+    q = model.random(rng, 13)
+    q[:, :3], q[:, 7:10] = 0.5 * rng.normal(size=(13, 3)), 0.0
+    v = rng.normal(size=(13, 12))
+    together = ts.contact_states(model, [contact], q, v)
+    derivatives = ts.generalized_forces_derivatives(model, [contact], q, v)
+    assert (together.gap < 0.0).any()
+    for k in range(13):
+        alone = ts.contact_states(model, [contact], q[k], v[k])
+        for name in ("gap", "normal", "point", "force"):
+            np.testing.assert_allclose(getattr(alone, name), getattr(together, name)[k], rtol=1e-9, atol=1e-9)
+        one = ts.generalized_forces_derivatives(model, [contact], q[k], v[k])
+        for x, y in zip(one, derivatives, strict=True):
+            np.testing.assert_allclose(x, y[k], rtol=1e-8, atol=1e-6 * (1.0 + np.abs(x).max()))
 
 
 # ---- bad and degenerate input

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bind/kernel.hpp"
+#include "contact/shapes.hpp"
 
 namespace torsor {
 
