@@ -155,26 +155,29 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
-  // Of the places of contacts at nodes 0 and 1, and at the end of the step if known: whether they touch, and slip.
-  struct Phase {
-    Mask<S> closed, slips;
-  };
-  void list_phases(int node, double t, std::vector<Phase>& out) {
+  void list_phases(int node, double t, std::vector<Phase<S>>& out) {
     const S *q = at.nodes.q(node), *v = at.nodes.v(node);
     at.arena.reset();
     const Motions<S> all = force_motions_at(at, q, v);
     const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
     out.clear();
     at.scene.forces->for_each([&](const auto& law) {
-      law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
+      law.for_each_phase(state, table.h, [&](const Phase<S>& phase) { out.push_back(phase); });
     });
   }
-  // Where a place closes or opens, or slips no longer, between two nodes.
-  static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
+  // Where a place closes or opens, or slips no longer, between two nodes, and velocities jump by it: by half that of
+  // approach, or by the one from which on friction is complete. Smaller changes are resolved by the steps. `before`: the
+  // node before them, from which a body may have slowed down until just before it sticks.
+  static Mask<S> has_event(const std::vector<Phase<S>>& before, const std::vector<Phase<S>>& from,
+                           const std::vector<Phase<S>>& to) {
     Mask<S> out = no_lane<S>();
-    for (std::size_t k = 0; k < to.size(); ++k)
-      out = out | (to[k].closed & !from[k].closed) | (from[k].closed & !to[k].closed) |
-            (to[k].closed & from[k].slips & !to[k].slips);
+    for (std::size_t k = 0; k < to.size(); ++k) {
+      const Phase<S>&a = from[k], &b = to[k];
+      const Mask<S> turns = (b.closed & !a.closed) | (a.closed & !b.closed);
+      const Mask<S> sticks = b.closed & less(S(1.0), a.slip) & less(b.slip, S(1.0));
+      out = out | (turns & less(S(0.5) * absolute(a.away), absolute(b.away - a.away))) |
+            (sticks & less(S(1.0), larger(a.slip - b.slip, before[k].slip - a.slip)));
+    }
     return out;
   }
   Mask<S> begin_phases(double t) {
@@ -186,7 +189,7 @@ class Stepper {
       list_phases(1, t, phases_[1]);
     }
     phases_known_ = false;
-    return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[1]);
+    return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[0], phases_[1]);
   }
   // Whether something happens between two nodes of the step.
   Mask<S> passes_event(double t) {
@@ -194,7 +197,7 @@ class Stepper {
     phases_[0] = phases_[1];
     for (const Stage& stage : *stages_) {
       list_phases(stage.to, t + stage.fraction * table.h, phases_[2]);
-      out = out | has_event(phases_[0], phases_[2]);
+      out = out | has_event(phases_[0], phases_[0], phases_[2]);
       phases_[0].swap(phases_[2]);
     }
     return out;
@@ -202,11 +205,11 @@ class Stepper {
   Mask<S> end_phases(double t) {
     list_phases(last_node(), t + table.h, phases_[2]);
     phases_known_ = true;
-    return has_event(phases_[1], phases_[2]);
+    return has_event(phases_[0], phases_[1], phases_[2]);
   }
-  std::vector<Phase> phases_[3];
-  bool phases_known_ = false;  // those of the end of the step that was taken last
-  bool anew_ = false;          // whether that step started anew
+  std::vector<Phase<S>> phases_[3];  // of the places of contacts at nodes 0 and 1, and at the end of the step if known
+  bool phases_known_ = false;        // those of the end of the step that was taken last
+  bool anew_ = false;                // whether that step started anew
   int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };
