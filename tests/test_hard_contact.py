@@ -306,6 +306,22 @@ def test_without_contact_steps_are_those_of_symplectic_euler():
     assert runs[0].kinks is None and not runs[1].kinks.any()
 
 
+def test_forces_of_contacts():
+    """In the trajectory: they carry the weight of a box that rests, and brake it while it slides."""
+    theta, mu = 0.2, 0.5
+    model, forces, q = box_on_incline(theta, mu)
+    run = slide(model, forces, q, (2.0, 0.0))
+    weight = 2.0 * G
+    total = run.contacts.force.sum(axis=-2)
+    np.testing.assert_allclose(total[:, 2], weight * np.cos(theta), rtol=1e-6)
+    np.testing.assert_allclose(total[:60, 0], -mu * weight * np.cos(theta), rtol=1e-6)
+    np.testing.assert_allclose(total[80:, 0], -weight * np.sin(theta), rtol=1e-6)
+    pushed = ts.simulate(
+        model, q, T=0.1, integrator=ts.HardContact(H), forces=forces, controls=[0, 0, 0, 1.0, 0, -5.0]
+    )
+    np.testing.assert_allclose(pushed.contacts.normal_force.sum(axis=-1), weight * np.cos(theta) + 5.0, rtol=1e-6)
+
+
 # ---- gradients
 
 
