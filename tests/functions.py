@@ -211,7 +211,11 @@ def forces_of(model: ts.Model) -> tuple[ts.Force, ...]:
         ts.CustomCable([one, "world", three], point(3), law, energy, (0.7, 0.3)),
         ts.Cable([one, "world", three], point(3), 3.0, 0.5, 0.2),
         ts.GroundContact(three, point(4), 5.0, 0.4, 0.1, 10.0, above, normal),
-    )
+        ts.Contact(three, ts.shapes.Box((1, 2, 3), radius=0.2), "world", ts.shapes.HalfSpace(normal, 4.0),
+                   stiffness=3.0, friction=0.7, slip=2.0, onset=0.3),
+        *(ts.Contact(one, ts.shapes.Capsule(1.0, 1.5), three, ts.shapes.Sphere(1.4), stiffness=3.0, slip=2.0)
+          for _ in range(one != three)),
+    )  # fmt: skip
 
 
 def forces(model: ts.Model) -> Arguments:

@@ -1,5 +1,5 @@
-"""Sueda's bilateral staggered projections (2021, Alg. 8) and joint limits, in maximal coordinates, as his published code
-has them: an oracle for scenes 6, 27 and 29.
+"""Sueda's bilateral staggered projections (2021, Alg. 8) in maximal coordinates, and joint limits, as his published
+code has them: an oracle for scenes 6, 27 and 29.
 
 `as_coded` keeps three errors (docs/derivations/hard_contact.md): reactions lack M_m Jdot v0, quadratic velocities are
 counted twice in the last projection, and upper limits are stabilised outwards.
@@ -118,8 +118,8 @@ class Scene:
         return row.ravel()
 
     def friction_step(self, as_coded, converged=1e-3, load=None):
-        """`converged`: of the squared norm of the reactions, relative. `load`: of the friction of a joint by its wrench,
-        a function of (joint, wrench), in place of the points of its bearing."""
+        """`converged`: of the squared norm of the reactions, relative. `load`: a function of (joint, wrench) that gives
+        the load of its bearing, in place of the points of that."""
         model, h, (mu, _) = self.model, self.h, self.data["mu"]
         n = len(self.inertia)
         M = np.zeros((6 * n, 6 * n))

@@ -188,13 +188,18 @@ class _Draw:
     def contact(self) -> ts.Force:
         """The corners of a box against a plane that is below, touched, or above some of them."""
         body, k = self.body(), self.stiffness()
-        corners = (np.indices((2, 2, 2)).reshape(3, -1).T - 0.5) * self.rng.uniform(0.05, 0.5, 3)
+        size = self.rng.uniform(0.05, 0.5, 3)
+        corners = (np.indices((2, 2, 2)).reshape(3, -1).T - 0.5) * size
         places = corners @ self.poses[body][:3, :3].T + self.poses[body][:3, 3]
         normal = _one(self.rng, (np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0]), _direction(self.rng)))
         height = _one(self.rng, (self.rng.uniform(0, 0.5), 0.0, -_log_uniform(self.rng, 1e-4, 0.3)))
         ground = ((places @ normal).min() - height) * normal
         c = 2 * self.fraction() * np.sqrt(k * self.mass(body))
         slip, friction = _log_uniform(self.rng, 1.0, 1e4), _one(self.rng, (0.0, self.rng.uniform(), 100.0))
+        if int(k) % 2:
+            plane = ts.shapes.HalfSpace(normal, ground @ normal)
+            law = {"stiffness": k, "friction": min(friction, 2.0), "slip": 0.1 / slip, "onset": 1e-4 * size.min()}
+            return ts.Contact(body, ts.shapes.Box(size), "world", plane, **law)
         return ts.GroundContact(body, corners, k, c, slip, friction, ground, normal)
 
     def sudden(self, size: float, shape: int) -> tuple[np.ndarray, tuple[float, ...] | None]:

@@ -1,5 +1,5 @@
-"""Joint limits and joint friction of Sueda's code (data/reference/redmax): his scheme with its errors meets the recorded
-motions, and without them it is what HardContact does."""
+"""Joint limits and joint friction of Sueda's code (data/reference/redmax): his scheme, with its errors, meets the
+recorded motions."""
 
 import numpy as np
 import pytest

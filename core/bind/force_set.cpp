@@ -271,6 +271,12 @@ const ForceSet* force_set(nb::handle set) { return nb::cast<const ForceSet*>(set
 
 void bind_force_set(nb::module_& module) {
   module.def("contact_places", count_places);
+  module.def("has_potential", [](const std::string& a, const std::string& b) {
+    const auto kind = [](const std::string& name) {
+      return static_cast<ShapeKind>(std::find(kShapes.begin(), kShapes.end(), name) - kShapes.begin());
+    };
+    return has_potential(kind(a), kind(b));
+  });
   nb::class_<ForceSet>(module, "ForceSet", nb::type_slots(slots))
       .def("__init__", build_forces)
       .def_prop_ro("depends_on_place", depends_on_place)

@@ -59,14 +59,15 @@ struct Pair {
     arrays[2] = read_array(second.numbers, type, number_count(b.kind), "numbers_b");
     arrays[3] = read_array(second.pose, type, 16, "pose_b");
   }
-  // Spot k; A displaced by what `displace` makes of its pose.
-  template <class T, class F>
-  Spot<T> evaluate(int k, const F& displace) const {
+  // use(k, spot) of all places; A displaced by what `displace` makes of its pose.
+  template <class T, class F, class Use>
+  void evaluate(const F& displace, const Use& use) const {
     T numbers[2][kMostNumbers];
     for (int i = 0; i < number_count(a.kind); ++i) numbers[0][i] = T(data<S>(arrays[0])[i]);
     for (int i = 0; i < number_count(b.kind); ++i) numbers[1][i] = T(data<S>(arrays[2])[i]);
     const SE3<T> Xa = displace(lift<T>(read_pose(data<S>(arrays[1]))));
-    return spot(a, b, k, numbers[0], numbers[1], Xa, lift<T>(read_pose(data<S>(arrays[3]))));
+    const SE3<T> Xb = lift<T>(read_pose(data<S>(arrays[3])));
+    torsor::spots(a, b, numbers[0], numbers[1], Xa, Xb, [](int) { return true; }, use);
   }
 };
 
@@ -75,12 +76,12 @@ nb::object spots(const Placement& first, const Placement& second) {
   const Pair<S> pair(first, second);
   const int n = spot_count(pair.a, pair.b);
   nb::object gap = new_result<S>({n}), normal = new_result<S>({n, 3}), point = new_result<S>({n, 3});
-  for (int k = 0; k < n; ++k) {
-    const Spot<S> s = pair.template evaluate<S>(k, [](const SE3<S>& X) { return X; });
-    data<S>(gap)[k] = s.gap;
-    write3(s.normal, data<S>(normal) + 3 * k);
-    write3(s.point, data<S>(point) + 3 * k);
-  }
+  pair.template evaluate<S>([](const SE3<S>& X) { return X; },
+                            [&](int k, const Spot<S>& s) {
+                              data<S>(gap)[k] = s.gap;
+                              write3(s.normal, data<S>(normal) + 3 * k);
+                              write3(s.point, data<S>(point) + 3 * k);
+                            });
   return nb::make_tuple(gap, normal, point);
 }
 
@@ -106,8 +107,7 @@ nb::object spots_derivatives(const Placement& first, const Placement& second) {
   const Pair<S> pair(first, second);
   const int n = spot_count(pair.a, pair.b);
   nb::object gap = new_result<S>({n, 6}), normal = new_result<S>({n, 3, 6}), point = new_result<S>({n, 3, 6});
-  for (int k = 0; k < n; ++k) {
-    const auto s = pair.template evaluate<Jet<S, 6>>(k, displaced<S>);
+  pair.template evaluate<Jet<S, 6>>(displaced<S>, [&](int k, const Spot<Jet<S, 6>>& s) {
     const Jet<S, 6>* rows[2][3] = {{&s.normal.x, &s.normal.y, &s.normal.z}, {&s.point.x, &s.point.y, &s.point.z}};
     for (int j = 0; j < 6; ++j) {
       data<S>(gap)[6 * k + j] = s.gap.d[j];
@@ -116,7 +116,7 @@ nb::object spots_derivatives(const Placement& first, const Placement& second) {
         data<S>(point)[18 * k + 6 * i + j] = rows[1][i]->d[j];
       }
     }
-  }
+  });
   return nb::make_tuple(gap, normal, point);
 }
 

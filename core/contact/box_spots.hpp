@@ -1,12 +1,12 @@
 // Boxes on boxes, in 33 places: the corners of each on the other, the points where edges of a face of each cross edges
-// of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not on the
-// point: it is that of the axis which separates them most.
+// of the other, and one place of two edges. Which face a point is pushed out of depends on how the boxes lie, not on
+// the point: it is that of the axis which separates them most.
 #pragma once
+#include <optional>
+
 #include "contact/faces.hpp"
 
 namespace torsor {
-
-constexpr int kBoxBoxSpots = 33;
 
 // Two boxes without their radii, in the frame of the second.
 template <class T>
@@ -14,14 +14,13 @@ struct BoxPair {
   Mat3<T> axes;  // of the first
   Vec3<T> centre;
   Vec3<T> a, b;  // half sizes
+  T radius_a, radius_b;
 
   // How far apart they are along n, of length 1, given in the frame of the second.
   TORSOR_INLINE T apart(const Vec3<T>& n) const {
     const Vec3<T> m = transposed(axes, n);
     return magnitude(dot(n, centre)) - reach(a, m) - reach(b, n);
   }
-  // Seen from the first.
-  BoxPair swapped() const { return {{axes.row_x(), axes.row_y(), axes.row_z()}, -transposed(axes, centre), b, a}; }
   static TORSOR_INLINE T reach(const Vec3<T>& half, const Vec3<T>& n) {
     return mul_add(half.z, magnitude(n.z), mul_add(half.y, magnitude(n.y), half.x * magnitude(n.x)));
   }
@@ -32,11 +31,18 @@ inline BoxPair<T> box_pair(const Solid<T>& a, const Solid<T>& b) {
   return {{transposed(R, a.pose.R.x), transposed(R, a.pose.R.y), transposed(R, a.pose.R.z)},
           to_local(b.pose, a.pose.p),
           a.size,
-          b.size};
+          b.size,
+          a.radius,
+          b.radius};
 }
 template <class T>
 inline BoxPair<Value<T>> value(const BoxPair<T>& p) {
-  return {{value(p.axes.x), value(p.axes.y), value(p.axes.z)}, value(p.centre), value(p.a), value(p.b)};
+  return {{value(p.axes.x), value(p.axes.y), value(p.axes.z)},
+          value(p.centre),
+          value(p.a),
+          value(p.b),
+          value(p.radius_a),
+          value(p.radius_b)};
 }
 
 // Separations along the fifteen axes: faces of both, and cross products of edges. Those of nearly parallel edges count
@@ -85,16 +91,18 @@ inline Separations<V> separations(const BoxPair<V>& p) {
 // What of the separations a place depends on beside their choice, evaluated in T where a lane needs it.
 template <class T>
 struct BoxTerms {
-  const BoxPair<T>& pair;
+  BoxPair<T> pair;
   Separations<Value<T>> found;
   Axis<Mask<Value<T>>> best_a, best_b;
-  T depth;  // by which the cores overlap, or 0
+  T depth;   // by which the cores overlap, or 0
+  T beside;  // what is taken from all points of the first box on the second
 
   explicit BoxTerms(const BoxPair<T>& p)
       : pair(p), found(separations(value(p))), best_a(largest_of(found.of_a)), best_b(largest_of(found.of_b)) {
     using V = Value<T>;
     depth = T(0.0);
     if (any(less(larger(found.faces, found.edges), V(0.0)))) depth = positive_part(-larger(faces(), edges()));
+    beside = any(less(V(0.0), value(depth))) ? aside() : T(0.0);
   }
   TORSOR_INLINE T along_b(const Axis<Mask<Value<T>>>& axis) const { return pair.apart(axis.template unit<T>()); }
   TORSOR_INLINE T along_a(const Axis<Mask<Value<T>>>& axis) const { return pair.apart(axis.column(pair.axes)); }
@@ -110,6 +118,19 @@ struct BoxTerms {
     const Vec3<T> n = edge_normal(square);
     return pair.apart(n) - parallel_loss(pair, square);
   }
+  // The largest loss by an axis of the first box.
+  T aside() const {
+    using V = Value<T>;
+    const BoxPair<V> plain = value(pair);
+    const V best = best_b.of(found.of_b), overlap = value(depth);
+    const Vec3<V> normal = best_b.template unit<V>();
+    const Vec3<V> losses{aside_loss(normal, plain.axes.x, V(found.of_a.x - best), overlap),
+                         aside_loss(normal, plain.axes.y, V(found.of_a.y - best), overlap),
+                         aside_loss(normal, plain.axes.z, V(found.of_a.z - best), overlap)};
+    const auto most = largest_of(losses);
+    if (!any(less(V(0.0), most.of(losses)))) return T(0.0);
+    return aside_loss(best_b.template unit<T>(), most.column(pair.axes), T(along_a(most) - along_b(best_b)), depth);
+  }
 };
 
 // How far a point of the first box, without radius, is from the core of the second. It is pushed out along the
@@ -123,9 +144,11 @@ inline Distance<T> distance_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) 
   const V depth = value(terms.depth), best = terms.best_b.of(terms.found.of_b);
   const auto level = [&](const One& w, V& side) {
     const V toward = sign_of(w.of(plain.centre));
-    const V loss = best - w.of(terms.found.of_b), more = V(2.0) * magnitude(w.of(plain.centre));
+    const V apart = w.of(terms.found.of_b), loss = best - apart, from = magnitude(w.of(plain.centre));
     const V near = height_over_face(plain.b, depth, at, w, toward).distance - loss;
-    const V far = height_over_face(plain.b, depth, at, w, V(-toward)).distance - loss - more;
+    side = toward;
+    if (!any(less(w.of(plain.b) + from, -apart))) return near;  // no point is nearer to the other side
+    const V far = height_over_face(plain.b, depth, at, w, V(-toward)).distance - loss - V(2.0) * from;
     side = select(less(near, far), -toward, toward);
     return larger(near, far);
   };
@@ -140,40 +163,22 @@ inline Distance<T> distance_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) 
   return d;
 }
 
-// The largest loss by an axis of the first box, of all points of it on the second.
-template <class T>
-inline T aside(const BoxTerms<T>& terms) {
-  using V = Value<T>;
-  using One = Axis<Mask<V>>;
-  if (!any(less(V(0.0), value(terms.depth)))) return T(0.0);
-  const BoxPair<V> plain = value(terms.pair);
-  const V best = terms.best_b.of(terms.found.of_b), depth = value(terms.depth);
-  const Vec3<V> normal = terms.best_b.template unit<V>();
-  const Vec3<V> losses{aside_loss(normal, plain.axes.x, terms.found.of_a.x - best, depth),
-                       aside_loss(normal, plain.axes.y, terms.found.of_a.y - best, depth),
-                       aside_loss(normal, plain.axes.z, terms.found.of_a.z - best, depth)};
-  const One most = largest_of(losses);
-  if (!any(less(V(0.0), most.of(losses)))) return T(0.0);
-  return aside_loss(terms.best_b.template unit<T>(), most.column(terms.pair.axes),
-                    terms.along_a(most) - terms.along_b(terms.best_b), terms.depth);
-}
-
 // In the frame of the second box: a point of the core of the first and its spot.
 template <class T>
-inline Spot<T> point_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x, const T& radius_a, const T& radius_b) {
+inline Spot<T> point_in_pair(const BoxTerms<T>& terms, const Vec3<T>& x) {
   const Distance<T> d = distance_in_pair(terms, x);
-  const T gap = d.value - (radius_a + radius_b);
-  return {gap + aside(terms), d.normal, mul_add(-mul_add(T(0.5), gap, radius_a), d.normal, x)};
+  const T gap = d.value - (terms.pair.radius_a + terms.pair.radius_b);
+  return {gap + terms.beside, d.normal, mul_add(-mul_add(T(0.5), gap, terms.pair.radius_a), d.normal, x)};
 }
 
 // The place of two edges: the pair of edges that support both boxes along the best of the nine cross products. It acts
 // as far as this separates more than all faces.
 template <class T>
-inline Spot<T> edges_in_pair(const BoxTerms<T>& terms, const T& radius_a, const T& radius_b) {
+inline Spot<T> edges_in_pair(const BoxTerms<T>& terms) {
   using V = Value<T>;
   const BoxPair<T>& p = terms.pair;
   const auto &i = terms.found.edge_a, &j = terms.found.edge_b;
-  const T one(1.0), zero(0.0), reach = radius_a + radius_b;
+  const T one(1.0), zero(0.0), reach = p.radius_a + p.radius_b;
   T square;
   const Vec3<T> n = terms.edge_normal(square), m = transposed(p.axes, n);
   const Vec3<T> along_a = i.template unit<T>(), along_b = j.template unit<T>();
@@ -209,14 +214,15 @@ inline Spot<T> edges_in_pair(const BoxTerms<T>& terms, const T& radius_a, const 
   if (any(less(value(gap), terms.found.faces - terms.found.edges))) gap = larger(gap, terms.faces() - terms.edges());
   const Vec3<T> normal = select(above, free.normal, n);
   const T half = T(0.5);
-  return {gap, normal, mul_add(half, mul_add(-radius_a, normal, x), half * mul_add(radius_b, normal, y))};
+  return {gap, normal, mul_add(half, mul_add(-p.radius_a, normal, x), half * mul_add(p.radius_b, normal, y))};
 }
 
 // Where an edge of the first box, of its face that looks at the second, crosses an edge of that: its points on both
 // sides of the crossing, and those of the other edge, must lie further out and in than the boxes overlap. Slot and
-// direction number the crossings: 0 where the edge enters what lies over the face, 1 where it leaves.
+// direction number the crossings: 0 where the edge enters what lies over the face, 1 where it leaves. What two edges
+// carry, as `edges_in_pair`, is not carried here.
 template <class T>
-inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, const T& radius_a, const T& radius_b) {
+inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, const T& carried) {
   using V = Value<T>;
   using One = Axis<Mask<V>>;
   const BoxPair<T>& p = terms.pair;
@@ -249,7 +255,11 @@ inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, 
   exchange(by_t, first, second);
   T s;
   const T clear = cross_at(c, e, p.b, first, second, s);
-  Spot<T> spot = point_in_pair(terms, mul_add(s, e, c), radius_a, radius_b);
+  const Vec3<T> x = mul_add(s, e, c);
+  const Spot<T> none{-clear, sign_of(w.of(p.centre)) * w.template unit<T>(), x};
+  const Mask<V> crosses = less(V(0.0), value(clear));
+  if (!any(crosses)) return none;
+  Spot<T> spot = point_in_pair(terms, x);
   spot.gap = larger(spot.gap, -clear);
   if (any(less(value(spot.gap), -facing_excess(edge, row, plain.a)))) {
     const Vec3<T> row_t{w.of(p.axes.x), w.of(p.axes.y), w.of(p.axes.z)};
@@ -257,27 +267,52 @@ inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, 
   }
   // Nothing where another direction of the second box takes over.
   spot.gap = larger(spot.gap, T(-2.0) * magnitude(w.of(p.centre)));
-  One other = v;
-  One last = t;
+  One other = v, last = t;
   exchange(Mask<V>(less(v.of(terms.found.of_b), t.of(terms.found.of_b))), other, last);
   if (any(less(value(spot.gap), other.of(terms.found.of_b) - w.of(terms.found.of_b))))
     spot.gap = larger(spot.gap, terms.along_b(other) - terms.along_b(w));
-  const Spot<V> edges = edges_in_pair(BoxTerms<V>(plain), value(radius_a), value(radius_b));
-  if (any(less(edges.gap, V(0.0)))) spot.gap += T(2.0) * positive_part(-edges_in_pair(terms, radius_a, radius_b).gap);
-  return spot;
+  spot.gap += T(2.0) * carried;
+  return {select(crosses, spot.gap, none.gap), select(crosses, spot.normal, none.normal),
+          select(crosses, spot.point, none.point)};
 }
 
 // Places 0 to 7: corners of the first; 8 to 15: crossings of its edges; 16 to 31: the same of the second; 32: edges.
 template <class T>
-inline Spot<T> box_on_box(const Solid<T>& a, const Solid<T>& b, int k) {
-  if (k >= 16 && k < 32) return flipped(box_on_box(b, a, k - 16));
-  const BoxPair<T> pair = box_pair(a, b);
-  const BoxTerms<T> terms(pair);
-  const Spot<T> s =
-      k == 32 ? edges_in_pair(terms, a.radius, b.radius)
-      : k < 8 ? point_in_pair(terms, mul_add(pair.axes, corner_of(pair.a, k), pair.centre), a.radius, b.radius)
-              : crossing_in_pair(terms, (k - 8) / 2, k % 2, a.radius, b.radius);
-  return {s.gap, b.pose.R * s.normal, to_common(b.pose, s.point)};
-}
+class BoxSpots {
+ public:
+  static constexpr int count = 33;
+  BoxSpots(const Solid<T>& a, const Solid<T>& b) : a_(a), b_(b) {}
+  Spot<T> place(int k) {
+    if (k >= 16 && k < 32) return flipped(on(b_, a_, second_, k - 16));
+    return on(a_, b_, first_, k);
+  }
+
+ private:
+  using Terms = std::optional<BoxTerms<T>>;
+  Spot<T> on(const Solid<T>& a, const Solid<T>& b, Terms& terms, int k) {
+    const BoxTerms<T>& t = made(a, b, terms);
+    const auto corner = [&] { return mul_add(t.pair.axes, corner_of(t.pair.a, k), t.pair.centre); };
+    const Spot<T> s = k == 32 ? edges_in_pair(t)
+                      : k < 8 ? point_in_pair(t, corner())
+                              : crossing_in_pair(t, (k - 8) / 2, k % 2, edges_carry());
+    return {s.gap, b.pose.R * s.normal, to_common(b.pose, s.point)};
+  }
+  static const BoxTerms<T>& made(const Solid<T>& a, const Solid<T>& b, Terms& terms) {
+    if (!terms) terms.emplace(box_pair(a, b));
+    return *terms;
+  }
+  const T& edges_carry() {
+    if (!carried_) {
+      const BoxTerms<T>& t = made(a_, b_, first_);
+      const bool none = !any(less(t.found.faces, t.found.edges) & less(t.found.edges, value(a_.radius + b_.radius)));
+      carried_ = none ? T(0.0) : positive_part(-edges_in_pair(t).gap);
+    }
+    return *carried_;
+  }
+
+  const Solid<T>&a_, &b_;
+  Terms first_, second_;
+  std::optional<T> carried_;
+};
 
 }  // namespace torsor

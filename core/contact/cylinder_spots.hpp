@@ -7,8 +7,6 @@
 
 namespace torsor {
 
-constexpr int kCylinderBoxSpots = 34;
-
 // A cylinder and the core of a box, in the frame of the box.
 template <class T>
 struct CylinderTerms {
@@ -84,19 +82,23 @@ struct CylinderTerms {
     s.gap += rim_relief(radius, along.of(axes.z));
     return s;
   }
-  Spot<T> deepest_on_face(int rim, int k, const T& box_radius) const {
+  Spot<T> deepest_on_face(int rim, int k, const T& box_radius) {
     const Axis<Mask<V>> w = axis_number<V>(k);
     const Vec3<T> normal = sign_of(w.of(centre)) * w.template unit<T>();
     Spot<T> s = on_face(deepest_of_rim(rim_centre(rim), radius, axes, normal), w, box_radius);
-    T least = fixed_on_face(rim, 0, box_radius).gap;
-    for (int i = 1; i < 4; ++i) least = smaller(least, fixed_on_face(rim, i, box_radius).gap);
-    s.gap = larger(s.gap, T(-4.0) * radius * sine_to(normal)) + positive_part(-least);
+    std::optional<T>& carried = fixed_carry_[rim];
+    if (!carried) {
+      T least = fixed_on_face(rim, 0, box_radius).gap;
+      for (int i = 1; i < 4; ++i) least = smaller(least, fixed_on_face(rim, i, box_radius).gap);
+      carried = positive_part(-least);
+    }
+    s.gap = larger(s.gap, T(-4.0) * radius * sine_to(normal)) + *carried;
     return s;
   }
 
   // The side: place 0 where the axis is nearest, as far as this separates more than faces and ends; 1 and 2 at the
   // limits of what lies over a face, where these are not rims.
-  Spot<T> on_side(int k, const T& box_radius) const {
+  Spot<T> on_side(int k, const T& box_radius) {
     const auto depth_at = [&](const T& s) {
       return box_radius - side_distance(s, distance_from_core(ShapeKind::box, half, axis.at(s)));
     };
@@ -109,7 +111,7 @@ struct CylinderTerms {
     const T own = side_distance(s, d) - box_radius;
     T gap = own;
     if (k == 0)
-      gap = larger(own + positive_part(larger(larger(carries(0), carries(1)), corners(box_radius))),
+      gap = larger(own + positive_part(larger(larger(carries(0), carries(1)), corners_carry(box_radius))),
                    larger(best.of(faces), end) - tube);
     else
       gap = -carries(k - 1);
@@ -132,10 +134,13 @@ struct CylinderTerms {
     return {gap, normal, mul_add(-mul_add(T(0.5), gap, box_radius), normal, x)};
   }
 
-  T corners(const T& box_radius) const {
-    T least = corner(0, box_radius).gap;
-    for (int k = 1; k < 8; ++k) least = smaller(least, corner(k, box_radius).gap);
-    return -least;
+  const T& corners_carry(const T& box_radius) {
+    if (!corners_carry_) {
+      T least = corner(0, box_radius).gap;
+      for (int k = 1; k < 8; ++k) least = smaller(least, corner(k, box_radius).gap);
+      corners_carry_ = positive_part(-least);
+    }
+    return *corners_carry_;
   }
 
   // Where an edge of the face of the box that looks at an end of the cylinder enters or leaves this end. The same.
@@ -172,53 +177,77 @@ struct CylinderTerms {
 
   // The edge of the box that is nearest to the cylinder, as far as it separates more than faces and ends, less
   // what the side and corners carry. The same.
-  Spot<T> nearest_edge(const T& box_radius) const {
+  Spot<T> nearest_edge(const T& box_radius) {
     const Vec3<T> size{radius, radius, length};
     const Mat3<V> plain{value(axes.x), value(axes.y), value(axes.z)};
-    Vec3<V> middle = zero3<V>(), along = middle;
-    V least(1e300);
+    struct Edge {
+      Vec3<V> middle, along;
+      Segment<V> on;
+      Slope<V> slope;
+    } edges[12];
+    V most(1e300), least(1e300);
     for (int k = 0; k < 12; ++k) {
       const int i = k / 4, j = (i + 1) % 3, l = (i + 2) % 3;
       double m[3] = {0.0, 0.0, 0.0}, e[3] = {0.0, 0.0, 0.0};
       e[i] = 1.0;
       m[j] = k & 1 ? 1.0 : -1.0;
       m[l] = k & 2 ? 1.0 : -1.0;
-      const Vec3<V> at{V(m[0]), V(m[1]), V(m[2])}, to{V(e[0]), V(e[1]), V(e[2])};
-      const Segment<V> on{transposed(plain, scaled_by<V>(at, value(half)) - value(centre)),
-                          transposed(plain, scaled_by<V>(to, value(half)))};
-      const V s = nearest_parameter(ShapeKind::cylinder, value(size), on);
-      const V distance = distance_from_core(ShapeKind::cylinder, value(size), on.at(s)).value;
+      Edge& edge = edges[k];
+      edge.middle = {V(m[0]), V(m[1]), V(m[2])};
+      edge.along = {V(e[0]), V(e[1]), V(e[2])};
+      edge.on = {transposed(plain, scaled_by<V>(edge.middle, value(half)) - value(centre)),
+                 transposed(plain, scaled_by<V>(edge.along, value(half)))};
+      edge.slope = distance_slope(ShapeKind::cylinder, value(size), edge.on, V(0.0));
+      most = smaller(most, edge.slope.value);
+    }
+    Vec3<V> middle = zero3<V>(), along = middle;
+    for (const Edge& edge : edges) {
+      // The tangent bounds a convex function.
+      if (!any(less(edge.slope.value - magnitude(edge.slope.first), most))) continue;
+      const V s = nearest_parameter(ShapeKind::cylinder, value(size), edge.on);
+      const V distance = distance_from_core(ShapeKind::cylinder, value(size), edge.on.at(s)).value;
       const Mask<V> nearer = less(distance, least);
       least = select(nearer, distance, least);
-      middle = select(nearer, at, middle);
-      along = select(nearer, to, along);
+      middle = select(nearer, edge.middle, middle);
+      along = select(nearer, edge.along, along);
     }
     const Segment<T> on{transposed(axes, scaled_by<T>(middle, half) - centre),
                         transposed(axes, scaled_by<T>(along, half))};
     const Nearest<T> place = nearest_of(ShapeKind::cylinder, size, on);
     const T own = place.distance.value - box_radius, others = larger(best.of(faces), end) - place.distance.value;
-    const T carried = positive_part(larger(-on_side(0, box_radius).gap, corners(box_radius)));
+    const T carried = positive_part(larger(-on_side(0, box_radius).gap, corners_carry(box_radius)));
     return {larger(own, others) + carried, place.distance.normal,
             mul_add(-mul_add(T(0.5), own, box_radius), place.distance.normal, on.at(place.at))};
   }
+
+ private:
+  std::optional<T> fixed_carry_[2], corners_carry_;
 };
 
 // Places 0 to 13: of each rim the deepest points along the axes of the box, and four fixed ones; 14 to 16: the side;
 // 17 to 24: corners of the box; 25 to 33: its edges. The normal points to the cylinder.
 template <class T>
-inline Spot<T> cylinder_on_box(const Solid<T>& a, const Solid<T>& b, int k) {
-  const CylinderTerms<T> terms(a, b);
-  if (k < 17) {
-    const int rim = k / 7, i = k % 7;
-    const Spot<T> s = k >= 14 ? terms.on_side(k - 14, b.radius)
-                      : i < 3 ? terms.deepest_on_face(rim, i, b.radius)
-                              : terms.fixed_on_face(rim, i - 3, b.radius);
-    return {s.gap, b.pose.R * s.normal, to_common(b.pose, s.point)};
+class CylinderBoxSpots {
+ public:
+  static constexpr int count = 34;
+  CylinderBoxSpots(const Solid<T>& a, const Solid<T>& b) : a_(a), b_(b), terms_(a, b) {}
+  Spot<T> place(int k) {
+    if (k < 17) {
+      const int rim = k / 7, i = k % 7;
+      const Spot<T> s = k >= 14 ? terms_.on_side(k - 14, b_.radius)
+                        : i < 3 ? terms_.deepest_on_face(rim, i, b_.radius)
+                                : terms_.fixed_on_face(rim, i - 3, b_.radius);
+      return {s.gap, b_.pose.R * s.normal, to_common(b_.pose, s.point)};
+    }
+    const Spot<T> s = k < 25   ? terms_.corner(k - 17, b_.radius)
+                      : k < 33 ? terms_.edge_on_end((k - 25) / 2, k % 2, b_.radius)
+                               : terms_.nearest_edge(b_.radius);
+    return {s.gap, -(a_.pose.R * s.normal), to_common(a_.pose, s.point)};
   }
-  const Spot<T> s = k < 25   ? terms.corner(k - 17, b.radius)
-                    : k < 33 ? terms.edge_on_end((k - 25) / 2, k % 2, b.radius)
-                             : terms.nearest_edge(b.radius);
-  return {s.gap, -(a.pose.R * s.normal), to_common(a.pose, s.point)};
-}
+
+ private:
+  const Solid<T>&a_, &b_;
+  CylinderTerms<T> terms_;
+};
 
 }  // namespace torsor

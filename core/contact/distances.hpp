@@ -112,11 +112,12 @@ inline T ellipsoid_root(const Vec3<T>& y, const Vec3<T>& a, const Vec3<T>& more)
     const Vec3<T> first{mul_add(a.x, magnitude(y.x), -more.x), mul_add(a.y, magnitude(y.y), -more.y),
                         mul_add(a.z, magnitude(y.z), -more.z)};
     T u = larger(first.x, larger(first.y, first.z));
-    for (int iteration = 0; iteration < 50; ++iteration) {
+    Mask<T> open = every_lane<T>();
+    for (int iteration = 0; iteration < 50 && any(open); ++iteration) {
       const EllipsoidStep<T> next = ellipsoid_step(y, a, more, u);
       const T step = (next.length - T(1.0)) * next.factor;
-      u += positive_part(step);
-      if (!any(less(T(4e-16) * u, step))) break;
+      u += select(open, positive_part(step), T(0.0));
+      open = open & less(T(4e-16) * u, step);
     }
     return u;
   } else {

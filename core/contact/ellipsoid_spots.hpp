@@ -1,6 +1,8 @@
 // Ellipsoids on boxes, in twelve places: the ellipsoid on a face of each axis, the point of the box that is nearest to
 // it or deepest within it, and the corners.
 #pragma once
+#include <optional>
+
 #include "contact/solids.hpp"
 
 namespace torsor {
@@ -177,22 +179,33 @@ inline Spot<T> ellipsoid_on_face(const Solid<T>& a, const Solid<T>& b, int i, co
 
 // Places 0 to 2: the faces; 3: the nearest point, less what the others carry; 4 to 11: the corners. The normal points
 // to the ellipsoid.
-constexpr int kEllipsoidBoxSpots = 12;
 template <class T>
-inline Spot<T> ellipsoid_on_box(const Solid<T>& a, const Solid<T>& b, int k) {
-  if (k > 3) return flipped(knob_on_solid(box_corner(b, k - 4), a));
-  const Block<T> block = block_of(b, a.pose);
-  const Vec3<T> at = nearest_of_block(a.size, block);
-  Spot<T> s = flipped(knob_on_solid(Knob<T>{to_common(a.pose, block.at(at)), b.radius}, a));
-  if (k < 3) return ellipsoid_on_face(a, b, k, s.gap);
-  const auto carried = [](const auto& ellipsoid, const auto& box, const auto& gap) {
-    auto least = ellipsoid_on_face(ellipsoid, box, 0, gap).gap;
-    for (int i = 1; i < 3; ++i) least = smaller(least, ellipsoid_on_face(ellipsoid, box, i, gap).gap);
-    for (int i = 0; i < 8; ++i) least = smaller(least, knob_on_solid(box_corner(box, i), ellipsoid).gap);
-    return positive_part(-least);
-  };
-  if (any(less(Value<T>(0.0), carried(value(a), value(b), value(s.gap))))) s.gap += carried(a, b, T(s.gap));
-  return s;
-}
+class EllipsoidBoxSpots {
+ public:
+  static constexpr int count = 12;
+  EllipsoidBoxSpots(const Solid<T>& a, const Solid<T>& b) : a_(a), b_(b) {}
+  Spot<T> place(int k) {
+    if (k > 3) return flipped(knob_on_solid(box_corner(b_, k - 4), a_));
+    if (!nearest_) {
+      const Block<T> block = block_of(b_, a_.pose);
+      const Vec3<T> x = to_common(a_.pose, block.at(nearest_of_block(a_.size, block)));
+      nearest_ = flipped(knob_on_solid(Knob<T>{x, b_.radius}, a_));
+    }
+    Spot<T> s = *nearest_;
+    if (k < 3) return ellipsoid_on_face(a_, b_, k, s.gap);
+    const auto carried = [](const auto& ellipsoid, const auto& box, const auto& gap) {
+      auto least = ellipsoid_on_face(ellipsoid, box, 0, gap).gap;
+      for (int i = 1; i < 3; ++i) least = smaller(least, ellipsoid_on_face(ellipsoid, box, i, gap).gap);
+      for (int i = 0; i < 8; ++i) least = smaller(least, knob_on_solid(box_corner(box, i), ellipsoid).gap);
+      return positive_part(-least);
+    };
+    if (any(less(Value<T>(0.0), carried(value(a_), value(b_), value(s.gap))))) s.gap += carried(a_, b_, T(s.gap));
+    return s;
+  }
+
+ private:
+  const Solid<T>&a_, &b_;
+  std::optional<Spot<T>> nearest_;
+};
 
 }  // namespace torsor

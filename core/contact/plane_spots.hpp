@@ -83,19 +83,27 @@ inline Spot<T> ellipsoid_on_plane(const Solid<T>& a, const Plane<T>& b) {
 }
 
 template <class T>
-inline Spot<T> solid_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
-  switch (a.kind) {
-    case ShapeKind::capsule:
-      return knob_on_plane(capsule_end(a, k), b);
-    case ShapeKind::box:
-      return knob_on_plane(box_corner(a, k), b);
-    case ShapeKind::cylinder:
-      return cylinder_on_plane(a, b, k);
-    case ShapeKind::ellipsoid:
-      return ellipsoid_on_plane(a, b);
-    default:
-      return knob_on_plane(Knob<T>{a.pose.p, a.radius}, b);
+class PlaneSpots {
+ public:
+  PlaneSpots(const Solid<T>& a, const Plane<T>& b) : a_(a), b_(b) {}
+  Spot<T> place(int k) const {
+    switch (a_.kind) {
+      case ShapeKind::capsule:
+        return knob_on_plane(capsule_end(a_, k), b_);
+      case ShapeKind::box:
+        return knob_on_plane(box_corner(a_, k), b_);
+      case ShapeKind::cylinder:
+        return cylinder_on_plane(a_, b_, k);
+      case ShapeKind::ellipsoid:
+        return ellipsoid_on_plane(a_, b_);
+      default:
+        return knob_on_plane(Knob<T>{a_.pose.p, a_.radius}, b_);
+    }
   }
-}
+
+ private:
+  const Solid<T>& a_;
+  const Plane<T>& b_;
+};
 
 }  // namespace torsor

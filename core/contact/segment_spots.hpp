@@ -1,6 +1,8 @@
 // Capsules on capsules, boxes, cylinders and ellipsoids, in three places: where the segment of the capsule is nearest,
 // and at both limits of the part of it that lies over the other solid, so that what lies is supported at two points.
 #pragma once
+#include <optional>
+
 #include "contact/solids.hpp"
 
 namespace torsor {
@@ -20,10 +22,10 @@ inline Segment<T> segment_of(const Solid<T>& capsule, const SE3<T>& frame) {
   return {to_local(frame, capsule.pose.p), transposed(frame.R, capsule.size.z * capsule.pose.R.z)};
 }
 
-// The slope along a segment of the distance from a core, and its own slope.
+// The distance from a core along a segment, its slope, and the slope of that.
 template <class S>
 struct Slope {
-  S first, second;
+  S value, first, second;
 };
 template <class S>
 inline Slope<S> distance_slope(ShapeKind kind, const Vec3<S>& size, const Segment<S>& a, const S& s) {
@@ -33,28 +35,44 @@ inline Slope<S> distance_slope(ShapeKind kind, const Vec3<S>& size, const Segmen
   moving.x.d[0] = a.half.x;
   moving.y.d[0] = a.half.y;
   moving.z.d[0] = a.half.z;
-  const Vec3<J> n = distance_from_core(kind, constant<J>(size), moving).normal;
-  return {dot(Vec3<S>{n.x.v, n.y.v, n.z.v}, a.half), dot(Vec3<S>{n.x.d[0], n.y.d[0], n.z.d[0]}, a.half)};
+  const Distance<J> d = distance_from_core(kind, constant<J>(size), moving);
+  const Vec3<J>& n = d.normal;
+  return {d.value.v, dot(Vec3<S>{n.x.v, n.y.v, n.z.v}, a.half), dot(Vec3<S>{n.x.d[0], n.y.d[0], n.z.d[0]}, a.half)};
 }
 
 // Where the distance from a convex core is least along a segment: its slope rises. Newton's method within a bracket,
-// halved every third time.
+// halved every third time; where there is no curvature, the point where the tangents at both ends of the bracket meet. At
+// a kink that is the minimum, when the distance there is not above the tangents.
 template <class S>
 inline S nearest_by_iteration(ShapeKind kind, const Vec3<S>& size, const Segment<S>& a) {
-  const S one(1.0), length = square_root(dot(a.half, a.half)), rounding = S(1e-16) * length;
-  const auto lower = less(-rounding, distance_slope(kind, size, a, S(-1.0)).first);
-  const auto upper = less(distance_slope(kind, size, a, one).first, rounding) & !lower;
-  S low(-1.0), high = one, s(0.0);
-  auto open = less(S(0.0), length) & !(lower | upper);
+  const S one(1.0), zero(0.0), length = square_root(dot(a.half, a.half)), rounding = S(1e-16) * length;
+  S low(-1.0), high = one, s = zero;
+  Slope<S> at_low = distance_slope(kind, size, a, low), at_high = distance_slope(kind, size, a, high);
+  const Mask<S> lower = less(-rounding, at_low.first), upper = less(at_high.first, rounding) & !lower;
+  const auto keep = [](const Mask<S>& mask, const Slope<S>& from, Slope<S>& to) {
+    to.value = select(mask, from.value, to.value);
+    to.first = select(mask, from.first, to.first);
+  };
+  Mask<S> open = less(zero, length) & !(lower | upper);
   for (int iteration = 0; iteration < 150 && any(open); ++iteration) {
     const Slope<S> slope = distance_slope(kind, size, a, s);
-    low = select(less(slope.first, S(0.0)), s, low);
-    high = select(less(S(0.0), slope.first), s, high);
-    const S middle = S(0.5) * (low + high);
-    const S next = s - slope.first / select(less(S(0.0), slope.second), slope.second, one);
-    const auto newton = less(S(0.0), slope.second) & less(low, next) & less(next, high);
-    const S to = iteration % 3 == 2 ? middle : select(newton, next, middle);
-    open = open & less(rounding, magnitude(slope.first)) & less(S(1e-16), high - low);
+    const Mask<S> falls = less(slope.first, zero), rises = less(zero, slope.first);
+    low = select(falls, s, low);
+    high = select(rises, s, high);
+    keep(falls, slope, at_low);
+    keep(rises, slope, at_high);
+    const S turn = at_high.first - at_low.first, middle = S(0.5) * (low + high);
+    const Mask<S> turns = less(zero, turn), curved = less(zero, slope.second);
+    const S past = (at_low.value - at_high.value) + at_high.first * (high - low);
+    const S meet = select(turns, low + past / select(turns, turn, one), middle);
+    const S next = s - slope.first / select(curved, slope.second, one);
+    const Mask<S> newton = curved & less(low, next) & less(next, high);
+    const S to = iteration % 3 == 2 ? middle : select(newton, next, meet);
+    const S floor = mul_add(at_low.first, meet - low, at_low.value), steep = S(1e-6) * length;
+    const Mask<S> kink = less(slope.value, floor + S(4e-16) * (magnitude(floor) + length)) &
+                         less(at_low.first, -steep) & less(steep, at_high.first);
+    const Mask<S> still = less(magnitude(slope.first), larger(rounding, S(4e-16) * slope.second));
+    open = open & less(S(1e-16), high - low) & !(kink | still);
     s = select(open, to, s);
   }
   return select(lower, S(-1.0), select(upper, one, s));
@@ -185,34 +203,40 @@ inline Supports<T> supports(ShapeKind kind, const Vec3<T>& size, const Segment<T
       {at[0], at[1]},
       {smaller(distance, smaller(deep[0], T(4.0) * deep[1])), smaller(distance, smaller(deep[1], T(4.0) * deep[0]))}};
 }
-template <class T>
-inline Supports<T> capsule_supports(const Solid<T>& b, const Segment<T>& a, const T& radius,
-                                    const Nearest<T>& nearest) {
-  const T reach = radius + b.radius;
-  return supports(b.kind, b.size, a, T(reach - nearest.distance.value),
-                  [&](const T& s) { return reach - distance_from_core(b.kind, b.size, a.at(s)).value; });
-}
 
-// Place 0: where the capsule is nearest, less what the supports 1 and 2 carry.
+// Place 0: where the capsule is nearest, less what the supports 1 and 2 carry. The normal points to the capsule.
 template <class T>
-inline Spot<T> capsule_on_solid(const Solid<T>& a, const Solid<T>& b, int k) {
-  const Segment<T> segment = segment_of(a, b.pose);
-  Nearest<T> place = nearest_of(b.kind, b.size, segment);
-  const T reach = a.radius + b.radius;
-  T gap = place.distance.value - reach;
-  if (k > 0) {
-    const auto both = capsule_supports(b, segment, a.radius, place);
-    place.at = both.at[k - 1];
-    place.distance = distance_from_core(b.kind, b.size, segment.at(place.at));
-    gap = -both.depth[k - 1];
-  } else if (const auto any_of = capsule_supports(value(b), value(segment), value(a.radius), value(place));
-             any(less(Value<T>(0.0), larger(any_of.depth[0], any_of.depth[1])))) {
-    const auto both = capsule_supports(b, segment, a.radius, place);
-    gap += positive_part(larger(both.depth[0], both.depth[1]));
+class CapsuleSpots {
+ public:
+  static constexpr int count = 3;
+  CapsuleSpots(const Solid<T>& a, const Solid<T>& b)
+      : b_(b),
+        radius_(a.radius),
+        reach_(a.radius + b.radius),
+        segment_(segment_of(a, b.pose)),
+        nearest_(nearest_of(b.kind, b.size, segment_)) {}
+  Spot<T> place(int k) {
+    if (!supports_) {
+      const auto depth = [&](const T& s) {
+        return reach_ - distance_from_core(b_.kind, b_.size, segment_.at(s)).value;
+      };
+      supports_ = supports(b_.kind, b_.size, segment_, T(reach_ - nearest_.distance.value), depth);
+    }
+    const T s = k == 0 ? nearest_.at : supports_->at[k - 1];
+    const Vec3<T> x = segment_.at(s);
+    const Distance<T> d = k == 0 ? nearest_.distance : distance_from_core(b_.kind, b_.size, x);
+    const T own = d.value - reach_, to_point = mul_add(T(0.5), own, radius_);
+    const T gap =
+        k == 0 ? own + positive_part(larger(supports_->depth[0], supports_->depth[1])) : -supports_->depth[k - 1];
+    return {gap, b_.pose.R * d.normal, to_common(b_.pose, mul_add(-to_point, d.normal, x))};
   }
-  const Distance<T>& d = place.distance;
-  const T to_point = mul_add(T(0.5), d.value - reach, a.radius);
-  return {gap, b.pose.R * d.normal, to_common(b.pose, mul_add(-to_point, d.normal, segment.at(place.at)))};
-}
+
+ private:
+  const Solid<T>& b_;
+  T radius_, reach_;
+  Segment<T> segment_;
+  Nearest<T> nearest_;
+  std::optional<Supports<T>> supports_;
+};
 
 }  // namespace torsor

@@ -16,27 +16,40 @@ inline int spot_count(const Shape& a, const Shape& b) {
     case ShapeKind::sphere:
       return 1;
     case ShapeKind::capsule:
-      return 3;
+      return CapsuleSpots<double>::count;
+    case ShapeKind::box:
+      return a.kind == ShapeKind::box        ? BoxSpots<double>::count
+             : a.kind == ShapeKind::cylinder ? CylinderBoxSpots<double>::count
+                                             : EllipsoidBoxSpots<double>::count;
     default:
-      if (b.kind != ShapeKind::box) return 0;
-      if (a.kind == ShapeKind::box) return kBoxBoxSpots;
-      return a.kind == ShapeKind::cylinder ? kCylinderBoxSpots : kEllipsoidBoxSpots;
+      return 0;
   }
 }
 
 namespace detail {
 
 template <class T>
-inline Spot<T> solid_spot(const Solid<T>& a, const Solid<T>& b, int k) {
-  switch (b.kind) {
-    case ShapeKind::sphere:
-      return flipped(knob_on_solid(Knob<T>{b.pose.p, b.radius}, a));
-    case ShapeKind::capsule:
-      return flipped(capsule_on_solid(b, a, k));
-    default:
-      if (a.kind == ShapeKind::box) return box_on_box(a, b, k);
-      return a.kind == ShapeKind::cylinder ? cylinder_on_box(a, b, k) : ellipsoid_on_box(a, b, k);
+struct SphereSpots {
+  const Solid<T>&a, &b;  // a sphere on a solid
+  Spot<T> place(int) const { return knob_on_solid(Knob<T>{a.pose.p, a.radius}, b); }
+};
+
+// Calls use(spots, flip) with what computes the places of a pair, of the kinds a >= b, and whether normals must be
+// turned to point to the first shape.
+template <class T, class Use>
+inline void with_spots(ShapeKind a, ShapeKind b, const T* pa, const T* pb, const SE3<T>& Xa, const SE3<T>& Xb,
+                       const Use& use) {
+  const Solid<T> first = placed(a, pa, Xa);
+  if (b == ShapeKind::half_space) {
+    const Plane<T> plane = placed_plane(pb, Xb);
+    return use(PlaneSpots<T>(first, plane), false);
   }
+  const Solid<T> second = placed(b, pb, Xb);
+  if (b == ShapeKind::sphere) return use(SphereSpots<T>{second, first}, true);
+  if (b == ShapeKind::capsule) return use(CapsuleSpots<T>(second, first), true);
+  if (a == ShapeKind::box) return use(BoxSpots<T>(first, second), false);
+  if (a == ShapeKind::cylinder) return use(CylinderBoxSpots<T>(first, second), false);
+  return use(EllipsoidBoxSpots<T>(first, second), false);
 }
 
 // Whether any number that a result may depend on is not a number.
@@ -44,8 +57,7 @@ template <class T>
 inline auto any_nan(int count, const T* numbers, const SE3<T>& X) {
   if constexpr (is_plain<T>) {
     T sum = X.p.x + X.p.y + X.p.z;
-    for (int column = 0; column < 3; ++column)
-      sum += X.R.column(column).x + X.R.column(column).y + X.R.column(column).z;
+    for (int k = 0; k < 3; ++k) sum += X.R.column(k).x + X.R.column(k).y + X.R.column(k).z;
     for (int i = 0; i < count; ++i) sum += numbers[i];
     return is_nan(sum);
   } else {
@@ -57,17 +69,35 @@ inline auto any_nan(int count, const T* numbers, const SE3<T>& X) {
 
 }  // namespace detail
 
-// Place k of a pair. pa, pb: the numbers of the shapes; Xa, Xb: poses of the bodies that carry them, in one frame.
+// Those places k of a pair for which wanted(k) is true, by use(k, spot). pa, pb: the numbers of the shapes; Xa, Xb: poses
+// of the bodies that carry them, in one frame. What places have in common is computed once.
+template <class T, class Wanted, class Use>
+inline void spots(const Shape& a, const Shape& b, const T* pa, const T* pb, const SE3<T>& Xa, const SE3<T>& Xb,
+                  const Wanted& wanted, const Use& use) {
+  const int count = spot_count(a, b);
+  const bool swap = a.kind < b.kind;
+  const auto none = detail::any_nan(number_count(a.kind), pa, Xa) | detail::any_nan(number_count(b.kind), pb, Xb);
+  const auto each = [&](auto&& places, bool flip) {
+    for (int k = 0; k < count; ++k)
+      if (wanted(k)) {
+        Spot<T> s = places.place(k);
+        if (any(none)) s.gap = select(none, T(std::numeric_limits<double>::quiet_NaN()), s.gap);
+        use(k, flip != swap ? flipped(s) : s);
+      }
+  };
+  if (swap)
+    detail::with_spots(b.kind, a.kind, pb, pa, Xb, Xa, each);
+  else
+    detail::with_spots(a.kind, b.kind, pa, pb, Xa, Xb, each);
+}
+
+// Place k of a pair.
 template <class T>
 inline Spot<T> spot(const Shape& a, const Shape& b, int k, const T* pa, const T* pb, const SE3<T>& Xa,
                     const SE3<T>& Xb) {
-  if (a.kind < b.kind) return flipped(spot(b, a, k, pb, pa, Xb, Xa));
-  const Solid<T> solid = placed(a.kind, pa, Xa);
-  Spot<T> s = b.kind == ShapeKind::half_space ? solid_on_plane(solid, placed_plane(pb, Xb), k)
-                                              : detail::solid_spot(solid, placed(b.kind, pb, Xb), k);
-  const auto none = detail::any_nan(number_count(a.kind), pa, Xa) | detail::any_nan(number_count(b.kind), pb, Xb);
-  s.gap = select(none, T(std::numeric_limits<double>::quiet_NaN()), s.gap);
-  return s;
+  Spot<T> out;
+  spots(a, b, pa, pb, Xa, Xb, [&](int i) { return i == k; }, [&](int, const Spot<T>& s) { out = s; });
+  return out;
 }
 
 // A ball around a shape other than a half-space, in its body.

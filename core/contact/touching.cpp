@@ -129,6 +129,11 @@ void add_place_gradient(const Touching<double>& x, int k, const PlaceWeights& we
 }
 
 int place_count(const Shape& a, const Shape& b) { return spot_count(a, b); }
+bool has_potential(ShapeKind a, ShapeKind b) {
+  if (a == ShapeKind::sphere || b == ShapeKind::sphere) return true;
+  const bool plane = a == ShapeKind::half_space || b == ShapeKind::half_space;
+  return plane && a != ShapeKind::cylinder && b != ShapeKind::cylinder;
+}
 
 template <class S>
 Force<S> contact_wrench(const Touching<S>& x, const ContactNumbers<S>& law) {

@@ -65,6 +65,10 @@ struct PlaceSum {
 PlaceSum weigh_place(const Touching<double>& x, int k, const PlaceWeights& weights);
 // Adds the gradient of the sum by the numbers of the shapes.
 void add_place_gradient(const Touching<double>& x, int k, const PlaceWeights& weights, double* by_a, double* by_b);
+// Whether forces are minus the gradient of the energy at rest, exactly: whether the gap of each place changes with the
+// relative velocity of the bodies there, along the normal. Gaps that pass from one feature of a shape to another change
+// in other directions too, in a region as wide as they are deep.
+bool has_potential(ShapeKind a, ShapeKind b);
 // How many places a pair has.
 int place_count(const Shape& a, const Shape& b);
 

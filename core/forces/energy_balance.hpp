@@ -26,7 +26,11 @@ S stored_energy(const Model& m, const ForceSet& set, Arena& arena, const Motions
   S sum(0.0);
   const ForceState<S> at(m, arena, all, q, v, t, p);
   set.for_each([&](const auto& law) {
-    if (law.work() == Work::stores) sum += law.energy(at);
+    if (law.work() != Work::stores) return;
+    if constexpr (std::is_same_v<std::decay_t<decltype(law)>, PairLaw>)
+      sum += law.stored(at);
+    else
+      sum += law.energy(at);
   });
   return sum;
 }

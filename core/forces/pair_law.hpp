@@ -156,6 +156,11 @@ struct PairLaw : Law {
 
   template <class S>
   S energy(const ForceState<S>& at) const {
+    return has_potential(A.shape.kind, B.shape.kind) ? stored(at) : S(0.0);
+  }
+  // The same of pairs without a potential: about what can be regained.
+  template <class S>
+  S stored(const ForceState<S>& at) const {
     return contact_energy<S>(state(at), law(at.p));
   }
 

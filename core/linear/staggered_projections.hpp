@@ -37,8 +37,9 @@ class StaggeredProjections {
  public:
   static constexpr int kMost = 3;  // rows of a block
   static constexpr double kCompliance = 1e-8;
-  static constexpr double kDoubt = 1e-6;  // part of the largest velocity below which a slip may be rounding
-  static constexpr int kStaggered = 20;   // rounds after which all rows are swept together instead, against cycles
+  static constexpr double kContradiction = 1e-5;  // part of the largest velocity by which normals may give way
+  static constexpr double kDoubt = 1e-6;          // part of the largest velocity below which a slip may be rounding
+  static constexpr int kStaggered = 20;  // rounds after which all rows are swept together instead, against cycles
   int equalities = 0, normals = 0;
   std::vector<FrictionBlock> blocks;
   std::vector<JointLoad> loads;
@@ -52,7 +53,10 @@ class StaggeredProjections {
   bool solve(double tolerance, int iterations) {
     if (!find(tolerance, iterations)) return false;
     if (!blocks.empty()) lessen(tolerance);
-    return true;
+    // Normals that contradict each other are held by the compliance alone.
+    for (int i = equalities; i < equalities + normals; ++i)
+      contradicting = contradicting || compliance_[i] * z[i] > tolerance + kContradiction * scale_;
+    return !contradicting;
   }
   int kinks = 0;  // rows within `near` of a change, in velocities
   void count_kinks(double near) {
@@ -148,7 +152,7 @@ class StaggeredProjections {
     double least = 0.0;
     for (int i = equalities; i < m; ++i)
       if (own(i) > 0.0) least = least > 0.0 ? std::min(least, own(i)) : own(i);
-    for (int i = equalities; i < n; ++i) compliance_[i] = kCompliance * (i < m ? least : own(i));
+    for (int i = equalities; i < m; ++i) compliance_[i] = kCompliance * least;
     normal_D_.resize(std::size_t(m) * m);
     for (int i = 0; i < m; ++i) {
       std::copy_n(&D[std::size_t(i) * n], m, &normal_D_[std::size_t(i) * m]);
@@ -158,6 +162,7 @@ class StaggeredProjections {
     step_.assign(blocks.size(), 0.0);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       for (int j = 0; j < blocks[b].size; ++j) step_[b] += own(blocks[b].row + j);
+      for (int j = 0; j < blocks[b].size; ++j) compliance_[blocks[b].row + j] = kCompliance * step_[b];
       if (step_[b] > 0.0) step_[b] = 1.0 / step_[b];
     }
   }

@@ -239,8 +239,8 @@ else:
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
             "integrators": """
-                Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3 SymplecticEuler
-                Variational
+                Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3
+                SymplecticEuler Variational
             """,
             "maximal": "from_maximal to_maximal",
             "simulation.adjoint": "adjoint",

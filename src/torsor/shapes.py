@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from torsor.spatial import SE3, frozen_array, matrix_to_quaternion
+from torsor.spatial import SE3, frozen_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -106,6 +106,8 @@ class _Placed(Shape):
     """A shape with a placement, and with sizes that the core has as halves."""
 
     placement: SE3
+    # The orientation as `with_numbers` was given it, which may have any length.
+    _quaternion: tuple[float, ...] | None = field(default=None, init=False, repr=False)
 
     @abstractmethod
     def _sizes(self) -> dict[str, FloatArray]:
@@ -118,20 +120,24 @@ class _Placed(Shape):
 
     @property
     def numbers(self) -> dict[str, FloatArray]:
-        """position (3,), orientation (4,), a quaternion xyzw, then its half sizes."""
+        """position (3,), orientation (4,), a quaternion xyzw of any length, then its half sizes."""
+        given = self._quaternion
         return {
             "position": self.placement.p.copy(),
-            "orientation": matrix_to_quaternion(self.placement.R),
+            "orientation": self.placement.quaternion if given is None else np.array(given),
             **self._sizes(),
         }
 
     def with_numbers(self, values: Mapping[str, ArrayLike]) -> Self:
-        """A copy with other values of some numbers; an orientation is normalised."""
+        """A copy with other values of some numbers; an orientation may have any length."""
         changed = _changed(self, values)
-        placement = self.placement
-        if "position" in values or "orientation" in values:
-            placement = SE3.from_quaternion(changed.pop("orientation"), changed.pop("position"))
-        return self._of(changed, placement)
+        position, orientation = changed.pop("position"), changed.pop("orientation")
+        kept = "position" not in values and "orientation" not in values
+        shape = self._of(changed, self.placement if kept else SE3.from_quaternion(orientation, position))
+        if "orientation" in values or self._quaternion is not None:
+            given = frozen_array(orientation, (4,), "orientation")
+            object.__setattr__(shape, "_quaternion", tuple(given.tolist()))
+        return shape
 
 
 @final

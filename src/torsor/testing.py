@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor import _check, _core, spatial
+from torsor import _check, _core, shapes, spatial
 from torsor.constraints import (
     Constraint,
     Coupling,
@@ -34,6 +34,7 @@ from torsor.forces import (
     BodyDamping,
     BodyWrench,
     Cable,
+    Contact,
     CustomCable,
     CustomForce,
     CustomSpring,
@@ -341,6 +342,26 @@ def _check_zeros(
         close("K of displaced roots", K * np.outer(~root, root), np.zeros_like(K))
 
 
+def _example_contacts(
+    first: str, second: str, point: Callable[..., FloatArray], rng: np.random.Generator
+) -> Iterator[Contact]:
+    """Large soft shapes, so that most of them touch wherever the bodies are: those whose formulas hold at any depth."""
+    law = {"stiffness": 3.0, "dissipation": 0.4, "friction": 0.7, "slip": 2.0, "onset": 0.5}
+    ground, ball = shapes.HalfSpace(point(), 4.0), shapes.Sphere(1.5, point())
+    boxes = shapes.Capsule(1.2, 2.0, random_pose(rng)), shapes.Box((2.0, 3.0, 4.0), random_pose(rng), 0.5)
+    solids = (
+        shapes.Sphere(1.0, point()),
+        shapes.Capsule(1.0, 1.5, random_pose(rng)),
+        shapes.Box((1.0, 1.5, 2.0), random_pose(rng), 0.3),
+        shapes.Ellipsoid((0.7, 1.1, 1.6), random_pose(rng)),
+        shapes.Cylinder(0.8, 1.7, random_pose(rng)),
+    )
+    other = WORLD if first == second else second
+    yield from (Contact(first, solid, WORLD, ground, **law) for solid in solids[:-1])
+    yield from (Contact(first, solid, other, ball, **law) for solid in solids)
+    yield from (Contact(first, ball, other, solid, **law) for solid in boxes)
+
+
 def example_forces(model: Model, rng: np.random.Generator | int | None = None) -> tuple[Force, ...]:
     """Examples of every built-in force on random joints and bodies of a model: the list that the tests use.
 
@@ -410,6 +431,7 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         JointFriction(joint.name, 0.8, 0.6),
         JointLimits(None, 4, 0, np.full(model.nq, -0.1), np.full(model.nq, 0.1), rng.uniform(0.2, 2, model.nv), 0.5),
         *(JointLimits(j.name, 4.0, 0.3, np.full(j.nq, -0.1), np.full(j.nq, 0.1), 0.9, 0.3) for j in plain[:1]),
+        *_example_contacts(body(), body(), point, rng),
     )
 
 

@@ -31,6 +31,8 @@ _OTHER = "other_"  # of the names of the second shape's numbers
 class GroundContact(Force):
     """Contact of points of a body with a plane, with friction. Sueda 2021, 1.9.6, signs corrected.
 
+    `Contact` has more shapes, a smoother law, and steps that do not fail at stiff impacts.
+
     The force on a point at depth d > 0 below the plane, with velocity u, is
 
     - along the normal n: stiffness d - damping n.u;
@@ -125,7 +127,8 @@ class Contact(Force):
 
     So friction is friction f_n exactly while a contact slips. Under a lower load, the part r of it, a contact creeps
     with slip (1 - sqrt(1 - r)); a load N sinks in by N / stiffness + onset / 2. With an onset above 0, all is
-    continuously differentiable; with 0, but for a kink at touching. The law has an energy, that of the normal spring.
+    continuously differentiable; with 0, but for a kink at touching. The energy is that of the normal spring
+    (`has_energy`).
 
     Implicit integrators (`BDF1`, `BDF2`, `SDIRK2`) take long steps with stiff contacts; `Contact.rigid` has numbers for
     the limit of rigid bodies. Each shape may touch at several places (the corners of a box, the ends of a capsule).
@@ -185,12 +188,12 @@ class Contact(Force):
             object.__setattr__(self, name, value)
         for name, number in values.items():
             object.__setattr__(self, name, scalar(number, name, least=0.0))
-        if not float(slip) > 0.0:
+        if scalar(slip, "slip", least=0.0) == 0.0:
             raise ValueError(
-                f"slip is {slip!r}: friction without a slip velocity has no derivative; give a number above 0, "
-                "or use the integrator HardContact"
+                "slip is 0: friction without a slip velocity has no derivative; give a number above 0, or use the "
+                "integrator HardContact"
             )
-        object.__setattr__(self, "slip", scalar(slip, "slip", positive=True))
+        object.__setattr__(self, "slip", scalar(slip, "slip"))
 
     @staticmethod
     def rigid(h: float, mass: float) -> dict[str, float]:
@@ -231,6 +234,14 @@ class Contact(Force):
                 raise ValueError(f"Contact has no parameter {name!r}; it has {listed([*self.parameters])}")
         shapes = self.shape.with_numbers(first), self.other_shape.with_numbers(second)
         return type(self)(self.body, shapes[0], self.other, shapes[1], **law)
+
+    @property
+    def has_energy(self) -> bool:  # type: ignore[override]
+        """Whether the normal spring is conservative: with spheres and half-spaces, but for cylinders on half-spaces.
+
+        Between other shapes, gaps pass from one feature to another, and the force is not exactly a gradient.
+        """
+        return _core.has_potential(self.shape._kind, self.other_shape._kind)
 
     def _coupled(self, model: Model) -> tuple[str, ...]:
         return tuple(

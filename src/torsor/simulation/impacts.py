@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torsor.simulation.trajectory import Trajectory
 
 _UNRESOLVED = 1.0, 20.0  # h sqrt(k / m) where the rebound depends on the phase of the step
-_MOST = 100  # impacts that are looked at
+_MOST = 8  # contacts of which an impact is looked at
 
 
 def warn_of_impacts(trajectory: Trajectory) -> None:
@@ -31,7 +31,9 @@ def warn_of_impacts(trajectory: Trajectory) -> None:
     model, h = trajectory.model, trajectory.integrator.h
     states = contact_states(model, contacts, trajectory.q, trajectory.v)
     closes = (states.gap[..., 1:, :] < 0) & (states.gap[..., :-1, :] >= 0)
-    for index in np.argwhere(closes)[:_MOST]:
+    found = np.argwhere(closes)
+    _, firsts = np.unique(states.force_index[found[:, -1]], return_index=True)
+    for index in found[firsts[:_MOST]]:
         row = (*index[:-2], index[-2] + 1)
         place = (*row, index[-1])
         contact = contacts[states.force_index[index[-1]]]

@@ -141,8 +141,8 @@ class Run:
         return q, v
 
     def before_last(self) -> State:
-        """The state of the row before the last, in the coordinates of the last; NaN where a two-step method must not use
-        it, because stiff forces divided the step between them."""
+        """The state of the row before the last, in the coordinates of the last; NaN where a two-step method must not
+        use it, because stiff forces divided the step between them."""
         q, v = self.q[:, -2].copy(), self.v[:, -2].copy()
         for s in self.switches:
             if s.row == self.steps:
