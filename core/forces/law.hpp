@@ -139,8 +139,8 @@ class UserRows {
   Number* data_;
 };
 
-// A place of a contact at a state: where it touches, its velocity of separation, and that of slip over the one from which
-// on friction is complete.
+// A place of a contact at a state: where it touches, its velocity of separation, and that of slip over the one from
+// which on friction is complete.
 template <class S>
 struct Phase {
   Mask<S> closed;

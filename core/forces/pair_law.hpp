@@ -1,5 +1,5 @@
-// Contact of two shapes, on two bodies or on a body and the world (contact/touching.hpp): a wrench W on the first body, -W
-// on the second, about the point of one of their trees.
+// Contact of two shapes, on two bodies or on a body and the world (contact/touching.hpp): a wrench W on the first body,
+// -W on the second, about the point of one of their trees.
 //
 // W depends on the relative pose and the relative velocity V = v_A - v_B alone: displaced by eta relative to the second
 // body, and with a change nu of V, it changes by Wq eta + Wv nu beyond a common motion of both. So a velocity with the

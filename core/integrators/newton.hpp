@@ -26,8 +26,8 @@
 //                                                      which `search` uses
 //   S merit(), marked_merit();                         then: the square of |r| at x and at the marked x, in a norm
 //                                                      without H
-//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution; false
-//                                                      where it finds none
+//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution;
+//                                                      false where it finds none
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
@@ -309,8 +309,8 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
-// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
-// |r|, and that method where they do not. What it returns is confirmed likewise.
+// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they
+// halve |r|, and that method where they do not. What it returns is confirmed likewise.
 template <class System, class S = typename System::Scalar>
 Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
   constexpr bool alone = Lanes<S>::value == 1;

@@ -166,8 +166,8 @@ class Stepper {
     });
   }
   // Where a place closes or opens, or slips no longer, between two nodes, and velocities jump by it: by half that of
-  // approach, or by the one from which on friction is complete. Smaller changes are resolved by the steps. `before`: the
-  // node before them, from which a body may have slowed down until just before it sticks.
+  // approach, or by the one from which on friction is complete. Smaller changes are resolved by the steps. `before`:
+  // the node before them, from which a body may have slowed down until just before it sticks.
   static Mask<S> has_event(const std::vector<Phase<S>>& before, const std::vector<Phase<S>>& from,
                            const std::vector<Phase<S>>& to) {
     Mask<S> out = no_lane<S>();
