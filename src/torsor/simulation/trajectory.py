@@ -65,8 +65,9 @@ class Trajectory:
         `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, for `Variational` at each point of the
         quadrature.
     substeps : (..., steps)
-        Number of parts into which each step was divided. Negative for a step of `BDF2` that started anew, because a
-        contact closed or ceased to slip just before (-1) or in it (-2: in halves, and the next step starts anew too).
+        Number of parts into which each step was divided; 0 for a step of order two or more in which bodies hit each
+        other harder than it resolves, which implicit Euler takes; negative for a step of `BDF2` that started anew,
+        because a contact changed just before (-1), or because one ceased to slip in it (-2, in halves).
     switches : tuple of ChartSwitch
         Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model
@@ -224,8 +225,11 @@ class Trajectory:
         Its rate is that of the part of the forces that vanishes at rest, (tau(q, 0) - tau(q, v)).v: of dampers, of
         friction and of the dissipation of contacts. It is integrated by trapezoids between rows, so that it grows
         wherever no such force does positive work. Without controls it is the loss of `energies.total`, to the order of
-        the integrator where rows resolve the motion; impacts within a step or two are only known roughly.
+        the integrator where rows resolve the motion; impacts within a step or two are only known roughly, and by a
+        factor of a few in the worst case. It needs all rows: `every` = 1.
         """
+        if self.every > 1:
+            raise ValueError(f"dissipated needs the rows of all steps, got every = {self.every}; simulate with every=1")
         rows, n = len(self.t), prod(self.batch_shape)
         power = np.zeros((n, rows))
         q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
