@@ -340,12 +340,16 @@ def _jacobian(f, n):
 def parts_of_step(trajectory, k):
     """Step k of a single motion as steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each.
 
-    Steps that were divided, and those of `BDF2` that started anew, have as many parts as `substeps` says, of SDIRK2 if
-    the integrator is BDF2. The states between the parts are not in the trajectory: `ts.step` is asked for them.
+    Steps with an impact (`substeps` is 0) are of BDF1. Steps that were divided, and those of `BDF2` that started anew,
+    have as many parts as `substeps` says, of SDIRK2 if the integrator is BDF2. The states between the parts are not in
+    the trajectory: `ts.step` is asked for them.
     """
     m, h, count = trajectory, trajectory.integrator.h, abs(int(trajectory.substeps[k]))
     u = 0.0 if m.controls is None else m.controls[k]
     two = isinstance(m.integrator, ts.BDF2)
+    if count == 0:  # with an impact
+        euler = ts.BDF1(h, tolerance=m.integrator.tolerance)
+        return [(euler, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k], None)]
     if m.substeps[k] == 1:
         previous = (m.q[k - 1], m.v[k - 1]) if two and k else None
         return [(m.integrator, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k], previous)]

@@ -56,8 +56,8 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    // A formula over two steps must not span an impact, nor the end of a slip. A step in which a slip ends is halved: its
-    // error is of first order. In one with an impact, formulas of order two gain energy.
+    // A formula over two steps must not span an impact, nor the end of a slip. A step in which a slip ends is halved:
+    // its error is of first order. In one with an impact, formulas of order two gain energy.
     const bool watches = at.scene.stiff && table.has_impacts(), spans = watches && previous && table.multistep;
     const Mask<S> before = watches ? begin_phases(t, spans) : no_lane<S>();
     anew_ = false;
