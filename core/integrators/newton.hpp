@@ -345,6 +345,15 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       good = good & going & less(now, S(0.25) * before);
       before = now;
     }
+    // No better point, and the correction is about the tolerance: rounding of stiff forces. The marked one is accepted.
+    const Mask<S> rounded = going & !good & less_equal(norm, S(5.0) * allowed);
+    if (any(rounded)) {
+      Mask<S> back = rounded & s.place(0.0, s.delta, rounded);
+      if (any(back)) back = back & s.evaluate();
+      found = found | back;
+      going = going & !rounded;
+      if (!any(going)) return found;
+    }
     const Mask<S> lost = going & !good;
     if (any(lost)) {
       // The move keeps the geometry: where that leads back to where it came from, part of the way leads on.
@@ -396,6 +405,8 @@ Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, i
   if (s.relocates()) {
     Mask<S> found = search(s, tolerance, norm, lanes, left, shortfall);
     if (any(found)) found = found & s.accept();
+    if constexpr (Lanes<S>::value == 1)
+      if (!found && !(shortfall.error > shortfall.allowed)) shortfall = {};
     return found;
   }
   Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);

@@ -80,7 +80,9 @@ class Stepper {
         }
         any_gained = any_gained || gained;
         if (!found) {
+          const Shortfall missed = shortfall;
           if (!watches || parts > 1 || !any(take_divided(0, false, settled, t, controls, gain))) continue;
+          shortfall = missed;
           anew_ = false;
           if (any(end_phases(t).impact)) {
             phases_known_ = false;
