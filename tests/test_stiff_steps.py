@@ -46,7 +46,9 @@ def rate(integrator, row, substeps):
     """The factor c between a change of the row's configuration and one of its velocities."""
     if isinstance(integrator, ts.BDF2) and row > 1 and substeps == 1:
         return 1.5 / integrator.h
-    return substeps / (integrator.A[-1][-1] * integrator.h)
+    if substeps == 0:  # with an impact, by implicit Euler
+        return 1 / integrator.h
+    return abs(substeps) / (integrator.A[-1][-1] * integrator.h)
 
 
 def missing(scene, trajectory):

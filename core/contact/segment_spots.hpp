@@ -64,14 +64,15 @@ inline S nearest_by_iteration(const Core<S>& core, const Segment<S>& a) {
     const S turn = at_high.first - at_low.first, middle = S(0.5) * (low + high);
     const Mask<S> turns = less(zero, turn), curved = less(zero, slope.second);
     const S past = (at_low.value - at_high.value) + at_high.first * (high - low);
-    const S meet = select(turns, low + past / select(turns, turn, one), middle);
+    // Within the bracket: its difference of values is rounding where that is narrow.
+    const S meet = larger(low, smaller(high, select(turns, low + past / select(turns, turn, one), middle)));
     const S next = s - slope.first / select(curved, slope.second, one);
     const Mask<S> newton = curved & less(low, next) & less(next, high);
     const S to = iteration % 3 == 2 ? middle : select(newton, next, meet);
     const S floor = mul_add(at_low.first, meet - low, at_low.value), steep = S(1e-6) * length;
     const Mask<S> kink = less(slope.value, floor + S(4e-16) * (magnitude(floor) + length)) &
                          less(at_low.first, -steep) & less(steep, at_high.first);
-    const Mask<S> still = less(magnitude(slope.first), larger(rounding, S(4e-16) * slope.second));
+    const Mask<S> still = less(magnitude(slope.first), S(4e-16) * (length + slope.second));
     open = open & less(S(1e-16), high - low) & !(kink | still);
     s = select(open, to, s);
   }
