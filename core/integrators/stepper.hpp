@@ -61,6 +61,7 @@ class Stepper {
     int least_parts = 1;
     const bool spans = previous && table.multistep && at.scene.stiff;
     const Mask<S> before = spans ? begin_phases(t) : no_lane<S>();
+    if (!spans) phases_known_ = false;  // they may be those of another trajectory
     anew_ = false;
     if constexpr (Lanes<S>::value > 1) {
       const Mask<S> good = take_divided(1, previous, settled, t, controls, least) & !before;
@@ -168,6 +169,8 @@ class Stepper {
     at.scene.forces->for_each([&](const auto& law) {
       law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
     });
+    for (const BearingLaw& law : at.scene.forces->bearings)
+      out.push_back({every_lane<S>(), slips(law, v + at.scene.m.bodies[law.body].iv, at.p)});
   }
   // Where a place closes or opens, or slips no longer, between two nodes.
   static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
