@@ -316,50 +316,51 @@ def loops(plan: Plan) -> Iterator[Line]:
 def contact(plan: Plan) -> Iterator[Line]:
     """Lines of robots on four spherical feet and of boxes on each other, beside MuJoCo with the same geometry.
 
-    Robots stand, and sway by a tenth of a millimetre, with steps of 2 ms, MuJoCo's own, as with longer ones it does not
-    come to rest. They land with those of the other simulations.
+    Robots stand with steps of 2 ms, MuJoCo's own, as with longer ones it does not come to rest. Joints are turned by
+    1e-4 at first, 0.05 mm at the feet, and move by 1e-3 a second. Lines without a target show what larger motions cost:
+    by 1e-3, with all feet down, and by 1e-2, where feet lift. They land with the steps of the other simulations.
     """
     h, land, steps, count = 2e-3, plan.h, plan.steps, plan.rollout_steps
     fall = round(0.3 / land)
+    sizes = {1e-4: "stands", 1e-3: "sways by 0.5 mm", 1e-2: "lifts its feet"}
     for robot in contacts.standing(h):
         name, model = robot.name, robot.model
         progress(f"contact: {name}")
         contacts.check(robot, h)
-        here, (qpos, qvel) = contacts.swaying(robot, plan.rollouts, 1e-4)
         names: dict[str, Any] = {"ts": ts, "model": model, "forces": robot.forces, "steps": steps, "count": count}
-        names |= {"bdf1": ts.BDF1(h), "Q": here.q, "V": here.v, "q": here.q[0], "v": here.v[0], "u": np.zeros(model.nv)}
-        names |= {"controls": np.zeros((steps, model.nv)), "w": np.ones((steps + 1, model.nv))}
-        stand = "ts.simulate(model, q, v, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
-        calls = {
-            "stand": Call(stand, names),
-            "gradient": Call(f"ts.adjoint({stand}, dloss_dq=w, parameters=False)", names),
-            "theirs": contacts.rollout(robot.peer, qpos[0], qvel[0], steps),
-        }
-        t = measure(calls, plan.effort, steps)
-        yield within(name, "standing, BDF1 step : mj_step", t["stand"], t["theirs"], 2.0)
-        yield within(name, f"{steps} steps and gradient of controls : steps", t["gradient"], t["stand"], 3.0)
-
-        # At the ends of these motions.
-        motion = ts.simulate(model, here.q[0], here.v[0], steps=steps, integrator=ts.BDF1(h), forces=robot.forces)
-        last = calls["theirs"].names["state"][0, -1, 1:]
-        names |= {"q1": motion.q[-1], "v1": motion.v[-1]}
-        calls = {
-            "ours": Call("ts.step_derivatives(model, bdf1, q1, v1, u, forces=forces)", names),
-            "theirs": contacts.transitions(robot, *np.split(last, [len(qpos[0])])),
-        }
-        t = measure(calls, plan.effort)
-        yield faster(name, "step with Jacobian : mjd_transitionFD", t["ours"], t["theirs"], 8.0)
-
+        names |= {"bdf1": ts.BDF1(h), "u": np.zeros(model.nv), "controls": np.zeros((steps, model.nv))}
+        names["w"] = np.ones((steps + 1, model.nv))
+        one = "ts.simulate(model, q, v, steps=steps, integrator=bdf1, forces=forces, controls=controls)"
         batch = "ts.simulate(model, Q, V, steps=count, integrator=bdf1, forces=forces)"
-        for what, size, target in (("batch that stands", 1e-4, 1.0), ("batch whose feet lift", 1e-2, None)):
-            here, there = contacts.swaying(robot, plan.rollouts, size)
-            calls = {
-                "ours": Call(batch, names | {"Q": here.q, "V": here.v}),
-                "theirs": contacts.rollout(robot.peer, *there, count),
-            }
+        for size, what in sizes.items():
+            target = size == 1e-4
+            here, (qpos, qvel) = contacts.swaying(robot, plan.rollouts, size)
+            names |= {"Q": here.q, "V": here.v, "q": here.q[0], "v": here.v[0]}
+            calls = {"ours": Call(one, names.copy()), "theirs": contacts.rollout(robot.peer, qpos[0], qvel[0], steps)}
+            if target:
+                calls["gradient"] = Call(f"ts.adjoint({one}, dloss_dq=w, parameters=False)", names.copy())
+            t = measure(calls, plan.effort, steps)
+            yield within(name, f"{what}, BDF1 step : mj_step", t["ours"], t["theirs"], 2.0 if target else None)
+            if target:
+                yield within(name, f"{steps} steps and gradient of controls : steps", t["gradient"], t["ours"], 3.0)
+                last = calls["theirs"].names["state"][0, -1, 1:]  # where that motion ends
+            calls = {"ours": Call(batch, names.copy()), "theirs": contacts.rollout(robot.peer, qpos, qvel, count)}
             t = measure(calls, plan.effort, plan.rollouts * count)
-            line = faster(name, f"{what} : mujoco.rollout", t["ours"], t["theirs"], target)
+            line = faster(name, f"{what}, batch : mujoco.rollout", t["ours"], t["theirs"], 1.0 if target else None)
             yield replace(line, alone=share_alone(calls["ours"]))
+
+        here, _ = contacts.swaying(robot, 1, 1e-4)
+        motion = ts.simulate(model, here.q[0], here.v[0], steps=steps, integrator=ts.BDF1(h), forces=robot.forces)
+        for what, q, v, theirs in (
+            ("in a motion", motion.q[-1], motion.v[-1], np.split(last, [robot.peer.nq])),
+            ("let go at rest", robot.q, np.zeros(model.nv), (robot.qpos, np.zeros(model.nv))),
+        ):
+            calls = {
+                "ours": Call("ts.step_derivatives(model, bdf1, q, v, u, forces=forces)", names | {"q": q, "v": v}),
+                "theirs": contacts.transitions(robot, *theirs),
+            }
+            t = measure(calls, plan.effort)
+            yield faster(name, f"step with Jacobian, {what} : mjd_transitionFD", t["ours"], t["theirs"], 8.0)
 
         q, v = contacts.falling(robot)
         peer = copy(robot.peer)

@@ -36,7 +36,8 @@ for integrator in (ts.BDF1(0.01), ts.BDF2(0.01), ts.SDIRK2(0.01)):
     )
     if integrator.order == 2:
         assert abs(off) < 1e-5
-        assert abs(by_speed - slope) < 4e-3 * slope
+    if isinstance(integrator, ts.BDF2):
+        assert abs(by_speed - slope) < 3e-3 * slope
 
 # The law's own creep: friction carries tan(theta) / mu of its limit.
 creep = law["slip"] * (1 - np.sqrt(1 - np.tan(theta) / mu))

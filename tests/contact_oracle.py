@@ -338,14 +338,19 @@ def _jacobian(f, n):
 
 
 def parts_of_step(trajectory, k):
-    """Step k of a single motion as steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each.
+    """Step k of a single motion as steps of one formula: (integrator, q0, v0, q1, v1, u, t, previous) of each; None if
+    the states between them are not known.
 
-    Steps that were divided, and those of `BDF2` that started anew, have as many parts as `substeps` says, of SDIRK2 if
-    the integrator is BDF2. The states between the parts are not in the trajectory: `ts.step` is asked for them.
+    Steps with an impact (`substeps` is 0) are of BDF1. Steps that were divided, and those of `BDF2` that started anew,
+    have as many parts as `substeps` says, of SDIRK2 if the integrator is BDF2. The states between the parts are not in
+    the trajectory: `ts.step` is asked for them.
     """
     m, h, count = trajectory, trajectory.integrator.h, abs(int(trajectory.substeps[k]))
     u = 0.0 if m.controls is None else m.controls[k]
     two = isinstance(m.integrator, ts.BDF2)
+    if count == 0:  # with an impact
+        euler = ts.BDF1(h, tolerance=m.integrator.tolerance)
+        return [(euler, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k], None)]
     if m.substeps[k] == 1:
         previous = (m.q[k - 1], m.v[k - 1]) if two and k else None
         return [(m.integrator, m.q[k], m.v[k], m.q[k + 1], m.v[k + 1], u, m.t[k], previous)]
@@ -353,7 +358,11 @@ def parts_of_step(trajectory, k):
     states = [(m.q[k], m.v[k])]
     for i in range(count - 1):
         t = m.t[k] + i * h / count
-        states.append(ts.step(m.model, part, *states[-1], u if np.ndim(u) else None, forces=m.forces, t=t))
+        given = (*states[-1], u if np.ndim(u) else None)
+        states.append(ts.step(m.model, part, *given, forces=m.forces, t=t))
+        euler = ts.step(m.model, ts.BDF1(h / count, tolerance=part.tolerance), *given, forces=m.forces, t=t)
+        if not isinstance(part, ts.BDF1) and np.abs(states[-1][1] - euler[1]).max() < 1e-9:
+            return None  # `ts.step` took it as an impact, a part of a step does not
     states.append((m.q[k + 1], m.v[k + 1]))
     return [(part, *states[i], *states[i + 1], u, m.t[k] + i * h / count, None) for i in range(count)]
 
@@ -362,7 +371,11 @@ def step_errors(trajectory):
     """For each step of a single motion the largest error of a velocity, relative to 1 + |v|."""
     m, out = trajectory, np.zeros(trajectory.steps)
     for k in range(m.steps):
-        for integrator, *given, previous in parts_of_step(m, k):
+        parts = parts_of_step(m, k)
+        if parts is None:
+            out[k] = np.nan
+            continue
+        for integrator, *given, previous in parts:
             d = correction(m.model, integrator, m.forces, *given, previous)
             out[k] = max(out[k], np.abs(d[m.model.nv :]).max() / (1 + np.abs(given[3]).max()))
     return out

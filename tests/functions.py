@@ -16,7 +16,8 @@ from population import FRAMES, moved_by
 
 import torsor as ts
 from torsor import testing
-from torsor.constraints.constraint import carrier, compile_constraints
+from torsor.constraints.constraint import compile_constraints
+from torsor.model import carrier
 
 Arguments = dict[str, Any]
 
@@ -184,6 +185,7 @@ def forces_of(model: ts.Model) -> tuple[ts.Force, ...]:
     rng = np.random.default_rng(2)
     point = lambda *shape: rng.standard_normal((*shape, 3))  # noqa: E731
     one, two, three = bodies(model)
+    place = lambda name: carrier(model, [b.name for b in model.bodies].index(name))  # noqa: E731
     joint = model.joint(moving[0])
     plain = [j for j in map(model.joint, moving) if j.nq == j.nv]
     times = (0.0, 0.5, 1.7)
@@ -214,7 +216,7 @@ def forces_of(model: ts.Model) -> tuple[ts.Force, ...]:
         ts.Contact(three, ts.shapes.Box((1, 2, 3), radius=0.2), "world", ts.shapes.HalfSpace(normal, 4.0),
                    stiffness=3.0, friction=0.7, slip=2.0, onset=0.3),
         *(ts.Contact(one, ts.shapes.Capsule(1.0, 1.5), three, ts.shapes.Sphere(1.4), stiffness=3.0, slip=2.0)
-          for _ in range(one != three)),
+          for _ in range(place(one) != place(three))),
     )  # fmt: skip
 
 

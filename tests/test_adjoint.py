@@ -65,7 +65,7 @@ def test_gradients_of_a_rollout(integrator):
     steps = 5
     u = rng.standard_normal((steps, model.nv))
     # With the control of each step, all forces but those written in Python; friction and limits where they are smooth.
-    skipped = (ts.JointLimits, ts.JointFriction, ts.CustomSpring, ts.CustomCable)
+    skipped = (ts.JointLimits, ts.JointFriction, ts.Contact, ts.CustomSpring, ts.CustomCable)
     forces = [f for f in example_forces(model, 3) if not isinstance(f, skipped)]
 
     def run(q=q, v=v, u=u, model=model, forces=forces):

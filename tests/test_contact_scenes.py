@@ -1,5 +1,7 @@
 """Scenes of contact: closed forms, the equations of every step from the outside, robustness, energy, gradients."""
 
+from typing import NamedTuple
+
 import contact_oracle as oracle
 import contact_scenes as scenes
 import numpy as np
@@ -79,10 +81,10 @@ def test_jacobians_of_steps_are_exact(name, kind):
         parts = oracle.parts_of_step(motion, k)
         if parts is None or len(parts) > 1:
             continue
-        ((_, q, v, q1, v1, u, t, previous),) = parts
+        ((part, q, v, q1, v1, u, t, previous),) = parts
         options = {} if previous is None else {"previous": previous}
         d = ts.step_derivatives(scene.model, integrator, q, v, np.zeros(scene.model.nv), forces=scene.forces, **options)
-        expected = oracle.step_jacobian(scene.model, integrator, scene.forces, q, v, q1, v1, u, t, previous)
+        expected = oracle.step_jacobian(scene.model, part, scene.forces, q, v, q1, v1, u, t, previous)
         close(jacobian_of(d), expected, 1e-8)
 
 
@@ -103,12 +105,13 @@ def test_a_box_stops_where_coulomb_says(turned):
 
 
 def test_slip_to_stick_does_not_spoil_order_two():
-    # a soft law, so that its own time scales do not hide errors of the steps
-    law = {"stiffness": 1e4, "slip": 2e-2, "onset": 1e-4}
-    ends = [scenes.incline(THETA, SPEED, **law).simulate(ts.BDF2(h), T=1.0).q[-1, 0] for h in (0.02, 0.01, 0.005)]
-    fine = scenes.incline(THETA, SPEED, **law).simulate(ts.BDF2(5e-4), T=1.0).q[-1, 0]
-    errors = np.abs(np.array(ends) - fine)
-    assert (errors < [4e-5, 2e-5, 1e-5]).all()  # BDF1 is off by 1e-2
+    # A soft law, so that its own time scales do not hide errors of the steps. Where a step changes the velocity by less
+    # than the slip velocity, BDF2 goes through the end of the slip without starting anew.
+    scene = scenes.incline(THETA, SPEED, stiffness=1e4, slip=2e-2, onset=1e-4)
+    fine = scene.simulate(ts.SDIRK2(5e-4), T=1.0).q[-1, 0]
+    for h in (0.02, 0.01, 0.005):
+        first, second = (abs(scene.simulate(kind(h), T=1.0).q[-1, 0] - fine) for kind in (ts.BDF1, ts.BDF2))
+        assert second < 2 * h * first
 
 
 @pytest.mark.parametrize("kind", INTEGRATORS)
@@ -161,16 +164,15 @@ def test_jacobians_are_those_of_differences_through_slip_to_stick(kind):
 @pytest.mark.parametrize(("stiffness", "slip"), [(1e5, 1e-3), (1e5, 1e-4), (1e6, 1e-4), (1e7, 1e-6)])
 @pytest.mark.parametrize("friction", [0.5, 0.8, 2.0])
 def test_a_quadruped_lands(stiffness, slip, friction):
-    scene = scenes.quadruped(stiffness=stiffness, slip=slip, friction=friction)
-    # with a friction beyond that of Painleve's rod legs wedge, and a step may have no solution that is near
-    divided = 0.06 if friction > 4 / 3 and stiffness > 1e5 else 0.01
+    scene, parts = scenes.quadruped(stiffness=stiffness, slip=slip, friction=friction), []
     for kind in INTEGRATORS:
         motion = scene.simulate(kind(0.02), T=1.5)
-        assert (motion.substeps > 1).mean() <= divided
+        parts.append(motion.substeps)
         assert np.abs(motion.v[-1]).max() < 0.2  # it stands
         assert motion.q[-1, 2] == pytest.approx(0.51, abs=0.02)
         depth = -oracle.gaps(scene.model, scene.forces, motion.q).min()
         assert depth < 2.4 * np.sqrt(scene.model.mass / 4 / stiffness)  # that of a quarter of it at the speed of impact
+    assert (np.concatenate(parts) > 1).mean() <= 0.01  # of 225 steps
 
 
 def land(number, frictions, kind=ts.BDF1, **law):
@@ -297,29 +299,48 @@ def test_the_time_of_an_impact_is_exact_in_gradients(hw, dissipation, onset, h, 
 # Thrown boxes
 
 
+class Rises(NamedTuple):
+    """Rises of energy over the energy at the start, the largest of a batch."""
+
+    step: float  # in one step
+    above: float  # above the start
+    since: float  # above the least value before: what a slow gain of many steps adds up to
+
+
 def rises(motion):
-    """The largest rise of energy in a step, and above the energy at the start, both over that."""
     E = scenes.energy(motion)
-    return (np.diff(E, axis=-1) / E[..., :1]).max(), (E / E[..., :1]).max() - 1
+    ratio = E / E[..., :1]
+    return Rises(np.diff(ratio, axis=-1).max(), ratio.max() - 1, (ratio - np.minimum.accumulate(ratio, axis=-1)).max())
 
 
-def throw(number, seeds, kind=ts.BDF1):
-    """No throw fails, and none gains energy: with `BDF1` by more than 1e-3 in a step, or above the start."""
+def throw(number, seeds, kind, h=0.01):
+    """None fails; the largest rises of energy."""
+    found = []
     for seed in seeds:
-        motion = scenes.thrown_box(seed, number).simulate(kind(0.01), T=0.8)
+        motion = scenes.thrown_box(seed, number).simulate(kind(h), T=0.8)
         assert motion.finished.all()
-        assert max(rises(motion)) < (1e-3 if kind is ts.BDF1 else 0.1)  # boxes turn by up to 0.4 in a step
+        found.append(rises(motion))
+    return Rises(*np.max(found, axis=0))
 
 
-@pytest.mark.parametrize("kind", INTEGRATORS)
-def test_thrown_boxes_lose_energy(kind):
-    throw(100, [0], kind)
+def test_thrown_boxes_lose_energy():
+    found = throw(100, [0], ts.BDF1)
+    assert max(found.step, found.above) < 1e-3
+
+
+@pytest.mark.parametrize(("kind", "h"), [(ts.BDF1, 2.5e-3), (ts.SDIRK2, 1e-3), (ts.BDF2, 2.5e-4)])
+def test_no_energy_is_gained_by_any_measure_once_impacts_are_resolved(kind, h):
+    """Boxes that roll over an edge gain with `BDF1`, by some 1e-4 a step of 10 ms; methods of order 2 are not
+    dissipative and gain some 1e-2 in impacts that they do not resolve."""
+    assert max(throw(20, [0], kind, h)) < 1e-3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", INTEGRATORS)
 def test_ten_thousand_throws_succeed(kind):
-    throw(1000, range(10), kind)
+    found = throw(1000, range(10), kind)
+    if kind is ts.BDF1:
+        assert max(found.step, found.above) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -486,6 +507,7 @@ def test_friction_does_no_positive_work(name):
 # Painleve's rod
 
 
+# Methods of order 2 with steps of 10 ms, two of which contain it all, overshoot the stop.
 @pytest.mark.parametrize(("kind", "h"), [(ts.BDF1, 1e-2), (ts.BDF1, 1e-3), (ts.BDF2, 1e-3), (ts.SDIRK2, 1e-3)])
 def test_painleves_rod_jams_without_falling(kind, h):
     """Stated behaviour. Friction presses the tip into the ground the more the harder it is pressed, so that no rigid

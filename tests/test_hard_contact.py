@@ -306,16 +306,34 @@ def test_without_contact_steps_are_those_of_symplectic_euler():
     assert runs[0].kinks is None and not runs[1].kinks.any()
 
 
+def test_forces_of_contacts():
+    """In the trajectory: they carry the weight of a box that rests, and brake it while it slides."""
+    theta, mu = 0.2, 0.5
+    model, forces, q = box_on_incline(theta, mu)
+    run = slide(model, forces, q, (2.0, 0.0))
+    weight = 2.0 * G
+    total = run.contacts.force.sum(axis=-2)
+    np.testing.assert_allclose(total[:, 2], weight * np.cos(theta), rtol=1e-6)
+    np.testing.assert_allclose(total[:60, 0], -mu * weight * np.cos(theta), rtol=1e-6)
+    np.testing.assert_allclose(total[80:, 0], -weight * np.sin(theta), rtol=1e-6)
+    pushed = ts.simulate(model, q, T=0.1, integrator=ts.HardContact(H), forces=forces, controls=[0, 0, 0, 1.0, 0, -5.0])
+    np.testing.assert_allclose(pushed.contacts.normal_force.sum(axis=-1), weight * np.cos(theta) + 5.0, rtol=1e-6)
+
+
 # ---- gradients
 
 
-def walker():
-    """A body on two legs with unequal feet, a ball on each shin, a limit, a spring and dry friction."""
+LEG = ts.Inertia.box(mass=0.5, size=(0.05, 0.05, 0.3), com=(0, 0, -0.15))
+
+
+def walker(leg=LEG.parameters, twist=(0, 0, 0, 0, 0, 0)):
+    """A body on two legs with unequal feet, a ball on each shin, a limit, a spring and dry friction. The left leg may
+    have another inertia and placement."""
     builder = ts.ModelBuilder(gravity=(0.5, 0.2, -G))
-    leg = ts.Inertia.box(mass=0.5, size=(0.05, 0.05, 0.3), com=(0, 0, -0.15))
     builder.add_body("base", "world", ts.Free(), ts.SE3(), ts.Inertia.box(mass=2.0, size=(0.4, 0.3, 0.1)))
-    builder.add_body("left", "base", ts.Revolute((0, 1, 0)), ts.SE3.translation(0.2, 0, 0), leg)
-    builder.add_body("right", "base", ts.Revolute((1, 0, 0)), ts.SE3.translation(-0.2, 0.1, 0), leg)
+    place, inertia = ts.SE3.translation(0.2, 0, 0) @ ts.SE3.exp(twist), ts.Inertia.from_parameters(leg)
+    builder.add_body("left", "base", ts.Revolute((0, 1, 0)), place, inertia)
+    builder.add_body("right", "base", ts.Revolute((1, 0, 0)), ts.SE3.translation(-0.2, 0.1, 0), LEG)
     model = builder.build()
     forces = [
         contact("left", shapes.Sphere(0.03, (0, 0, -0.3)), "world", shapes.HalfSpace((0.1, 0, 1), 0.01), 0.6),
@@ -390,6 +408,8 @@ def test_gradients_of_a_motion():
                     step,
                 )
             same(g.forces[k][name], expected)
+    same(g.inertia[1], differences(lambda x: loss(run(model=walker(leg=x)[0])), LEG.parameters, step))
+    same(g.placement[1], differences(lambda x: loss(run(model=walker(twist=x)[0])), np.zeros(6), step))
     same(g.gravity, differences(lambda x: loss(run(model=model.with_gravity(x))), (0.5, 0.2, -G), step))
 
 

@@ -33,6 +33,7 @@ void bind_kinematics_derivatives(Kernels& kernels);
 void bind_momentum(Kernels& kernels);
 void bind_vjp(Kernels& kernels);
 void bind_steps(Kernels& kernels);
+void bind_hard_steps(Kernels& kernels);
 void bind_jvp(Kernels& kernels);
 void bind_variational(Kernels& kernels);
 void bind_rare(RareKernels& kernels);  // of the same files, in cold.cpp
@@ -161,6 +162,7 @@ NB_MODULE(_core, module) {
   bind_momentum(kernels);
   bind_vjp(kernels);
   bind_steps(kernels);
+  bind_hard_steps(kernels);
   bind_jvp(kernels);
   bind_variational(kernels);
   RareKernels rare;

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind/bind.hpp"
+#include "bind/complex.hpp"
 #include "bind/steps.hpp"
 #include "integrators/hard_rollout.hpp"
 #include "linear/dual_active_set.hpp"
@@ -24,8 +25,8 @@ std::tuple<int, Numbers, Numbers> program(const Numbers& H, const Numbers& f, co
   return {static_cast<int>(status), x, a};
 }
 
-// Takes the step from (q, v), whose arguments are those of the kernel Step (bind/steps.cpp).
-void take(HardStep& step, const double* const* in, double* const* out) {
+// Takes the step from (q, v), whose first arguments are those of the kernel Step (bind/steps.cpp).
+bool take(HardStep& step, const double* const* in) {
   StepContext<double>& at = step.at;
   const Model& m = at.scene.m;
   at.p = in[4];
@@ -35,13 +36,41 @@ void take(HardStep& step, const double* const* in, double* const* out) {
     std::copy_n(in[2], m.nv, at.u);
   else
     std::fill_n(at.u, m.nv, 0.0);
-  if (!step.take(*in[3])) {
+  return step.take(*in[3]);
+}
+void take(HardStep& step, const double* const* in, double* const* out) {
+  StepContext<double>& at = step.at;
+  const Model& m = at.scene.m;
+  if (!take(step, in)) {
     if (step.is_singular()) fail_at(at.arena.singular_joint);
     fail(Outcome::failed, step.shortfall);
   }
   std::copy_n(at.nodes.q(2), m.nq, out[0]);
   std::copy_n(at.nodes.v(2), m.nv, out[1]);
 }
+
+// The forces at all places of contact in the step from (q, v); NaN if it fails.
+struct HardContactForces {
+  static constexpr int inputs = 5, outputs = 1;
+  static constexpr bool has_options = true, has_complex = false, has_lanes = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {m.nq}};
+    in[1] = {"v", 1, {m.nv}};
+    in[2] = {"u", 1, {m.nv}, true};
+    in[3] = {"t", 0, {}};
+    in[4] = {"parameters", 1, {parameter_count(options)}};
+    out[0] = {"force", 2, {static_cast<int64_t>(contact_forces(*options.forces).size()), 3}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
+    const Scene scene{m, options.forces, options.constraints};
+    HardStep step(scene, *options.hard);
+    if (take(step, in))
+      step.put_contact_forces(out[0]);
+    else
+      std::fill_n(out[0], 3 * contact_forces(*options.forces).size(), std::numeric_limits<double>::quiet_NaN());
+  }
+};
 
 }  // namespace
 
@@ -73,6 +102,7 @@ std::unique_ptr<Rollout> make_rollout(const Scene& scene, const HardScheme& sche
   return std::make_unique<HardRollouts>(scene, scheme);
 }
 
+void bind_hard_steps(Kernels& kernels) { kernels.add<HardContactForces>("hard_contact_forces"); }
 void bind_hard(nb::module_& module) {
   nb::enum_<ProgramStatus>(module, "ProgramStatus", nb::is_arithmetic())
       .value("solved", ProgramStatus::solved)

@@ -454,6 +454,7 @@ void bind_simulation(nb::module_& module) {
               throw std::invalid_argument("torsor: an integrator's table is incomplete");
             made.first = list_stages(made, 1, false);
             made.later = list_stages(made, 1, true);
+            made.impact = {{2, 1, {}, 1.0 / made.h, 1.0, 1.0, 0.0}};
             new (table) IntegratorTable(std::move(made));
           },
           nb::arg("kind"), nb::arg("rows"), nb::arg("multistep").none(), nb::arg("fractions"), nb::arg("h"),

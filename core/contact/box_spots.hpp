@@ -256,7 +256,8 @@ inline Spot<T> crossing_in_pair(const BoxTerms<T>& terms, int slot, int leaves, 
   T s;
   const T clear = cross_at(c, e, p.b, first, second, s);
   const Vec3<T> x = mul_add(s, e, c);
-  const Spot<T> none{-clear, sign_of(w.of(p.centre)) * w.template unit<T>(), x};
+  const Distance<T> outside = distance_from_box(x, p.b);
+  const Spot<T> none{larger(-clear, positive_part(outside.value) - (p.radius_a + p.radius_b)), outside.normal, x};
   const Mask<V> crosses = less(V(0.0), value(clear));
   if (!any(crosses)) return none;
   Spot<T> spot = point_in_pair(terms, x);

@@ -1,6 +1,6 @@
 // The law of contact at one place: a compliant normal force with dissipation, and regularised Coulomb friction
-// (docs/derivations/contact.md). With the depth x = -gap, u the velocity of the first body relative to the second there,
-// u_n = n.u and u_t = u - u_n n,
+// (docs/derivations/contact.md). With the depth x = -gap, u the velocity of the first body relative to the second
+// there, u_n = n.u and u_t = u - u_n n,
 //   f_n = k p(x) D(d u_n),   f = f_n (n - mu F(|u_t| / v_s) u_t / |u_t|).
 #pragma once
 #include "contact/law_functions.hpp"

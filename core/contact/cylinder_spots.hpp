@@ -166,6 +166,7 @@ struct CylinderTerms {
     const Vec3<T> x = on.at(s), normal{T(0.0), T(0.0), way};
     const T own = mul_add(way, x.z, -length) - box_radius;
     T gap = larger(own, -clear);
+    gap = larger(gap, positive_part(distance_from_cylinder(x, radius, length).value) - box_radius);
     gap = larger(gap, -facing_excess(edge, axes.z, half));
     gap = larger(gap, larger(T(-2.0) * magnitude(height), tube - end));
     const T c[3] = {faces.x - end, faces.y - end, faces.z - end};

@@ -48,8 +48,8 @@ inline Axis<Mask<V>> axis_number(int k) {
 }
 
 // Of a point, over the face of a box on one side of the axis w: how far it is outside of the box, or, within it, its
-// height over the face. A point beside the face counts as on it up to twice `depth`, by which the shapes overlap, so
-// that edges which lie on each other do not slip off.
+// height over the face, or as far as it is within the sides if that is less. A point beside the face counts as on it up
+// to twice `depth`, by which the shapes overlap, so that edges which lie on each other do not slip off.
 template <class N>
 struct FaceHeight {
   N distance, above, beside;
@@ -59,10 +59,12 @@ inline FaceHeight<N> height_over_face(const Vec3<N>& half, const N& depth, const
                                       const N& side) {
   const Axis<M> v = w.next(), t = v.next();
   const N along = side * w.of(x), above = along - w.of(half), behind = positive_part(-along - w.of(half));
-  const auto out = [&](const Axis<M>& axis) { return positive_part(magnitude(axis.of(x)) - axis.of(half)); };
-  const N out_v = out(v), out_t = out(t), square = mul_add(out_v, out_v, mul_add(out_t, out_t, behind * behind));
+  const N by_v = magnitude(v.of(x)) - v.of(half), by_t = magnitude(t.of(x)) - t.of(half);
+  const N out_v = positive_part(by_v), out_t = positive_part(by_t);
+  const N square = mul_add(out_v, out_v, mul_add(out_t, out_t, behind * behind));
   const auto none = !less(N(kNoSquare), square);
-  const N beside = select(none, N(0.0), square_root(select(none, N(1.0), square))) - N(2.0) * depth;
+  const N lateral = select(none, larger(by_v, by_t), square_root(select(none, N(1.0), square)));
+  const N beside = lateral - N(2.0) * depth;
   const N up = positive_part(above), away = positive_part(beside), far = mul_add(up, up, away * away);
   const auto over = !less(N(kNoSquare), far);
   return {select(over, larger(above, beside), square_root(select(over, N(1.0), far))), above, beside};

@@ -41,8 +41,8 @@ inline Slope<S> distance_slope(ShapeKind kind, const Vec3<S>& size, const Segmen
 }
 
 // Where the distance from a convex core is least along a segment: its slope rises. Newton's method within a bracket,
-// halved every third time; where there is no curvature, the point where the tangents at both ends of the bracket meet. At
-// a kink that is the minimum, when the distance there is not above the tangents.
+// halved every third time; where there is no curvature, the point where the tangents at both ends of the bracket meet.
+// At a kink that is the minimum, when the distance there is not above the tangents.
 template <class S>
 inline S nearest_by_iteration(ShapeKind kind, const Vec3<S>& size, const Segment<S>& a) {
   const S one(1.0), zero(0.0), length = square_root(dot(a.half, a.half)), rounding = S(1e-16) * length;
@@ -64,14 +64,15 @@ inline S nearest_by_iteration(ShapeKind kind, const Vec3<S>& size, const Segment
     const S turn = at_high.first - at_low.first, middle = S(0.5) * (low + high);
     const Mask<S> turns = less(zero, turn), curved = less(zero, slope.second);
     const S past = (at_low.value - at_high.value) + at_high.first * (high - low);
-    const S meet = select(turns, low + past / select(turns, turn, one), middle);
+    // Within the bracket: its difference of values is rounding where that is narrow.
+    const S meet = larger(low, smaller(high, select(turns, low + past / select(turns, turn, one), middle)));
     const S next = s - slope.first / select(curved, slope.second, one);
     const Mask<S> newton = curved & less(low, next) & less(next, high);
     const S to = iteration % 3 == 2 ? middle : select(newton, next, meet);
     const S floor = mul_add(at_low.first, meet - low, at_low.value), steep = S(1e-6) * length;
     const Mask<S> kink = less(slope.value, floor + S(4e-16) * (magnitude(floor) + length)) &
                          less(at_low.first, -steep) & less(steep, at_high.first);
-    const Mask<S> still = less(magnitude(slope.first), larger(rounding, S(4e-16) * slope.second));
+    const Mask<S> still = less(magnitude(slope.first), S(4e-16) * (length + slope.second));
     open = open & less(S(1e-16), high - low) & !(kink | still);
     s = select(open, to, s);
   }
@@ -153,7 +154,8 @@ inline Nearest<Value<T>> value(const Nearest<T>& a) {
   return {value(a.at), {value(a.distance.value), value(a.distance.normal)}};
 }
 // Within a core the least distance may lie at a kink, where the nearest face changes. There it is l d1 + (1 - l) d2, of
-// the distances d1, d2 on both sides, with the l by which this does not change along the segment.
+// the distances d1, d2 on both sides, with the l by which this does not change along the segment; the kink moves so
+// that they stay equal.
 template <class T>
 inline Nearest<T> nearest_of(ShapeKind kind, const Vec3<T>& size, const Segment<T>& a) {
   using V = Value<T>;
@@ -162,23 +164,33 @@ inline Nearest<T> nearest_of(ShapeKind kind, const Vec3<T>& size, const Segment<
   if (kind == ShapeKind::capsule) return out;
   const Segment<V> on = value(a);
   const V step(1e-10), limit = V(1e-6) * square_root(dot(on.half, on.half)), at = value(s);
-  const V before = distance_slope(kind, value(size), on, at - step).first;
-  const V after = distance_slope(kind, value(size), on, at + step).first;
+  const V before = distance_slope(kind, value(size), on, V(at - step)).first;
+  const V after = distance_slope(kind, value(size), on, V(at + step)).first;
   const auto kink = less(magnitude(at), V(1.0)) & less(before, -limit) & less(limit, after);
   if (!any(kink)) return out;
-  const T l = raised<T>(select(kink, after / select(kink, after - before, V(1.0)), V(0.5))), m = T(1.0) - l;
-  const T shift = raised<T>(step);
-  const Distance<T> d1 = distance_from_core(kind, size, a.at(s - shift));
-  const Distance<T> d2 = distance_from_core(kind, size, a.at(s + shift));
-  const Vec3<V> mean = value(mul_add(l, d1.normal, m * d2.normal));
-  const Vec3<V> normal = distance_from_point(mean, value(d1.normal)).normal;
+  const T shift = raised<T>(step), turn = raised<T>(select(kink, after - before, V(1.0)));
+  T moved = s;
+  Distance<T> d1, d2;
+  for (int order = 0; order < 3; ++order) {  // one for each level of derivatives, and a last evaluation
+    d1 = distance_from_core(kind, size, a.at(moved - shift));
+    d2 = distance_from_core(kind, size, a.at(moved + shift));
+    if (order < 2) moved += select(kink, without_constant(T(d1.value - d2.value)) / turn, T(0.0));
+  }
+  const T f1 = dot(d1.normal, a.half), f2 = dot(d2.normal, a.half);
+  const T l = select(kink, f2 / select(kink, f2 - f1, T(1.0)), T(0.5)), m = T(1.0) - l;
+  Vec3<T> mean = mul_add(l, d1.normal, m * d2.normal);
+  // Between both sides of an ellipsoid normals turn by half a circle: their derivatives have no meaning.
+  if (kind == ShapeKind::ellipsoid) mean = raised<T>(value(mean));
+  const Vec3<T> normal = distance_from_point(mean, raised<T>(value(d1.normal))).normal;
+  out.at = select(kink, moved, out.at);
   out.distance = {select(kink, mul_add(l, d1.value, m * d2.value), out.distance.value),
-                  select(kink, raised<T>(normal), out.distance.normal)};
+                  select(kink, normal, out.distance.normal)};
   return out;
 }
 
 // Parameters of the limits of what lies over a solid, and how deep it is there; at most as deep as four times at the
-// other limit, and as their distance, so that one alone carries nothing. `most`: how deep it is at most.
+// other limit, and only if they are further apart than ten times the depth, so that one alone carries nothing. `most`:
+// how deep it is at most.
 template <class T>
 struct Supports {
   T at[2], depth[2];
@@ -197,7 +209,7 @@ inline Supports<T> supports(ShapeKind kind, const Vec3<T>& size, const Segment<T
   const T square = dot(a.half, a.half);
   const auto none = !less(T(kNoSquare), square);
   const T length = select(none, T(0.0), square_root(select(none, one, square)));
-  const T distance = (range.upper - range.lower) * length;
+  const T distance = mul_add(T(0.1) * length, range.upper - range.lower, -more);
   const T at[2] = {clamped(range.lower, one), clamped(range.upper, one)}, deep[2] = {depth(at[0]), depth(at[1])};
   return {
       {at[0], at[1]},

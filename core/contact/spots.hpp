@@ -7,6 +7,8 @@
 
 namespace torsor {
 
+constexpr int kMostSpots = CylinderBoxSpots<double>::count;
+
 // How many places a pair has, in either order; 0 if there are no formulas for it.
 inline int spot_count(const Shape& a, const Shape& b) {
   if (a.kind < b.kind) return spot_count(b, a);
@@ -69,8 +71,8 @@ inline auto any_nan(int count, const T* numbers, const SE3<T>& X) {
 
 }  // namespace detail
 
-// Those places k of a pair for which wanted(k) is true, by use(k, spot). pa, pb: the numbers of the shapes; Xa, Xb: poses
-// of the bodies that carry them, in one frame. What places have in common is computed once.
+// Those places k of a pair for which wanted(k) is true, by use(k, spot). pa, pb: the numbers of the shapes; Xa, Xb:
+// poses of the bodies that carry them, in one frame. What places have in common is computed once.
 template <class T, class Wanted, class Use>
 inline void spots(const Shape& a, const Shape& b, const T* pa, const T* pb, const SE3<T>& Xa, const SE3<T>& Xb,
                   const Wanted& wanted, const Use& use) {

@@ -71,13 +71,28 @@ Mask<S> are_near(const Touching<S>& x, const S& margin) {
 template <class S, class F>
 void for_each_touching(const Touching<S>& x, F&& f) {
   if (!any(are_near(x, S(0.0)))) return;
-  const int count = spot_count(x.a, x.b);
-  for (int k = 0; k < count; ++k) {
-    const Spot<S> at = spot(x.a, x.b, k, x.p_a, x.p_b, x.A, x.B);
+  const auto use = [&](int k, const Spot<S>& at) {
     const Mask<S> touches = less(at.gap, S(0.0)) | is_nan(at.gap);
     if (any(touches)) f(k, at, touches);
-  }
+  };
+  spots(x.a, x.b, x.p_a, x.p_b, x.A, x.B, [](int) { return true; }, use);
 }
+
+// Which places touch, in which lanes.
+template <class S>
+struct TouchingPlaces {
+  Mask<S> lanes[kMostSpots];
+  bool in_any[kMostSpots];
+  bool none = true;
+  explicit TouchingPlaces(const Touching<S>& x) {
+    std::fill_n(in_any, kMostSpots, false);
+    for_each_touching(x, [&](int k, const Spot<S>&, const Mask<S>& touches) {
+      lanes[k] = touches;
+      in_any[k] = true;
+      none = false;
+    });
+  }
+};
 
 // A weighted sum, with derivatives: its force and the point of that, and its part due to the gap.
 template <class T>
@@ -151,20 +166,15 @@ ContactWrench<S> contact_wrench_changes(const Touching<S>& x, const ContactNumbe
   using T = Jet<S, 9>;
   ContactWrench<S> out{zero_force<S>(), {}, {}, no_lane<S>()};
   for (int k = 0; k < 6; ++k) out.Wq[k] = out.Wv[k] = zero_force<S>();
-  bool first = true;
-  SE3<T> A, B;
+  const TouchingPlaces<S> places(x);
+  if (places.none) return out;
+  const SE3<T> A = displaced<T>(x.A), B = lift<T>(x.B);
+  const ContactNumbers<T> law = lift<T>(given);
   T p_a[kMostNumbers], p_b[kMostNumbers];
-  ContactNumbers<T> law;
-  for_each_touching(x, [&](int k, const Spot<S>&, const Mask<S>& touches) {
-    if (first) {
-      first = false;
-      A = displaced<T>(x.A);
-      B = lift<T>(x.B);
-      for (int i = 0; i < number_count(x.a.kind); ++i) p_a[i] = T(x.p_a[i]);
-      for (int i = 0; i < number_count(x.b.kind); ++i) p_b[i] = T(x.p_b[i]);
-      law = lift<T>(given);
-    }
-    const Spot<T> at = spot<T>(x.a, x.b, k, p_a, p_b, A, B);
+  for (int i = 0; i < number_count(x.a.kind); ++i) p_a[i] = T(x.p_a[i]);
+  for (int i = 0; i < number_count(x.b.kind); ++i) p_b[i] = T(x.p_b[i]);
+  const auto add = [&](int k, const Spot<T>& at) {
+    const Mask<S>& touches = places.lanes[k];
     Vec3<T> u = velocity_at<T>(x.V, at.point);
     u.x.d[6] += S(1.0);
     u.y.d[7] += S(1.0);
@@ -186,7 +196,8 @@ ContactWrench<S> contact_wrench_changes(const Touching<S>& x, const ContactNumbe
       }
     }
     out.touches = out.touches | touches;
-  });
+  };
+  spots(x.a, x.b, p_a, p_b, A, B, [&](int k) { return places.in_any[k]; }, add);
   return out;
 }
 
@@ -209,36 +220,37 @@ void add_power_gradient(const Touching<S>& x, const ContactNumbers<S>& given, co
   std::copy_n(x.p_a, n_a, values + 5);
   std::copy_n(x.p_b, n_b, values + 5 + n_a);
   const SE3<T> A = lift<T>(x.A), B = lift<T>(x.B);
-  for_each_touching(x, [&](int k, const Spot<S>&, const Mask<S>& touches) {
-    for (int from = 0; from < count; from += width) {
-      T numbers[5 + 2 * kMostNumbers];
-      for (int i = 0; i < count; ++i) {
-        numbers[i] = T(values[i]);
-        if (i >= from && i < from + width) numbers[i].d[i - from] = S(1.0);
-      }
-      const Spot<T> at = spot<T>(x.a, x.b, k, numbers + 5, numbers + 5 + n_a, A, B);
+  const TouchingPlaces<S> places(x);
+  if (places.none) return;
+  for (int from = 0; from < count; from += width) {
+    T numbers[5 + 2 * kMostNumbers];
+    for (int i = 0; i < count; ++i) {
+      numbers[i] = T(values[i]);
+      if (i >= from && i < from + width) numbers[i].d[i - from] = S(1.0);
+    }
+    const auto add = [&](int k, const Spot<T>& at) {
       const Vec3<T> f = contact_force(read_law(numbers), at.gap, at.normal, velocity_at<T>(x.V, at.point));
       const T power = dot(f, velocity_at<T>(U, at.point));
       for (int i = from; i < std::min(from + width, count); ++i) {
         S& to = i < 5 ? by_law[i] : i < 5 + n_a ? by_a[i - 5] : by_b[i - 5 - n_a];
-        to -= select(touches, -power.d[i - from], S(0.0));
+        to -= select(places.lanes[k], -power.d[i - from], S(0.0));
       }
-    }
-  });
+    };
+    const auto touches = [&](int k) { return places.in_any[k]; };
+    spots(x.a, x.b, numbers + 5, numbers + 5 + n_a, A, B, touches, add);
+  }
 }
 
 template <class S>
 int contact_places(const Touching<S>& x, const S& margin, Place<S>* out) {
   const int count = spot_count(x.a, x.b);
   const bool near = any(are_near(x, margin));
-  for (int k = 0; k < count; ++k) {
-    Place<S>& place = out[k];
-    if (near) {
-      static_cast<Spot<S>&>(place) = spot(x.a, x.b, k, x.p_a, x.p_b, x.A, x.B);
-      place.u = velocity_at(x.V, place.point);
-    } else {
-      place = {{S(std::numeric_limits<double>::infinity()), zero3<S>(), zero3<S>()}, zero3<S>()};
-    }
+  const auto put = [&](int k, const Spot<S>& at) { out[k] = {at, velocity_at(x.V, at.point)}; };
+  if (near) {
+    spots(x.a, x.b, x.p_a, x.p_b, x.A, x.B, [](int) { return true; }, put);
+  } else {
+    const Spot<S> far{S(std::numeric_limits<double>::infinity()), zero3<S>(), zero3<S>()};
+    for (int k = 0; k < count; ++k) out[k] = {far, zero3<S>()};
   }
   return count;
 }

@@ -1,5 +1,6 @@
-// The contact of two shapes: the sum of the forces at all places where they touch, as one wrench W on the first body, with
-// its derivatives. Compiled once for all (contact/touching.cpp), because the formulas of all pairs of shapes are long.
+// The contact of two shapes: the sum of the forces at all places where they touch, as one wrench W on the first body,
+// with its derivatives. Compiled once for all (contact/touching.cpp), because the formulas of all pairs of shapes are
+// long.
 #pragma once
 #include "contact/contact_law.hpp"
 #include "contact/shapes.hpp"

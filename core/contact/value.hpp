@@ -57,5 +57,15 @@ template <class T>
 TORSOR_INLINE T derivatives_of(const T& x) {
   return x - raised<T>(value(x));
 }
+// The same of all orders: x less a constant.
+template <class T>
+TORSOR_INLINE T without_constant(const T& x) {
+  if constexpr (is_plain<T>)
+    return T(0.0);
+  else if constexpr (is_plain<Value<T>>)
+    return derivatives_of(x);
+  else
+    return derivatives_of(x) + raised<T>(without_constant(value(x)));
+}
 
 }  // namespace torsor

@@ -85,13 +85,12 @@ struct BearingTorque {
   }
 };
 
-// Where friction is complete; v: of the joint.
+// The speed over the slip velocity; v: of the joint.
 template <class S>
-Mask<S> slips(const BearingLaw& law, const S* v, const S* p) {
+S slip_ratio(const BearingLaw& law, const S* v, const S* p) {
   S square = v[0] * v[0];
   if (law.kind == BearingLaw::ball) square += v[1] * v[1] + v[2] * v[2];
-  const S& slip = p[law.offset + 3];
-  return less(slip * slip, square);
+  return square_root(square) / p[law.offset + 3];
 }
 
 }  // namespace torsor

@@ -1,10 +1,10 @@
 // The convex problem that leads Newton's method through impacts and changes between stick and slip
-// (docs/derivations/contact.md), of each state by itself. At an iterate of a stage, with the geometry kept, the change w of
-// the velocities makes the residual
+// (docs/derivations/contact.md), of each state by itself. At an iterate of a stage, with the geometry kept, the change
+// w of the velocities makes the residual
 //   R + A w - sum J^T f(gap + n.J w / c, u + J w) = 0,
-// R and A being those of all forces that are not stiff. Where friction goes by given normal forces, the lag, this is the
-// derivative of a convex function, and Newton's method with an exact minimum along each direction finds its minimum from
-// anywhere. The lag follows the normal forces; once that settles, whole steps of Newton's method end the search.
+// R and A being those of all forces that are not stiff. Where friction goes by given normal forces, the lag, this is
+// the derivative of a convex function, and Newton's method with an exact minimum along each direction finds its minimum
+// from anywhere. The lag follows the normal forces; once that settles, whole steps of Newton's method end the search.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -45,8 +45,8 @@ class ContactProblem {
   }
   bool empty() const { return places_.empty(); }
 
-  // w (nv) for the symmetric positive definite matrix A (nv x nv, of which M is used instead if it is not), the residual
-  // r with all forces, and velocities v, which set the scale. False if there is no solution.
+  // w (nv) for the symmetric positive definite matrix A (nv x nv, of which M is used instead if it is not), the
+  // residual r with all forces, and velocities v, which set the scale. False if there is no solution.
   bool solve(double c, const double* A, const double* M, const double* r, const double* v, double* w) {
     c_ = c;
     const int n = nv_;
@@ -77,7 +77,8 @@ class ContactProblem {
     for (int iteration = 0; iteration < 60; ++iteration) {
       if (!std::isfinite(size)) return false;
       if (size <= 1e-5 * scale) return true;
-      // With high friction the normal forces may answer the lag by more than its change: a cycle, unless it lags behind.
+      // With high friction the normal forces may answer the lag by more than its change: a cycle, unless it lags
+      // behind.
       share_ = iteration < 10 ? 1.0 : iteration < 25 ? 0.5 : 0.25;
       if (size < least) {
         least = size;
@@ -167,8 +168,8 @@ class ContactProblem {
     for (std::size_t i = 0; i < places_.size(); ++i) add_transposed(places_[i], -at[i].force, F.data());
     return measure(F);
   }
-  // K += -J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`: with
-  // c = n and the limit by the lag, which is symmetric.
+  // K += -J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
+  // with c = n and the limit by the lag, which is symmetric.
   void assemble(bool lagged) {
     std::copy(A_.begin(), A_.end(), K_.begin());
     for (std::size_t i = 0; i < places_.size(); ++i) {

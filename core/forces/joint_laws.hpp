@@ -50,9 +50,10 @@ struct JointLaw : Law {
     }
   }
   template <class S, class F>
-  void for_each_phase(const ForceState<S>& at, F&& each) const {
+  void for_each_phase(const ForceState<S>& at, double, F&& each) const {
     for (int k = 0; kind == limits && k < at.m.bodies[body].nv; ++k)
-      each(JointForce<S>(at.m, *this, at.q, at.v, at.p).violation(k).any, no_lane<S>());
+      each(Phase<S>{JointForce<S>(at.m, *this, at.q, at.v, at.p).violation(k).any, at.v[at.m.bodies[body].iv + k],
+                    S(0.0)});
   }
   template <class S>
   void add_forces(const ForceState<S>& at, const ForceSums<S>& sums) const {
@@ -103,10 +104,9 @@ struct FrictionLaw : Law {
     });
   }
   template <class S, class F>
-  void for_each_phase(const ForceState<S>& at, F&& each) const {
+  void for_each_phase(const ForceState<S>& at, double, F&& each) const {
     for_each(at.m, at.v, at.p, [&](int k, int iv, const DryFriction<S>&) {
-      const S least = at.p[slip.at(k)], speed = at.v[iv];
-      each(every_lane<S>(), less(least * least, speed * speed));
+      each(Phase<S>{every_lane<S>(), S(0.0), absolute(at.v[iv]) / at.p[slip.at(k)]});
     });
   }
   template <class S>

@@ -142,6 +142,14 @@ class UserRows {
   Number* data_;
 };
 
+// A place of a contact at a state: where it touches, its velocity of separation, and that of slip over the one from
+// which on friction is complete.
+template <class S>
+struct Phase {
+  Mask<S> closed;
+  S away, slip;
+};
+
 struct Law {
   int force;  // the user's force that the law is part of
 
@@ -172,10 +180,10 @@ struct Law {
   bool is_stiff() const { return false; }
   template <class S>
   void add_stiff_places(const ForceState<S>&, double /*c*/, StiffPlaces<S>&) const {}
-  // each(closed, slips) for each place that may touch, in an order that does not change: where it touches, and where
-  // friction is complete.
+  // each(phase) for each place that may touch, in an order that does not change; of those that could not do so within a
+  // step of h, the velocities may be 0.
   template <class S, class F>
-  void for_each_phase(const ForceState<S>&, F&& /*each*/) const {}
+  void for_each_phase(const ForceState<S>&, double /*h*/, F&& /*each*/) const {}
   // Minus its gradient is tau at v = 0.
   template <class S>
   S energy(const ForceState<S>&) const {

@@ -1,5 +1,5 @@
-// Contact of two shapes, on two bodies or on a body and the world (contact/touching.hpp): a wrench W on the first body, -W
-// on the second, about the point of one of their trees.
+// Contact of two shapes, on two bodies or on a body and the world (contact/touching.hpp): a wrench W on the first body,
+// -W on the second, about the point of one of their trees.
 //
 // W depends on the relative pose and the relative velocity V = v_A - v_B alone: displaced by eta relative to the second
 // body, and with a change nu of V, it changes by Wq eta + Wv nu beyond a common motion of both. So a velocity with the
@@ -125,11 +125,15 @@ struct PairLaw : Law {
     });
   }
   template <class S, class F>
-  void for_each_phase(const ForceState<S>& at, F&& each) const {
+  void for_each_phase(const ForceState<S>& at, double h, F&& each) const {
     const S slip = law(at.p).slip;
-    for_each_place(at, state(at), S(0.0), [&](const Place<S>& place) {
-      const Vec3<S> u_t = mul_add(-dot(place.normal, place.u), place.normal, place.u);
-      each(less(place.gap, S(0.0)), less(slip * slip, dot(u_t, u_t)));
+    const ShapePair<S> x = state(at);
+    const auto length = [](const Vec3<S>& y) { return square_root(dot(y, y)); };
+    const S margin = S(2.0 * h) * (length(x.V.v) + length(x.V.w) * (S(1.0) + length(x.A.p)));
+    for_each_place(at, x, margin, [&](const Place<S>& place) {
+      const S away = dot(place.normal, place.u);
+      const Vec3<S> u_t = mul_add(-away, place.normal, place.u);
+      each(Phase<S>{less(place.gap, S(0.0)), away, square_root(dot(u_t, u_t)) / slip});
     });
   }
   // f(place) for all places; those of shapes that are further apart than `margin` have an infinite gap.

@@ -82,6 +82,18 @@ class HardStep {
     return is_finite(largest(nv, v1)) && retract<double>(m_, nodes.q(1), xi_.data(), nodes.q(2));
   }
 
+  // The forces (3 each) at all places, of the step that was taken last: impulses over h.
+  void put_contact_forces(double* out) const {
+    std::fill_n(out, 3 * places_.size(), 0.0);
+    for (std::size_t c = 0; c < contacts_.size(); ++c) {
+      const ContactPlace& place = places_[contacts_[c]];
+      const double* tangents = &rows_.z[rows_.blocks[c].row];
+      const Vec3<double> impulse =
+          rows_.z[normal_of(c)] * place.axes[0] + tangents[0] * place.axes[1] + tangents[1] * place.axes[2];
+      write3((1.0 / scheme.h) * impulse, out + 3 * contacts_[c]);
+    }
+  }
+
   // Linearises the step that was taken last. False if that is not possible.
   bool linearise(double t) {
     const double speed = largest(m_.nv, v_free_.data());

@@ -26,8 +26,8 @@
 //                                                      which `search` uses
 //   S merit(), marked_merit();                         then: the square of |r| at x and at the marked x, in a norm
 //                                                      without H
-//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution; false
-//                                                      where it finds none
+//   Mask relocate(S* along, Mask where);               and a move from x, which was evaluated, near to a solution;
+//                                                      false where it finds none
 //   Mask accept();                                     final work at a solution; false if it is rejected
 // and for a single state, where corrections do not shrink
 //   S rounding(S allowed);                             the size of a correction due to rounding of r, where that
@@ -309,8 +309,8 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
-// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they halve
-// |r|, and that method where they do not. What it returns is confirmed likewise.
+// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they
+// halve |r|, and that method where they do not. What it returns is confirmed likewise.
 template <class System, class S = typename System::Scalar>
 Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
   constexpr bool alone = Lanes<S>::value == 1;
@@ -344,6 +344,15 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       const S now = s.merit();
       good = good & going & less(now, S(0.25) * before);
       before = now;
+    }
+    // No better point, and the correction is about the tolerance: rounding of stiff forces. The marked one is accepted.
+    const Mask<S> rounded = going & !good & less_equal(norm, S(5.0) * allowed);
+    if (any(rounded)) {
+      Mask<S> back = rounded & s.place(0.0, s.delta, rounded);
+      if (any(back)) back = back & s.evaluate();
+      found = found | back;
+      going = going & !rounded;
+      if (!any(going)) return found;
     }
     const Mask<S> lost = going & !good;
     if (any(lost)) {
@@ -396,6 +405,8 @@ Mask<S> find(System& s, double tolerance, const S& norm, const Mask<S>& lanes, i
   if (s.relocates()) {
     Mask<S> found = search(s, tolerance, norm, lanes, left, shortfall);
     if (any(found)) found = found & s.accept();
+    if constexpr (Lanes<S>::value == 1)
+      if (!found && !(shortfall.error > shortfall.allowed)) shortfall = {};
     return found;
   }
   Mask<S> found = iterate(s, tolerance, norm, lanes, left, shortfall);

@@ -34,7 +34,7 @@ class StageRollout {
     }
     if (table_.multistep && stepper.at.scene.stiff)
       for (int l = 0; l < Lanes<S>::value; ++l)
-        set_lane(stepper.interrupted, l, row > 0 && !replaced && std::abs(jobs[l].track.divisions[row - 1]) > 1);
+        set_lane(stepper.interrupted, l, row > 0 && !replaced && std::abs(jobs[l].track.divisions[row - 1]) != 1);
     if (stepper.at.scene.balanced) {
       const bool known = kept && jobs.first().signals.count == 0;  // with the parameters of this step
       nodes.energies[0] = known ? nodes.energies[1] : std::nullopt;

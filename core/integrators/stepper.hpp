@@ -38,13 +38,13 @@ class Stepper {
   // The stages of the step that was taken last, or chosen.
   const std::vector<Stage>& stages() const { return *stages_; }
   int last_node() const { return stages_->back().to; }
-  // How many parts there are; negative for a step of a two-step method that starts anew.
+  // How many parts there are; negative for a step of a two-step method that starts anew, 0 for one with an impact.
   int parts() const { return anew_ ? -parts_ : parts_; }
   void choose(int parts, bool previous) {
     previous = previous && parts > 0;
-    parts = parts_ = std::abs(parts);
-    if (parts > 1) divided_ = list_stages(table, parts, previous);
-    stages_ = parts > 1 ? &divided_ : previous ? &table.later : &table.first;
+    parts_ = std::abs(parts);
+    if (parts_ > 1) divided_ = list_stages(table, parts_, previous);
+    stages_ = parts_ > 1 ? &divided_ : parts_ == 0 ? &table.impact : previous ? &table.later : &table.first;
     at.nodes.resize(last_node() + 1);
   }
 
@@ -56,32 +56,47 @@ class Stepper {
     const int most = table.is_implicit() ? table.substeps : 1;
     const bool guarded = at.scene.balanced && most > 1;
     const double least = guarded ? 0.01 : kInfinity;
-    // A formula over two steps must not span an impact, nor the end of a slip. A step in which one of these happens is
-    // also halved: its error is of first order.
-    int least_parts = 1;
-    const bool spans = previous && table.multistep && at.scene.stiff;
-    const Mask<S> before = spans ? begin_phases(t) : no_lane<S>();
-    if (!spans) phases_known_ = false;  // they may be those of another trajectory
+    // A formula over two steps must not span an impact, nor the end of a slip. A step in which a slip ends is halved:
+    // its error is of first order. In one with an impact, formulas of order two gain energy.
+    const bool watches = at.scene.stiff && table.has_impacts(), spans = watches && previous && table.multistep;
+    const Mask<S> before = watches ? begin_phases(t, spans) : no_lane<S>();
     anew_ = false;
     if constexpr (Lanes<S>::value > 1) {
       const Mask<S> good = take_divided(1, previous, settled, t, controls, least) & !before;
-      return spans && any(good) ? good & !end_phases(t) : good;
+      if (!watches || !any(good)) return good;
+      const Events events = end_phases(t);
+      return good & !(spans ? events.impact | events.sticks : events.impact);
     }
-    if (spans) {
-      if (!any(before) && any(take_divided(1, true, settled, t, controls, least))) {
-        if (!any(end_phases(t))) return every_lane<S>();
-        least_parts = std::min(2, most);
-      }
-      anew_ = true;
-      phases_known_ = previous = false;
-    }
+    if (spans) previous = !any(before);
+    anew_ = spans && !previous;
     for (const double gain : {least, 0.1}) {
       bool any_gained = false;
-      for (int parts = least_parts; parts <= most; parts *= 2) {
-        if (any(take_divided(parts, previous, settled, t, controls, gain)) &&
-            !(anew_ && parts == 1 && most > 1 && any(passes_event(t))))
-          return every_lane<S>();
+      for (int parts = 1; parts <= most; parts *= 2) {
+        bool found = any(take_divided(parts, previous, settled, t, controls, gain));
+        if (!found && spans && previous) {  // without the row before
+          previous = false;
+          anew_ = true;
+          found = any(take_divided(parts, false, settled, t, controls, gain));
+        }
         any_gained = any_gained || gained;
+        if (!found) {
+          const Shortfall missed = shortfall;
+          if (!watches || parts > 1 || !any(take_divided(0, false, settled, t, controls, gain))) continue;
+          shortfall = missed;
+          anew_ = false;
+          if (any(end_phases(t).impact)) {
+            phases_known_ = false;
+            return every_lane<S>();
+          }
+          anew_ = spans;
+          continue;
+        }
+        if (!watches || parts > 1) return every_lane<S>();
+        const Events events = end_phases(t);
+        if (!any(events.impact) && !(spans && most > 1 && any(events.sticks))) return every_lane<S>();
+        phases_known_ = previous = anew_ = false;
+        if (any(events.impact) && any(take_divided(0, false, settled, t, controls, gain))) return every_lane<S>();
+        anew_ = spans;
       }
       if (!any_gained) break;
     }
@@ -156,60 +171,69 @@ class Stepper {
   std::optional<ImplicitStage<S>> implicit_;
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
-  // Of the places of contacts at nodes 0 and 1, and at the end of the step if known: whether they touch, and slip.
-  struct Phase {
-    Mask<S> closed, slips;
-  };
-  void list_phases(int node, double t, std::vector<Phase>& out) {
+  void list_phases(int node, double t, std::vector<Phase<S>>& out) {
     const S *q = at.nodes.q(node), *v = at.nodes.v(node);
     at.arena.reset();
     const Motions<S> all = force_motions_at(at, q, v);
     const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
     out.clear();
     at.scene.forces->for_each([&](const auto& law) {
-      law.for_each_phase(state, [&](const Mask<S>& closed, const Mask<S>& slips) { out.push_back({closed, slips}); });
+      law.for_each_phase(state, table.h, [&](const Phase<S>& phase) { out.push_back(phase); });
     });
     for (const BearingLaw& law : at.scene.forces->bearings)
-      out.push_back({every_lane<S>(), slips(law, v + at.scene.m.bodies[law.body].iv, at.p)});
+      out.push_back({every_lane<S>(), S(0.0), slip_ratio(law, v + at.scene.m.bodies[law.body].iv, at.p)});
   }
-  // Where a place closes or opens, or slips no longer, between two nodes.
-  static Mask<S> has_event(const std::vector<Phase>& from, const std::vector<Phase>& to) {
-    Mask<S> out = no_lane<S>();
-    for (std::size_t k = 0; k < to.size(); ++k)
-      out = out | (to[k].closed & !from[k].closed) | (from[k].closed & !to[k].closed) |
-            (to[k].closed & from[k].slips & !to[k].slips);
-    return out;
+  // Where velocities jump between two nodes, by more than the steps resolve: where a place touches and its velocity of
+  // separation changes by more than half, and by more than by half of gravity; and where it slips no longer and changes
+  // by more than the velocity from which on friction is complete. `before`: the node before them, from which a body may
+  // have slowed down until just before it sticks.
+  struct Events {
+    Mask<S> impact = no_lane<S>(), sticks = no_lane<S>();
+  };
+  void add_events(const std::vector<Phase<S>>& before, const std::vector<Phase<S>>& from,
+                  const std::vector<Phase<S>>& to, Events& out) const {
+    for (std::size_t k = 0; k < to.size(); ++k) {
+      const Phase<S>&a = from[k], &b = to[k];
+      const S least = larger(S(0.5) * absolute(a.away), S(5.0 * table.h));
+      out.impact = out.impact | ((a.closed | b.closed) & less(least, absolute(b.away - a.away)));
+      out.sticks = out.sticks | (b.closed & less(S(1.0), a.slip) & less(b.slip, S(1.0)) &
+                                 less(S(1.0), larger(a.slip - b.slip, before[k].slip - a.slip)));
+    }
   }
-  Mask<S> begin_phases(double t) {
+  // Lists what is known at the beginning of a step; where a two-step method must start anew.
+  Mask<S> begin_phases(double t, bool spans) {
     if (continues && phases_known_) {
       phases_[0].swap(phases_[1]);
       phases_[1].swap(phases_[2]);
     } else {
-      list_phases(0, t - table.h, phases_[0]);
+      if (spans) list_phases(0, t - table.h, phases_[0]);
       list_phases(1, t, phases_[1]);
     }
     phases_known_ = false;
-    return interrupted | is_nan(at.nodes.q(0)[0]) | has_event(phases_[0], phases_[1]);
+    if (!spans) {
+      phases_[0] = phases_[1];
+      return no_lane<S>();
+    }
+    Events events;
+    add_events(phases_[0], phases_[0], phases_[1], events);
+    return interrupted | is_nan(at.nodes.q(0)[0]) | events.impact | events.sticks;
   }
-  // Whether something happens between two nodes of the step.
-  Mask<S> passes_event(double t) {
-    Mask<S> out = no_lane<S>();
-    phases_[0] = phases_[1];
+  // What happens between the nodes of a step.
+  Events end_phases(double t) {
+    Events events;
+    passed_ = phases_[1];
     for (const Stage& stage : *stages_) {
       list_phases(stage.to, t + stage.fraction * table.h, phases_[2]);
-      out = out | has_event(phases_[0], phases_[2]);
-      phases_[0].swap(phases_[2]);
+      add_events(stage.from == 1 && stages_->size() == 1 ? phases_[0] : passed_, passed_, phases_[2], events);
+      passed_ = phases_[2];
     }
-    return out;
-  }
-  Mask<S> end_phases(double t) {
-    list_phases(last_node(), t + table.h, phases_[2]);
     phases_known_ = true;
-    return has_event(phases_[1], phases_[2]);
+    return events;
   }
-  std::vector<Phase> phases_[3];
-  bool phases_known_ = false;  // those of the end of the step that was taken last
-  bool anew_ = false;          // whether that step started anew
+  std::vector<Phase<S>> passed_;
+  std::vector<Phase<S>> phases_[3];  // of the places of contacts at nodes 0 and 1, and at the end of the step if known
+  bool phases_known_ = false;        // those of the end of the step that was taken last
+  bool anew_ = false;                // whether that step started anew
   int parts_ = 1;
   const std::vector<Stage>* stages_ = &table.first;
 };

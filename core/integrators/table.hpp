@@ -44,7 +44,10 @@ struct IntegratorTable {
   double baumgarte;                 // explicit stages: rate at which they remove errors of constraints
   bool post;                        // explicit stages: whether they end by moving onto the constraints
   std::vector<Stage> first, later;  // of a whole step without and with a row before it: list_stages
+  std::vector<Stage> impact;        // of a step with an impact: implicit Euler
   bool is_implicit() const { return kind == StageKind::implicit; }
+  // Whether steps with an impact are taken by another formula: those of order two and more would gain energy.
+  bool has_impacts() const { return is_implicit() && (multistep || rows.size() > 1); }
 };
 
 // The stages of one step divided into `parts`; `previous`: whether node 0 is there. The last node is that of the last

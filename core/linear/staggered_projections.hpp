@@ -3,8 +3,8 @@
 //   equalities   w = 0
 //   normals      z >= 0,  w + e z >= 0,  z (w + e z) = 0
 //   friction     blocks of one to three rows: |z| <= l, and z = -l w / |w| where w is not 0
-// in this order. A limit l is a weight, times the impulse of a normal, or times the load of a joint, which is a function
-// of a wrench that is affine in z. The compliance e, kCompliance of the least diagonal entry of D among the normals, makes
+// in this order. A limit l is a weight, times the impulse of a normal, or times the load of a joint, a function of a
+// wrench that is affine in z. The compliance e, kCompliance of the least diagonal entry of D among the normals, makes
 // their impulses unique where rows depend on each other: the least ones. It is the same for all, so that the solution
 // depends on D through e in second order only.
 //
@@ -123,6 +123,7 @@ class StaggeredProjections {
     begin();
     double best = scale_;
     for (rounds = 1; rounds <= iterations; ++rounds) {
+      poll();
       if (rounds > kStaggered) {
         sweep_all();
       } else {

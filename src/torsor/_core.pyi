@@ -169,6 +169,9 @@ def generalized_forces_vjp(
 def contact_states(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]: ...
+def hard_contact_forces(
+    model: Any, q: Any, v: Any, u: Any, t: Any, parameters: Any, options: Any, out: Any, threads: Any, /
+) -> FloatArray: ...
 def force_gradients(
     model: Any, q: Any, v: Any, t: Any, parameters: Any, w: Any, options: Any, out: Any, threads: Any, /
 ) -> tuple[FloatArray, FloatArray]: ...

@@ -782,3 +782,12 @@ def _slice_text(letter: str, s: slice) -> str:
     if s.start == s.stop:
         return "-"
     return f"{letter}[{s.start}]" if s.stop == s.start + 1 else f"{letter}[{s.start}:{s.stop}]"
+
+
+def carrier(model: Model, body: int) -> int:
+    """The first of the bodies that are rigidly fixed to each other, from this one towards the root; -1 if it is fixed
+    to the world."""
+    while body >= 0 and model.joints[body].nv == 0:
+        parent = model.bodies[body].parent
+        body = -1 if parent == WORLD else model._index["body"][parent]
+    return body

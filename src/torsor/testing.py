@@ -25,7 +25,6 @@ from torsor.constraints import (
     PrescribedJoint,
     TwistConstraint,
 )
-from torsor.constraints.constraint import carrier
 from torsor.constraints.couplings import has_charts
 from torsor.costs import ControlEffort, Cost, CustomCost, EnergyCost, PointTarget, PositionTarget, VelocityTarget
 from torsor.costs.cost import States
@@ -82,7 +81,7 @@ from torsor.joints import (
     Universal,
 )
 from torsor.kinematics import point_jacobian, point_positions
-from torsor.model import WORLD, Model, ModelBuilder
+from torsor.model import WORLD, Model, ModelBuilder, carrier
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -342,10 +341,14 @@ def _check_zeros(
         close("K of displaced roots", K * np.outer(~root, root), np.zeros_like(K))
 
 
-def _example_contacts(
-    first: str, second: str, point: Callable[..., FloatArray], rng: np.random.Generator
-) -> Iterator[Contact]:
+def _example_contacts(model: Model, point: Callable[..., FloatArray], rng: np.random.Generator) -> Iterator[Contact]:
     """Large soft shapes, so that most of them touch wherever the bodies are: those whose formulas hold at any depth."""
+    moving = [b.name for i, b in enumerate(model.bodies) if carrier(model, i) >= 0]
+    if not moving:
+        return
+    first, second = (moving[rng.integers(len(moving))] for _ in range(2))
+    places = [carrier(model, model._index["body"][name]) for name in (first, second)]
+    other = WORLD if places[0] == places[1] else second
     law = {"stiffness": 3.0, "dissipation": 0.4, "friction": 0.7, "slip": 2.0, "onset": 0.5}
     ground, ball = shapes.HalfSpace(point(), 4.0), shapes.Sphere(1.5, point())
     boxes = shapes.Capsule(1.2, 2.0, random_pose(rng)), shapes.Box((2.0, 3.0, 4.0), random_pose(rng), 0.5)
@@ -356,7 +359,6 @@ def _example_contacts(
         shapes.Ellipsoid((0.7, 1.1, 1.6), random_pose(rng)),
         shapes.Cylinder(0.8, 1.7, random_pose(rng)),
     )
-    other = WORLD if first == second else second
     yield from (Contact(first, solid, WORLD, ground, **law) for solid in solids[:-1])
     yield from (Contact(first, solid, other, ball, **law) for solid in solids)
     yield from (Contact(first, ball, other, solid, **law) for solid in boxes)
@@ -431,7 +433,7 @@ def example_forces(model: Model, rng: np.random.Generator | int | None = None) -
         JointFriction(joint.name, 0.8, 0.6),
         JointLimits(None, 4, 0, np.full(model.nq, -0.1), np.full(model.nq, 0.1), rng.uniform(0.2, 2, model.nv), 0.5),
         *(JointLimits(j.name, 4.0, 0.3, np.full(j.nq, -0.1), np.full(j.nq, 0.1), 0.9, 0.3) for j in plain[:1]),
-        *_example_contacts(body(), body(), point, rng),
+        *_example_contacts(model, point, rng),
     )
 
 

@@ -15,7 +15,7 @@ from torsor import _core
 from torsor._check import listed
 from torsor._errors import ConstraintError
 from torsor.forces.force import require_names
-from torsor.model import WORLD, Model, require_model
+from torsor.model import WORLD, Model, carrier, require_model
 from torsor.spatial import SE3, frozen_array
 
 if TYPE_CHECKING:
@@ -305,15 +305,6 @@ def body_of(model: Model, name: str, constraint: Constraint) -> int:
         bodies = listed([WORLD, *(b.name for b in model.bodies)])
         raise KeyError(f"no body named {name!r} for {constraint.shown_name}; bodies are {bodies}")
     return model._index["body"][name]
-
-
-def carrier(model: Model, body: int) -> int:
-    """The first of the bodies that are rigidly fixed to each other, from this one towards the root; -1 if it is fixed
-    to the world."""
-    while body >= 0 and model.joints[body].nv == 0:
-        parent = model.bodies[body].parent
-        body = -1 if parent == WORLD else model._index["body"][parent]
-    return body
 
 
 def require_apart(model: Model, a: int, b: int, constraint: Constraint) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from torsor._errors import ConstraintError
-from torsor.constraints.constraint import Constraint, body_of, carrier, over, set_name
+from torsor.constraints.constraint import Constraint, body_of, over, set_name
 from torsor.forces.force import body_name, numbers, row, scalar
-from torsor.model import Model
+from torsor.model import Model, carrier
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:

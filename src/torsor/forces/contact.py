@@ -10,7 +10,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import listed
 from torsor.forces.force import Force, body_index, body_name, direction, numbers, require_names, scalar
-from torsor.model import WORLD, Model
+from torsor.model import WORLD, Model, carrier
 from torsor.shapes import Shape
 
 if TYPE_CHECKING:
@@ -188,10 +188,10 @@ class Contact(Force):
             object.__setattr__(self, name, value)
         for name, number in values.items():
             object.__setattr__(self, name, scalar(number, name, least=0.0))
-        if scalar(slip, "slip", least=0.0) == 0.0:
+        if scalar(slip, "slip") <= 0.0:
             raise ValueError(
-                "slip is 0: friction without a slip velocity has no derivative; give a number above 0, or use the "
-                "integrator HardContact"
+                f"slip is {float(slip):g}, expected a number above 0: friction without a slip velocity has no "
+                "derivative; use the integrator HardContact for strict Coulomb friction"
             )
         object.__setattr__(self, "slip", scalar(slip, "slip"))
 
@@ -249,13 +249,18 @@ class Contact(Force):
         )
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
+        bodies = [body_index(model, name, world=True) for name in (self.body, self.other)]
+        if carrier(model, bodies[0]) == carrier(model, bodies[1]):
+            raise ValueError(
+                f"{self.body!r} and {self.other!r} are fixed to each other, so that their contact has no effect; name "
+                "two bodies that move relative to each other"
+            )
         kinds = self.shape._kind, self.other_shape._kind
         if _core.contact_places(*kinds) == 0:
             names = (type(shape).__name__ for shape in (self.shape, self.other_shape))
             pair = f"a {next(names)} of {self.body!r} with a {next(names)} of {self.other!r}"
             raise ValueError(f"there are no formulas for the contact of {pair}; use other shapes, such as spheres")
         sides = []
-        for body, shape, prefix in ((self.body, self.shape, ""), (self.other, self.other_shape, _OTHER)):
-            first = prefix + next(iter(shape.numbers))
-            sides.append((body_index(model, body, world=True), shape._kind, at[first]))
+        for body, shape, prefix in zip(bodies, (self.shape, self.other_shape), ("", _OTHER), strict=True):
+            sides.append((body, shape._kind, at[prefix + next(iter(shape.numbers))]))
         return [("pair", *sides, at["stiffness"])]

@@ -75,7 +75,7 @@ def contacts(
     exclude : iterable of (str, str)
         Names of two bodies each that do not touch, beyond those of the file.
     skip_overlapping_at : (..., nq) array_like, optional
-        Configurations; pairs that overlap in one of them are left out.
+        Configurations; pairs of two bodies that overlap in one of them are left out, those with the world never.
     unsupported : {'raise', 'skip'}
         Whether pairs of shapes without a formula raise an error that names them, or are left out.
 
@@ -147,11 +147,11 @@ def _names(model: Model, given: Iterable[str]) -> set[str]:
 
 
 def _apart(model: Model, made: list[Contact], q: ArrayLike) -> list[Contact]:
-    """The contacts that are open at all of these configurations."""
+    """The contacts with the world, and those that are open at all of these configurations."""
     states = contact_states(model, made, q, np.zeros(model.nv))
     closed = (states.gap < 0).any(axis=tuple(range(states.gap.ndim - 1)))
     overlapping = {*states.force_index[closed].tolist()}
-    return [contact for k, contact in enumerate(made) if k not in overlapping]
+    return [x for k, x in enumerate(made) if k not in overlapping or WORLD in (x.body, x.other)]
 
 
 def _has_formula(a: Shape, b: Shape) -> bool:

@@ -149,7 +149,7 @@ class Run:
                 q[s.track], v[s.track] = s.previous_q, s.previous_v
         q[self.gone], v[self.gone] = np.nan, np.nan
         if self.batch.compiled.core.stiff:
-            divided = np.abs(self.substeps[:, -1]) > 1
+            divided = np.abs(self.substeps[:, -1]) != 1
             q[divided], v[divided] = np.nan, np.nan
         return q, v
 

@@ -18,7 +18,7 @@ from torsor.constraints.constraint import Constraint
 from torsor.dynamics import generalized_momenta, kinetic_energy, potential_energy
 from torsor.forces.evaluation import ContactStates, contact_places
 from torsor.forces.force import Force
-from torsor.integrators import Integrator
+from torsor.integrators import HardContact, Integrator
 from torsor.model import Model
 from torsor.simulation import archive as _archive
 from torsor.simulation import charts as _charts
@@ -65,8 +65,9 @@ class Trajectory:
         `BDF2` and `SDIRK2` at (1 - sqrt(1/2)) h and at the end of the step, for `Variational` at each point of the
         quadrature.
     substeps : (..., steps)
-        Number of parts into which each step was divided. Negative for a step of `BDF2` that started anew, because a
-        contact closed or ceased to slip just before (-1) or in it (-2: in halves, and the next step starts anew too).
+        Number of parts into which each step was divided; 0 for a step of order two or more in which bodies hit each
+        other harder than it resolves, which implicit Euler takes; negative for a step of `BDF2` that started anew,
+        because a contact changed just before (-1), or because one ceased to slip in it (-2, in halves).
     switches : tuple of ChartSwitch
         Changes of the coordinates of joints. From the step of a switch on, q, v and a are in the new coordinates.
     models : tuple of Model
@@ -224,8 +225,11 @@ class Trajectory:
         Its rate is that of the part of the forces that vanishes at rest, (tau(q, 0) - tau(q, v)).v: of dampers, of
         friction and of the dissipation of contacts. It is integrated by trapezoids between rows, so that it grows
         wherever no such force does positive work. Without controls it is the loss of `energies.total`, to the order of
-        the integrator where rows resolve the motion; impacts within a step or two are only known roughly.
+        the integrator where rows resolve the motion; impacts within a step or two are only known roughly, and by a
+        factor of a few in the worst case. It needs all rows: `every` = 1.
         """
+        if self.every > 1:
+            raise ValueError(f"dissipated needs the rows of all steps, got every = {self.every}; simulate with every=1")
         rows, n = len(self.t), prod(self.batch_shape)
         power = np.zeros((n, rows))
         q, v = self.q.reshape(n, rows, self.model.nq), self.v.reshape(n, rows, self.model.nv)
@@ -245,7 +249,7 @@ class Trajectory:
     @cached_property
     def contacts(self) -> ContactStates:
         """`contact_states` of all rows: gaps (..., rows, n) of n places and so on, with the force at the end of each
-        step."""
+        step. With `HardContact` the forces are those of the steps that begin at the rows."""
         rows, count = len(self.t), len(self._batch.compiled.core.contact_forces)
         n = prod(self.batch_shape)
         out = [np.zeros((n, rows, count, *tail)) for tail in ((), (3,), (3,), (3,), (3,))]
@@ -255,6 +259,12 @@ class Trajectory:
             values = _core.contact_states(s.model, q[at], v[at], self.t[s.rows], s.parameters, s.options, None, 1)
             for to, value in zip(out, values, strict=True):
                 to[at] = value
+            if isinstance(self.integrator, HardContact):
+                options = {**s.options, **self.integrator._options}
+                if s.constraints is not None:
+                    options["constraints"] = s.constraints
+                u, t = self._torques(s, begins=True), self.t[s.rows]
+                out[3][at] = _core.hard_contact_forces(s.model, q[at], v[at], u, t, s.parameters, options, None, 1)
         gap, point, normal, force, slip = (x.reshape((*self.batch_shape, *x.shape[1:])) for x in out)
         places = contact_places(self.forces, self._batch.compiled.core)
         return ContactStates(gap, point, normal, force, slip, *places)
@@ -293,16 +303,18 @@ class Trajectory:
             out[at] = _core.constraint_wrenches(s.model, q[at], multipliers[at], self.t[s.rows], options, None, 1)
         return out.reshape((*self.batch_shape, *out.shape[1:]))
 
-    def _torques(self, span: Span) -> FloatArray | None:
+    def _torques(self, span: Span, begins: bool = False) -> FloatArray | None:
         """Torques of the controls at the rows of a span, (tracks, rows, nv): of the last stage of the step that ends
-        there, at the first row of the first stage of the first step."""
+        there, at the first row of the first stage of the first step; or of the step that begins there, at the last row
+        of the last step."""
         given = controls_of(self)
         if given.values is None or not given.values.shape[1]:
             return None
         rows = np.arange(span.rows.start, span.rows.stop)
-        last = np.where(rows == 0, 0, given.values.shape[2] - 1)
+        last = np.where((rows == 0) | begins, 0, given.values.shape[2] - 1)
         tracks = span.tracks if len(given.values) > 1 else slice(None)
-        u = given.values[tracks, steps_of_rows(rows, self.every), last]
+        steps = np.minimum(self.every * rows, self.steps - 1) if begins else steps_of_rows(rows, self.every)
+        u = given.values[tracks, steps, last]
         return u if given.actuation is None else given.actuation.torques(u)
 
     @property
