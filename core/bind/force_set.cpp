@@ -177,6 +177,19 @@ struct PartReader {
       if (joint < 0 || m.bodies[i].joint == joint)
         set.add(FrictionLaw{{force}, i, per_velocity(3, v0, m.bodies[i].iv), per_velocity(4, v0, m.bodies[i].iv)});
   }
+  // (joint, offset)
+  void bearing() const {
+    for (int i = 0; i < m.n(); ++i) {
+      if (m.bodies[i].joint != integer(1)) continue;
+      const Kind kind = m.bodies[i].kind;
+      if (kind != Kind::revolute && kind != Kind::prismatic && kind != Kind::spherical)
+        throw nb::value_error("torsor: no bearing of this joint");
+      const auto bearing = kind == Kind::revolute    ? BearingLaw::journal
+                           : kind == Kind::prismatic ? BearingLaw::slider
+                                                     : BearingLaw::ball;
+      set.bearings.push_back({force, bearing, i, integer(2)});
+    }
+  }
   // (first velocity, table)
   void torque() const { set.add(TorqueLaw{{force}, integer(1), read_table(t[2])}); }
   // (kind, body, table)
@@ -218,10 +231,10 @@ struct PartReader {
   }
 };
 constexpr std::pair<const char*, void (PartReader::*)() const> kReaders[] = {
-    {"joint", &PartReader::joint},  {"friction", &PartReader::friction}, {"torque", &PartReader::torque},
-    {"body", &PartReader::body},    {"push", &PartReader::push},         {"pull", &PartReader::pull},
-    {"path", &PartReader::path},    {"contact", &PartReader::contact},   {"pair", &PartReader::pair},
-    {"custom", &PartReader::custom}};
+    {"joint", &PartReader::joint},   {"friction", &PartReader::friction}, {"bearing", &PartReader::bearing},
+    {"torque", &PartReader::torque}, {"body", &PartReader::body},         {"push", &PartReader::push},
+    {"pull", &PartReader::pull},     {"path", &PartReader::path},         {"contact", &PartReader::contact},
+    {"pair", &PartReader::pair},     {"custom", &PartReader::custom}};
 
 // parts: tuples (force, part).
 void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb::list parts) {
@@ -238,7 +251,7 @@ void build_forces(ForceSet* set, const Model& m, int forces, int parameters, nb:
   }
   const auto part = [&](auto&& keeps) { return std::make_shared<const ForceSet>(part_of(*set, keeps)); };
   if (has_balance(*set)) set->given = part([](const auto& law) { return law.work() == Work::given; });
-  if (set->any([](const auto& law) { return law.is_stiff(); }))
+  if (!set->bearings.empty() || set->any([](const auto& law) { return law.is_stiff(); }))
     set->smooth = part([](const auto& law) { return !law.is_stiff(); });
 }
 

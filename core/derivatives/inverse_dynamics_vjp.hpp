@@ -145,7 +145,8 @@ struct VirtualBodies {
   VirtualSubtree<S>* sums;
 };
 template <class S, class C>
-VirtualBodies<S> virtual_bodies(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w) {
+VirtualBodies<S> virtual_bodies(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w,
+                                const Motion<S>* twists) {
   const int n = m.n();
   auto* u = arena.get<Motion<S>>(n + 1) + 1;
   auto* local = arena.get<LocalMotion<S>>(n);
@@ -155,6 +156,7 @@ VirtualBodies<S> virtual_bodies(const ModelT<C>& m, Arena& arena, const Motions<
     const auto& body = m.bodies[i];
     u[i] = u[body.parent];
     for (int k = body.iv; k < body.iv + body.nv; ++k) u[i] = mul_add(w[k], all.columns[k].S_, u[i]);
+    if (twists != nullptr) u[i] += twists[i];
     if (body.massless) {
       sums[i] = {zero_force<S>(), zero_force<S>(), zero_force<S>(), zero3<S>()};
     } else {
@@ -239,13 +241,16 @@ void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const V
   }
 }
 
-// Gradients of w . ID(q, v, a), with gravity or without.
+// Gradients of w . ID(q, v, a), with gravity or without. twists (may be null): in the virtual motion, bodies move by
+// them relative to those that carry them, beyond their joints, which adds the wrenches through the joints with these
+// weights; gradients by q are then not valid.
 template <class S, class C>
 void inverse_dynamics_vjp(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, const S* w,
-                          const S* f_ext, int axes, const Gradients<S>& out, bool gravity = true) {
+                          const S* f_ext, int axes, const Gradients<S>& out, bool gravity = true,
+                          const Motion<S>* twists = nullptr) {
   const int n = m.n();
   const Motions<S> all = motions(m, arena, q, v, a, gravity);
-  const VirtualBodies<S> virtuals = virtual_bodies(m, arena, all, w);
+  const VirtualBodies<S> virtuals = virtual_bodies(m, arena, all, w, twists);
   VirtualSubtree<S>* sums = virtuals.sums;  // over subtrees from here on, about the point of the tree
   const auto apply = [&](int b, VirtualSubtree<S>& t) {
     const int i = m.frames[b].body;

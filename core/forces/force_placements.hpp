@@ -11,12 +11,12 @@
 
 namespace torsor {
 
-// gradient (user's bodies x 6, twists in the joints' frames) += the gradient of w.tau.
+// gradient (user's bodies x 6, twists in the joints' frames) += the gradient of w.tau. twists: as of virtual_motion.
 template <class S, class C>
 void force_placement_gradient(const ModelT<C>& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
-                              const S* p, const S* w, S* gradient) {
+                              const S* p, const S* w, S* gradient, const Motion<S>* twists = nullptr) {
   const int frames = m.nframes();
-  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w);
+  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w, twists);
   auto* sums = arena.get<PlacementSums<S>>(frames);
   for (int b = 0; b < frames; ++b) sums[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>()};
   const BodyState<S> at{arena, all, t, p};

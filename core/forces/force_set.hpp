@@ -4,6 +4,7 @@
 #include <memory>
 #include <tuple>
 
+#include "forces/bearing_law.hpp"
 #include "forces/body_laws.hpp"
 #include "forces/custom_law.hpp"
 #include "forces/joint_laws.hpp"
@@ -23,6 +24,7 @@ struct ForceSet {
   std::shared_ptr<const ForceSet> given;
   // All forces but the stiff ones, if there are any (Law::is_stiff).
   std::shared_ptr<const ForceSet> smooth;
+  std::vector<BearingLaw> bearings;  // forces that depend on accelerations: forces/joint_loads.hpp
 
   template <class L>
   void add(L law) {

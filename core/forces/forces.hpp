@@ -124,12 +124,14 @@ inline double force_energy(const Model& m, const ForceSet& set, Arena& arena, co
   return sum;
 }
 
-// gradient += the gradient of w.tau by all parameters. w.tau is the power of the forces when the joints move with w.
+// gradient += the gradient of w.tau by all parameters. w.tau is the power of the forces when the joints move with w
+// and, if given, the bodies by further twists.
 template <class S>
 void force_parameter_gradient(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
-                              const S* v, double t, const S* p, const S* w, S* gradient) {
+                              const S* v, double t, const S* p, const S* w, S* gradient,
+                              const Motion<S>* twists = nullptr) {
   const ForceState<S> at(m, arena, all, q, v, t, p);
-  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w);
+  const VirtualMotion<S> motion = virtual_motion(m, arena, all, w, twists);
   set.for_each([&](const auto& law) { law.add_parameter_gradient(at, motion, gradient); });
 }
 

@@ -46,20 +46,23 @@ struct ForceMatrices {
   S *Aq, *Av;
   int stride;
 };
-// Joints that move with w. w.tau is then the power of forces.
+// Joints that move with w. w.tau is then the power of forces. Bodies may move by further twists relative to the bodies
+// that carry them.
 template <class S>
 struct VirtualMotion {
   const S* w;
   const Motion<S>* W;  // twists of the bodies; W[-1] is the world's
 };
 template <class S, class C>
-VirtualMotion<S> virtual_motion(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w) {
+VirtualMotion<S> virtual_motion(const ModelT<C>& m, Arena& arena, const Motions<S>& all, const S* w,
+                                const Motion<S>* twists = nullptr) {
   auto* W = arena.get<Motion<S>>(m.n() + 1) + 1;
   W[-1] = zero_motion<S>();
   for (int i = 0; i < m.n(); ++i) {
     const auto& link = m.links[i];
     W[i] = W[link.parent];
     for (int k = link.iv; k < link.iv + link.nv; ++k) W[i] = mul_add(w[k], all.columns[k].S_, W[i]);
+    if (twists != nullptr) W[i] += twists[i];
   }
   return {w, W};
 }

@@ -8,6 +8,7 @@
 #pragma once
 #include "dynamics/forward_dynamics.hpp"
 #include "dynamics/inverse_dynamics.hpp"
+#include "integrators/loaded_accelerations.hpp"
 #include "integrators/newton.hpp"
 #include "integrators/stage_matrix.hpp"
 #include "integrators/stage_rows.hpp"
@@ -20,6 +21,7 @@ template <class S>
 Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   const Model& m = at.scene.m;
   const S *q = at.nodes.q(node), *v = at.nodes.v(node);
+  if (at.scene.loads != nullptr) return accelerate_loaded(at, q, v, t, a);
   if (at.scene.on_joints) {
     at.arena.singular_joint = -1;
     at.arena.reset();
@@ -363,6 +365,7 @@ class ImplicitStage {
     const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
     places_.clear(n, where);
     at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
+    add_bearing_places(m_, *at_.scene.forces, evaluation_.all, v(), at_.p, places_);
     if (rows_) where = where & measure_rows();
     sum_inertias(m_, evaluation_);
     S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);

@@ -1,4 +1,5 @@
-// The residual ID(q, v, a) - tau_f - u of the equations of motion, and what its derivatives need.
+// The residual ID(q, v, a) - tau_f - u of the equations of motion, and what its derivatives need. With bearings, tau_f
+// depends on accelerations too.
 #pragma once
 #include "dynamics/mass_solve.hpp"
 #include "integrators/scene.hpp"
@@ -71,6 +72,7 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
     }
     if (link.parent >= 0) all.bodies[link.parent].f += all.bodies[i].f;
   }
+  if (scene.loads != nullptr) add_bearing_friction(m, *scene.forces, all, v, p, r);
   return {all, sums.held, q, v, t, kinetic, gravity};
 }
 template <class S>
@@ -101,10 +103,14 @@ void sum_inertias(const Model& m, const Evaluation<S>& e) {
   }
 }
 
-// Adds A_q, A_v and M (nv x nv, zero before; A_q and M may be null) of an evaluation with sums.
+// Adds A_q, A_v and M, the derivative by accelerations (nv x nv, zero before; A_q and M may be null without bearings),
+// of an evaluation with sums.
 template <class S>
 void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq, S* Av, S* M) {
   const Model& m = at.scene.m;
+  if (at.scene.loads != nullptr)
+    return add_loaded_derivatives(m, *at.scene.loads, *at.scene.forces, at.arena, e.all, e.held, e.q, e.v, e.t, at.p,
+                                  Aq, Av, M);
   pair_columns(m, at.arena, e.all, e.held, 2, Aq, Av, M, m.nv);
   if (at.scene.forces != nullptr)
     linearise_forces(m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p, Aq, Av, m.nv);

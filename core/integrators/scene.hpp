@@ -5,6 +5,7 @@
 
 #include "constraints/constraint_set.hpp"
 #include "forces/energy_balance.hpp"
+#include "forces/joint_loads.hpp"
 #include "forces/local_forces.hpp"
 #include "model/lane_models.hpp"
 #include "model/retraction.hpp"
@@ -16,17 +17,20 @@ struct Scene {
   const ForceSet* forces = nullptr;
   const ConstraintSet* constraints = nullptr;  // null if there are none
   std::vector<int> quaternions = quaternion_bodies(m);
+  // Where the loads of bearings are, if there are any. Their derivatives are dense.
+  std::shared_ptr<const LoadedTree> loads =
+      forces != nullptr && !forces->bearings.empty() ? std::make_shared<LoadedTree>(m, forces->bearings) : nullptr;
   bool held = forces != nullptr && holds(*forces);  // whether some forces are held in the world's axes
   bool custom_rows = constraints != nullptr && !constraints->custom.empty();
   // Whether derivatives are zero between branches, but for the border of constraints.
-  bool branched = (forces == nullptr || keeps_branches(m, *forces)) && !custom_rows;
+  bool branched = (forces == nullptr || keeps_branches(m, *forces)) && !custom_rows && loads == nullptr;
   bool places = forces != nullptr && depends_on_place(*forces);
   // Whether derivatives are a system over the tree, likewise.
-  bool local = (forces == nullptr || on_single_bodies(*forces)) && !custom_rows;
+  bool local = (forces == nullptr || on_single_bodies(*forces)) && !custom_rows && loads == nullptr;
   bool on_joints = forces == nullptr || !acts_on_bodies(*forces);  // whether forces are torques at joints alone
   // Whether these are affine in q and v. Newton's method then meets no curvature but that of inverse dynamics, and no
   // spurious solutions.
-  bool affine = constraints == nullptr && (forces == nullptr || is_affine(m, *forces));
+  bool affine = constraints == nullptr && loads == nullptr && (forces == nullptr || is_affine(m, *forces));
   // Whether gains of energy are detected.
   bool balanced = forces != nullptr && forces->given != nullptr && !affine &&
                   (constraints == nullptr || !constraints->depends_on_time());

@@ -134,12 +134,22 @@ class StageCotangents {
       v = stepper_.implicit().free_velocities();
       a = stepper_.implicit().free_accelerations();
     }
+    // Friction in bearings depends on wrenches, which gives bodies twists of their own in the virtual motion.
+    std::vector<Motion<S>> twists;
+    if (at.scene.loads != nullptr) {
+      std::vector<S> r(nv_), gradient(at.scene.forces->parameters, S(0.0));
+      const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
+      twists.assign(m_.n(), zero_motion<S>());
+      add_bearing_gradient(m_, *at.scene.forces, e.all, v, at.p, lambda_.data(), twists.data(), gradient.data());
+      add_scaled(at.scene.forces->parameters, S(-1.0), gradient.data(), out.forces);
+    }
+    const Motion<S>* moved = twists.empty() ? nullptr : twists.data();
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
       *gravity = at.arena.template get<S>(3);
     with_model<S>(at.scene, [&](const auto& m) {
       inverse_dynamics_vjp<S>(m, at.arena, q, v, a, lambda_.data(), nullptr, 0,
-                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
+                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity}, true, moved);
     });
     add_scaled(10 * bodies, S(-1.0), inertia, out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
@@ -150,8 +160,8 @@ class StageCotangents {
     const ForceSet& set = *at.scene.forces;
     with_model<S>(at.scene, [&](const auto& m) {
       const Motions<S> all = motions(m, at.arena, q, v, a);
-      force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces);
-      force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda_.data(), out.placement);
+      force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces, moved);
+      force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda_.data(), out.placement, moved);
     });
   }
   // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit

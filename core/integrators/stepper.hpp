@@ -180,6 +180,8 @@ class Stepper {
     at.scene.forces->for_each([&](const auto& law) {
       law.for_each_phase(state, table.h, [&](const Phase<S>& phase) { out.push_back(phase); });
     });
+    for (const BearingLaw& law : at.scene.forces->bearings)
+      out.push_back({every_lane<S>(), S(0.0), slip_ratio(law, v + at.scene.m.bodies[law.body].iv, at.p)});
   }
   // Where velocities jump between two nodes, by more than the steps resolve: where a place touches and its velocity of
   // separation changes by more than half, and by more than by half of gravity; and where it slips no longer and changes

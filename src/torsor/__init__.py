@@ -153,6 +153,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
     from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
+    from torsor.forces import BearingFriction as BearingFriction
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
     from torsor.forces import Cable as Cable
@@ -231,9 +232,9 @@ else:
                 forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp joint_reactions_vjp
             """,
             "forces": """
-                BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force GroundContact
-                JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring SpringDamper
-                contact_states contacts force_energies generalized_forces generalized_forces_derivatives
+                BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force
+                GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring
+                SpringDamper contact_states contacts force_energies generalized_forces generalized_forces_derivatives
                 generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",

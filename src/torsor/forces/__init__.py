@@ -1,5 +1,6 @@
 """Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
+from torsor.forces.bearing_friction import BearingFriction
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import Contact, GroundContact
 from torsor.forces.contact_pairs import contacts
@@ -19,6 +20,7 @@ from torsor.forces.joint_forces import JointDamping, JointFriction, JointLimits,
 from torsor.forces.springs import Cable, CustomCable, CustomSpring, PointSpring, SpringDamper
 
 __all__ = [
+    "BearingFriction",
     "BodyDamping",
     "BodyWrench",
     "Cable",

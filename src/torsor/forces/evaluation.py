@@ -15,7 +15,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import record_of
 from torsor.forces.contact import Contact
-from torsor.forces.force import Force, compile_forces
+from torsor.forces.force import CompiledForces, Force, compile_forces
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -139,6 +139,13 @@ def contact_places(
     return np.array(index, dtype=np.int64), tuple(pairs[k] for k in index)
 
 
+def _compile(model: Model, forces: Iterable[Force]) -> CompiledForces:
+    """Forces that are functions of q, v and t."""
+    compiled = compile_forces(model, forces)
+    compiled.refuse_accelerated("which this function does not have")
+    return compiled
+
+
 def generalized_forces(
     model: Model,
     forces: Iterable[Force],
@@ -175,7 +182,7 @@ def generalized_forces(
     --------
     >>> tau = ts.generalized_forces(model, [ts.JointDamping(None, 0.1)], q, v)
     """
-    compiled = compile_forces(model, forces)
+    compiled = _compile(model, forces)
     return _core.generalized_forces(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
 
@@ -213,7 +220,7 @@ def generalized_forces_derivatives(
     GeneralizedForcesDerivatives
         dtau_dq and dtau_dv, each (..., nv, nv).
     """
-    compiled = compile_forces(model, forces)
+    compiled = _compile(model, forces)
     return _core.generalized_forces_derivatives(model, q, v, t, compiled.parameters, compiled.options, out, threads)
 
 
@@ -283,6 +290,6 @@ def generalized_forces_vjp(
     GeneralizedForcesVJP
         q and v (..., nv), and for each force a dict of gradients by name of the parameter.
     """
-    compiled = compile_forces(model, forces)
+    compiled = _compile(model, forces)
     gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, compiled.parameters, w, compiled.options, None, threads)
     return GeneralizedForcesVJP(gq, gv, compiled.unflatten(flat))

@@ -36,6 +36,7 @@ class Force(ABC):
     has_energy: ClassVar[bool] = True
     _numbers: ClassVar[tuple[str, ...]] = ()  # names of the fields that are parameters, in the order of the flat array
     _frozen: ClassVar[bool] = True  # whether its parameters are those that it was made with
+    _needs_accelerations: ClassVar[bool] = False
 
     @property
     def parameters(self) -> dict[str, FloatArray]:
@@ -85,6 +86,20 @@ class CompiledForces:
     def options(self) -> dict[str, Any]:
         """Options of a function of the core."""
         return {"forces": self.core}
+
+    @cached_property
+    def accelerated(self) -> Force | None:
+        """The first force that depends on accelerations, if any."""
+        return next((force for force in self.forces if force._needs_accelerations), None)
+
+    def refuse_accelerated(self, why: str) -> None:
+        """Rejects forces that depend on accelerations."""
+        if self.accelerated is not None:
+            name, joint = type(self.accelerated).__name__, getattr(self.accelerated, "joint", None)
+            raise ValueError(
+                f"{name} of {joint!r} depends on accelerations, {why}; it acts in simulate, step and step_derivatives "
+                "with BDF1, BDF2, SDIRK2 or SDIRK3"
+            )
 
     def is_current(self) -> bool:
         """Whether all forces still have the parameters with which they were compiled."""

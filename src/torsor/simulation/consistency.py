@@ -1,4 +1,4 @@
-"""Whether constraints fit an integrator, and initial states satisfy them."""
+"""Whether forces and constraints fit an integrator, and initial states satisfy constraints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.twists import TwistConstraint
 from torsor.integrators import Integrator
-from torsor.integrators.base import Explicit
+from torsor.integrators.base import Explicit, Implicit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torsor._typing import FloatArray
+    from torsor.forces.force import CompiledForces
     from torsor.simulation.batch import Batch
 
 _GAP = 1e-6  # largest error of a row that a start may have, relative to 1 and to the largest coordinate
@@ -35,6 +36,16 @@ def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint])
                 "on positions; use SymplecticEuler or LinearlyImplicitEuler, or a constraint with positions, such as "
                 "PrescribedBody or PrescribedJoint"
             )
+
+
+def require_accelerations(integrator: Integrator, forces: CompiledForces, constraints: Sequence[Constraint]) -> None:
+    """Rejects forces that depend on accelerations where a step does not solve for these, and under constraints."""
+    if forces.accelerated is None:
+        return
+    if not isinstance(integrator, Implicit):
+        forces.refuse_accelerated(f"for which {type(integrator).__name__} does not solve")
+    if constraints:
+        forces.refuse_accelerated("and is not available under constraints")
 
 
 def require_consistent(batch: Batch, integrator: Integrator, t: float, q: FloatArray, v: FloatArray) -> None:

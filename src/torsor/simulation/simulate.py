@@ -22,7 +22,7 @@ from torsor.integrators import Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
 from torsor.simulation.batch import Batch, own_constraints, read_models
-from torsor.simulation.consistency import require_consistent, require_holonomic
+from torsor.simulation.consistency import require_accelerations, require_consistent, require_holonomic
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
 from torsor.simulation.record import Record, Reporter
@@ -178,6 +178,7 @@ def simulate(
         batch_shapes(first, forces, values, rows),
     )  # fmt: skip
     batch = Batch(models, forces, values, shape, rows, constraints)
+    require_accelerations(integrator, batch.compiled, constraints)
     given = Controls(None if u is None else _flat(u, shape, 3), stages, acting, policy=policy)
     if policy is not None:
         nu = first.nv if acting is None else acting.matrix.shape[1]

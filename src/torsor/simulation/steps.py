@@ -14,7 +14,7 @@ from torsor.forces.custom import CustomForce
 from torsor.forces.force import CompiledForces, Force, compile_forces
 from torsor.integrators import Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.model import Model
-from torsor.simulation.consistency import require_holonomic
+from torsor.simulation.consistency import require_accelerations, require_holonomic
 from torsor.simulation.controls import Actuation, read_actuation
 from torsor.simulation.failures import step_error
 
@@ -157,7 +157,7 @@ def step(
     """
     options, parameters = _require_steps(integrator)._options, None
     if forces is not _NONE:
-        options, parameters, _ = _with_forces(options, model, forces)
+        options, parameters, _ = _with_forces(options, model, integrator, forces, constraints)
     if constraints is not None or _has_own(model):
         options = _with_constraints(options, model, integrator, constraints)
     if actuation is not None:
@@ -293,7 +293,7 @@ def step_derivatives(
         if p is not None:
             return _by_momenta(model, integrator, q, p, u, acting, forces, constraints, t, threads)
         if forces is not _NONE:
-            options, parameters, given = _with_forces(options, model, forces)
+            options, parameters, given = _with_forces(options, model, integrator, forces, constraints)
             require_second_derivatives(integrator, given)
         if constraints is not None or _has_own(model):
             options = _with_constraints(options, model, integrator, constraints)
@@ -345,6 +345,7 @@ def variational_options(
     if not forces:
         return options, None
     compiled = compile_forces(model, forces)
+    compiled.refuse_accelerated("for which Variational does not solve")
     return {**options, **compiled.options}, compiled
 
 
@@ -353,12 +354,18 @@ def _time(t: Any) -> FloatArray:
 
 
 def _with_forces(
-    options: dict[str, Any], model: Model, forces: Sequence[Force]
+    options: dict[str, Any],
+    model: Model,
+    integrator: Integrator,
+    forces: Sequence[Force],
+    constraints: Sequence[Constraint] | None,
 ) -> tuple[dict[str, Any], FloatArray | None, tuple[Force, ...]]:
     """Options of the core with forces, their parameters, and the forces as they were given."""
     compiled = compile_forces(model, forces)
     if not compiled.given:
         return options, None, ()
+    if compiled.accelerated is not None:
+        require_accelerations(integrator, compiled, model.constraints if constraints is None else constraints)
     return {**options, "forces": compiled.core}, compiled.parameters, compiled.given
 
 
