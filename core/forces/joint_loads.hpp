@@ -54,7 +54,7 @@ void add_bearing_friction(const Model& m, const ForceSet& set, const Motions<S>&
 }
 // For the search for a solution (forces/contact_problem.hpp): friction with the limits of now.
 template <class S>
-void add_bearing_places(const Model& m, const ForceSet& set, const Motions<S>& all, const S* v, const S* p, bool stuck,
+void add_bearing_places(const Model& m, const ForceSet& set, const Motions<S>& all, const S* v, const S* p,
                         StiffPlaces<S>& out) {
   for_each_bearing(m, set, all, v, p, [&](const BearingLaw& law, const BearingTorque<S>& x) {
     const int iv = m.bodies[law.body].iv;

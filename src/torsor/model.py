@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 WORLD = "world"
+_PASSIVE = ("dry_friction", "damping", "stiffness", "armature")  # numbers of a joint by velocity, zero by default
 
 
 @final
@@ -66,7 +67,8 @@ class Body:
     """A body of a model, with its joint: the arguments of `ModelBuilder.add_body`.
 
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
-    are infinite where there is no limit. `dry_friction` is (joint.nv,), zero where there is none.
+    are infinite where there is no limit. `dry_friction`, `damping`, `stiffness` and `armature` are (joint.nv,), zero
+    where there is none, and `rest` is (joint.nq,), the coordinates at which springs of the joint are at rest.
     """
 
     name: str
@@ -81,10 +83,17 @@ class Body:
     visuals: tuple[Visual, ...] = ()
     collisions: tuple[Collision, ...] = ()
     dry_friction: tuple[float, ...] = ()
+    damping: tuple[float, ...] = ()
+    stiffness: tuple[float, ...] = ()
+    rest: tuple[float, ...] = ()
+    armature: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.dry_friction:
-            object.__setattr__(self, "dry_friction", (0.0,) * getattr(self.joint, "nv", 0))
+        for name in _PASSIVE:
+            if not getattr(self, name):
+                object.__setattr__(self, name, (0.0,) * getattr(self.joint, "nv", 0))
+        if not self.rest and isinstance(self.joint, Joint):
+            object.__setattr__(self, "rest", tuple(self.joint.neutral.tolist()))
 
 
 @final
@@ -93,8 +102,9 @@ class ModelJoint:
     """A joint of a model, and where its coordinates and velocities are: `q[j.q_slice]`, `v[j.v_slice]`.
 
     `position_limits` is (lower, upper), each (nq,); `velocity_limits` and `effort_limits` are (nv,). They are infinite
-    where there is no limit. `dry_friction` is (nv,), the torque or force that friction of the joint reaches, which
-    `JointFriction` takes; zero where there is none.
+    where there is no limit. `dry_friction` (nv,) is the torque or force that friction of the joint reaches, `damping`
+    and `stiffness` (nv,) are those of its damper and its spring, which is at rest at `rest` (nq,), and `armature` (nv,)
+    is the inertia of its drive; they are zero where there is none. `forces_from` makes forces of them.
     """
 
     name: str
@@ -106,6 +116,10 @@ class ModelJoint:
     velocity_limits: tuple[float, ...]
     effort_limits: tuple[float, ...]
     dry_friction: tuple[float, ...]
+    damping: tuple[float, ...]
+    stiffness: tuple[float, ...]
+    rest: tuple[float, ...]
+    armature: tuple[float, ...]
 
     @property
     def nq(self) -> int:
@@ -174,6 +188,10 @@ class ModelBuilder:
         velocity_limits: ArrayLike | None = None,
         effort_limits: ArrayLike | None = None,
         dry_friction: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        stiffness: ArrayLike | None = None,
+        rest: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
         visuals: Iterable[Visual] = (),
         collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
@@ -197,9 +215,14 @@ class ModelBuilder:
             Limits of the coordinates, each one number for all of them or (nq,) of the joint.
         velocity_limits, effort_limits : array_like, optional
             Limits of velocities and of generalized forces, each one number for all of them or (nv,) of the joint.
-        dry_friction : array_like, optional
-            Torque or force of dry friction in the joint, one number for all of its velocities or (nv,). A model only
-            keeps it: `JointFriction` is the force.
+        dry_friction, damping, stiffness : array_like, optional
+            Torque or force of dry friction in the joint, damping and stiffness of its spring, each one number for all
+            of its velocities or (nv,). A model only keeps them: `forces_from` makes forces of them.
+        rest : (nq,) array_like, optional
+            Coordinates at which the spring is at rest; the neutral ones by default.
+        armature : array_like, optional
+            Inertia of the drive of the joint, which the mass matrix has on its diagonal beside that of the bodies: one
+            number for all of the velocities of the joint or (nv,).
         visuals : iterable of Visual
             Shapes for drawing.
         collisions : iterable of Collision
@@ -246,6 +269,10 @@ class ModelBuilder:
             tuple(visuals),
             tuple(collisions),
             _limits(dry_friction, joint.nv, 0.0, f"dry_friction of {name!r}"),
+            _limits(damping, joint.nv, 0.0, f"damping of {name!r}"),
+            _limits(stiffness, joint.nv, 0.0, f"stiffness of {name!r}"),
+            () if rest is None else _limits(rest, joint.nq, 0.0, f"rest of {name!r}"),
+            _limits(armature, joint.nv, 0.0, f"armature of {name!r}"),
         )
         self._add(body)
         return self
@@ -282,14 +309,15 @@ class ModelBuilder:
             "upper position_limits": (upper, nq),
             "velocity_limits": (body.velocity_limits, nv),
             "effort_limits": (body.effort_limits, nv),
-            "dry_friction": (body.dry_friction, nv),
+            "rest": (body.rest, nq),
+            **{name: (getattr(body, name), nv) for name in _PASSIVE},
         }
         for limit, (values, size) in limits.items():
             if len(values) != size:
                 raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
         if any(low > high for low, high in zip(lower, upper, strict=True)):
             raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
-        for limit in ("velocity_limits", "effort_limits", "dry_friction"):
+        for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
             if any(x < 0 for x in getattr(body, limit)):
                 raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
         self._bodies[name] = body
@@ -417,8 +445,9 @@ class Model:
         joints, nq, nv = [], 0, 0
         for b in self.bodies:
             q, v = slice(nq, nq + b.joint.nq), slice(nv, nv + b.joint.nv)
-            limits = b.position_limits, b.velocity_limits, b.effort_limits, b.dry_friction
-            joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits))
+            limits = b.position_limits, b.velocity_limits, b.effort_limits
+            passive = b.dry_friction, b.damping, b.stiffness, b.rest, b.armature
+            joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits, *passive))
             nq, nv = q.stop, v.stop
         return tuple(joints)
 
@@ -481,6 +510,26 @@ class Model:
         """Torques and forces of dry friction in the joints (nv,), zero where there is none: those of
         `JointFriction(None, model.dry_friction)`."""
         return np.array([x for b in self.bodies for x in b.dry_friction])
+
+    @property
+    def damping(self) -> FloatArray:
+        """Damping in the joints (nv,), zero where there is none."""
+        return np.array([x for b in self.bodies for x in b.damping])
+
+    @property
+    def stiffness(self) -> FloatArray:
+        """Stiffness of springs in the joints (nv,), zero where there is none."""
+        return np.array([x for b in self.bodies for x in b.stiffness])
+
+    @property
+    def rest(self) -> FloatArray:
+        """The configuration (nq,) at which springs in the joints are at rest."""
+        return np.array([x for b in self.bodies for x in b.rest])
+
+    @property
+    def armature(self) -> FloatArray:
+        """Inertia of the drives of the joints (nv,), zero where there is none."""
+        return np.array([x for b in self.bodies for x in b.armature])
 
     @property
     def mass(self) -> float:
@@ -704,10 +753,9 @@ class Model:
             pose = placement @ SE3.from_matrix(b.joint.T(locked[i]))
             if parent == WORLD:
                 empty: tuple[float, ...] = ()
-                kept[b.name] = replace(
-                    b, parent=parent, placement=pose, joint=Fixed(),
-                    position_limits=(empty, empty), velocity_limits=empty, effort_limits=empty, dry_friction=empty,
-                )  # fmt: skip
+                numbers: dict[str, Any] = dict.fromkeys(("velocity_limits", "effort_limits", "rest", *_PASSIVE), empty)
+                numbers["position_limits"] = (empty, empty)
+                kept[b.name] = replace(b, parent=parent, placement=pose, joint=Fixed(), **numbers)
                 continue
             moved[b.name] = (parent, pose)
             p = kept[parent]
