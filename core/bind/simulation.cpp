@@ -112,7 +112,7 @@ struct Scenes {
   const double* p = nullptr;
 
   Scenes(nb::tuple t, int64_t count) {
-    for (nb::handle model : nb::cast<nb::list>(t[0])) models.push_back(core_model(model));
+    for (nb::handle model : nb::cast<nb::list>(t[0])) models.push_back(tree_model(model, "simulate"));
     nb::list sets = nb::cast<nb::list>(t[1]), constraints = nb::cast<nb::list>(t[4]);
     if (models.empty() || sets.size() != models.size() || constraints.size() != models.size())
       throw std::invalid_argument("torsor: no models");
@@ -383,7 +383,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
 
 void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::handle q, nb::handle v, nb::handle xi,
                        double c, nb::handle out) {
-  const nb::object core = core_model(model);
+  const nb::object core = tree_model(model, "newton_directions");
   const Scene scene{*nb::inst_ptr<Model>(core), forces.is_none() ? nullptr : force_set(forces)};
   const Model& m = scene.m;
   newton_forms(scene, scene.forces == nullptr ? nullptr : data<const double>(p, scene.forces->parameters),
@@ -392,7 +392,7 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
 }
 double variational_newton(nb::handle model, const VariationalScheme& scheme, const std::vector<double>& q0,
                           const std::vector<double>& xi, int repeats, bool dense) {
-  const nb::object core = core_model(model);
+  const nb::object core = tree_model(model, "variational_newton");
   return variational_newton_time(*nb::inst_ptr<Model>(core), scheme, q0, xi, repeats, dense);
 }
 

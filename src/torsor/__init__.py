@@ -13,6 +13,7 @@ from torsor import shapes as shapes
 from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
+from torsor._errors import CouplingError as CouplingError
 from torsor._errors import FormatError as FormatError
 from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
@@ -22,6 +23,11 @@ from torsor._errors import TorsorError as TorsorError
 from torsor.collision import Collision as Collision
 from torsor.collision import CollisionPair as CollisionPair
 from torsor.collision import CollisionRules as CollisionRules
+from torsor.couplings import CustomCoupling as CustomCoupling
+from torsor.couplings import JointCoupling as JointCoupling
+from torsor.couplings import Mimic as Mimic
+from torsor.couplings import Polynomial as Polynomial
+from torsor.couplings import Subspace as Subspace
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives

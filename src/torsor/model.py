@@ -17,6 +17,7 @@ from torsor._check import direct, listed
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._errors import ModelError
 from torsor.collision import Collision, CollisionRules, require_collisions
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings
 from torsor.inertia import Inertia
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
@@ -105,6 +106,9 @@ class ModelJoint:
     where there is no limit. `dry_friction` (nv,) is the torque or force that friction of the joint reaches, `damping`
     and `stiffness` (nv,) are those of its damper and its spring, which is at rest at `rest` (nq,), and `armature` (nv,)
     is the inertia of its drive; they are zero where there is none. `forces_from` makes forces of them.
+
+    In a model with couplings, slices are those of the model's reduced coordinates: empty for a joint that follows
+    others, which `follows` names. The other numbers are those of the joint itself.
     """
 
     name: str
@@ -120,6 +124,7 @@ class ModelJoint:
     stiffness: tuple[float, ...]
     rest: tuple[float, ...]
     armature: tuple[float, ...]
+    follows: tuple[str, ...] = ()
 
     @property
     def nq(self) -> int:
@@ -393,6 +398,8 @@ class Model:
         Shapes of the world for contact.
     collision_rules : CollisionRules
         Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
+    couplings : tuple of JointCoupling
+        Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
     """
 
     name: str
@@ -401,6 +408,7 @@ class Model:
     constraints: tuple[Constraint, ...] = ()
     world_collisions: tuple[Collision, ...] = ()
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
+    couplings: tuple[JointCoupling, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -414,10 +422,24 @@ class Model:
             if not isinstance(b, Body):
                 raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
             builder._add(b)
+        object.__setattr__(self, "couplings", as_couplings(self.couplings))
+        if self.couplings:
+            _ = self.position_limits  # which checks names, sizes and limits
 
     @cached_property
     def _core(self) -> _core.Model:
-        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
+        if self._map is not None:
+            made.couple(*self._map.compiled(), -1)
+        return made
+
+    @cached_property
+    def _map(self) -> ReducedMap | None:
+        """The couplings, resolved, or None."""
+        tree = self.tree
+        return (
+            ReducedMap(tree.joints, lambda name: tree._find(name, "joint"), self.couplings) if self.couplings else None
+        )
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -436,7 +458,8 @@ class Model:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        added = {"constraints": (), "world_collisions": (), "collision_rules": CollisionRules()}  # since the first ones
+        # since the first ones
+        added = {"constraints": (), "world_collisions": (), "collision_rules": CollisionRules(), "couplings": ()}
         self.__dict__.update(added | state)
 
     @cached_property
@@ -449,6 +472,11 @@ class Model:
             passive = b.dry_friction, b.damping, b.stiffness, b.rest, b.armature
             joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits, *passive))
             nq, nv = q.stop, v.stop
+        if self._map is not None:
+            where = zip(joints, self._map.q_slices, self._map.v_slices, strict=True)
+            return tuple(
+                replace(j, q_slice=q, v_slice=v, follows=self._map.follows(i)) for i, (j, q, v) in enumerate(where)
+            )
         return tuple(joints)
 
     @cached_property
@@ -467,11 +495,15 @@ class Model:
     @cached_property
     def nq(self) -> int:
         """Number of coordinates: the length of q."""
+        if self._map is not None:
+            return self._map.nq
         return self.joints[-1].q_slice.stop if self.bodies else 0
 
     @cached_property
     def nv(self) -> int:
         """Number of velocities: the length of v, a and tau."""
+        if self._map is not None:
+            return self._map.nv
         return self.joints[-1].v_slice.stop if self.bodies else 0
 
     def _find(self, name: str, kind: str) -> int:
@@ -491,19 +523,41 @@ class Model:
 
     @property
     def position_limits(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        """Lower and upper position limits, (nq,) each, infinite where there is none.
+
+        Those of followers in couplings that are linear in one coordinate limit that coordinate.
+        """
         lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
-        return lower, upper
+        if self._map is None:
+            return lower, upper
+        own = self._reduced(lower, -np.inf), self._reduced(upper, np.inf)
+        self._map.limits(lower, upper, own)
+        return own
 
     @property
     def velocity_limits(self) -> FloatArray:
-        """Velocity limits (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limits])
+        """Velocity limits (nv,), infinite where there is none. Those of followers count as in `position_limits`."""
+        tree = np.array([x for b in self.bodies for x in b.velocity_limits])
+        if self._map is None:
+            return tree
+        own = self._reduced(tree, np.inf, self._map.runs_v)
+        self._map.narrow_velocities(tree, own)
+        return own
 
     @property
     def effort_limits(self) -> FloatArray:
-        """Limits of generalized forces (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limits])
+        """Limits of generalized forces (nv,), infinite where there is none; those of followers do not count."""
+        tree = np.array([x for b in self.bodies for x in b.effort_limits])
+        return tree if self._map is None else self._reduced(tree, np.inf, self._map.runs_v)
+
+    def _reduced(self, tree: FloatArray, new: float, runs: Sequence[tuple[int, int, int]] | None = None) -> FloatArray:
+        """Numbers of the tree's coordinates, or of velocities with their `runs`, for the reduced ones; `new` for those
+        of no joint."""
+        assert self._map is not None
+        out = np.full(self._map.nq if runs is None else self._map.nv, new)
+        for at, to, count in self._map.runs_q if runs is None else runs:
+            out[to : to + count] = tree[at : at + count]
+        return out
 
     @property
     def dry_friction(self) -> FloatArray:
@@ -544,7 +598,8 @@ class Model:
     @property
     def neutral(self) -> FloatArray:
         """The neutral configuration (nq,): zeros, and identity quaternions."""
-        return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        tree = np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        return tree if self._map is None else self._reduced(tree, 0.0)
 
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
@@ -570,13 +625,18 @@ class Model:
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
         low, high = self.position_limits
-        plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
+        kinds = [np.full(b.joint.nq, float(b.joint.nq == b.joint.nv)) for b in self.bodies]
+        of_tree = np.concatenate([np.zeros(0), *kinds])
+        plain = (of_tree if self._map is None else self._reduced(of_tree, 1.0)) == 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
         above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
         q = np.empty((*shape, self.nq))
         for row in q.reshape(prod(shape), self.nq):
-            row[:] = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            tree = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            row[:] = tree if self._map is None else self._reduced(tree, 0.0)
+            if self._map is not None:
+                row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
             row[both] = rng.uniform(low[both], high[both])
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
@@ -664,6 +724,137 @@ class Model:
     def with_constraints(self, constraints: Iterable[Constraint]) -> Model:
         """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
         return replace(self, constraints=_constraints(constraints))
+
+    @cached_property
+    def tree(self) -> Model:
+        """The model without its couplings: the tree underneath, with all joints."""
+        return replace(self, couplings=()) if self.couplings else self
+
+    def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
+        """A model with fewer coordinates, in which joints are functions of others: q = phi(z).
+
+        Reduced coordinates are those of the joints that follow no others, in their order, and then new ones. All
+        functions take and return vectors of the reduced nq and nv; generalized forces are P^T times those of the tree,
+        with P = `coupling_jacobian`. Bodies, forces, losses and constraints are those of the tree.
+
+        Parameters
+        ----------
+        *couplings : Mimic, Polynomial, Subspace, CustomCoupling or mapping
+            A mapping is {follower: (leader, ratio, offset)}, the last two optional.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            If a joint is coupled twice or its coordinates are not a vector, couplings are a ring, columns of a
+            subspace are dependent, or limits of followers leave no position for a leader.
+
+        Examples
+        --------
+        >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
+        >>> hand = model.couple({"finger_2": ("finger_1", -1.0)})
+        """
+        return replace(self, couplings=self.couplings + as_couplings(couplings))
+
+    @direct("expand")
+    def expand(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The configuration of all joints, that of the `tree`, from reduced coordinates q.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nq) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_q : (..., tree.nq) array
+        """
+        return _core.expand(self, q, out, threads)
+
+    @direct("expand_velocity")
+    def expand_velocity(
+        self, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The velocities of all joints, P v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v : (..., nv) array_like
+            Velocities.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_v : (..., tree.nv) array
+        """
+        return _core.expand_velocity(self, q, v, out, threads)
+
+    @direct("expand_acceleration")
+    def expand_acceleration(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The accelerations of all joints, P a + dP/dt v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v, a : (..., nv) array_like
+            Velocities and accelerations.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_a : (..., tree.nv) array
+        """
+        return _core.expand_acceleration(self, q, v, a, out, threads)
+
+    @direct("coupling_jacobian")
+    def coupling_jacobian(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The matrix P with which velocities of all joints are P v; the unit matrix without couplings.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nv, nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        P : (..., tree.nv, nv) array
+        """
+        return _core.coupling_jacobian(self, q, out, threads)
+
+    def _velocities(self, name: str, purpose: str) -> slice:
+        """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
+        if self._map is not None and isinstance(name, str) and name in self._map.new:
+            at = self._map.columns[name]
+            return slice(at, at + 1)
+        joint = self.joint(name)
+        if joint.follows and joint.nv == 0:
+            raise ModelError(
+                f"joint {name!r} follows {listed(joint.follows)} by a coupling and has no velocity of its own; "
+                f"{purpose} {listed(joint.follows)} in its place"
+            )
+        return joint.v_slice
 
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
@@ -787,10 +978,11 @@ class Model:
             i, indent, last = stack.pop()
             b, j = self.bodies[i], self.joints[i]
             label = f"{indent}{'└─' if last else '├─'} {b.name}"
+            place = _slice_text("q", j.q_slice)
+            if j.follows:
+                place = f"follows {', '.join(j.follows)}" if j.nq == 0 else f"{place}, follows {', '.join(j.follows)}"
             joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
-            rows.append(
-                (label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}")
-            )
+            rows.append((label, joint, place, _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
             if len(inner) > 3 * _DEEPEST:  # deeper ones stand below each other
@@ -800,6 +992,9 @@ class Model:
         table = [("world", "joint", "q", "v", "mass"), *rows]
         width = [max(len(row[k]) for row in table) for k in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
+        if self._map is not None and self._map.new:
+            first = self.nq - len(self._map.new)
+            lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
         return "\n".join([head, *lines, *closed])
 
