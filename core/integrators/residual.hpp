@@ -2,10 +2,7 @@
 // depends on accelerations too. With couplings it is that of the tree pulled back, P^T (ID - tau_f) - u
 // (docs/derivations/hyper_reduced.md).
 #pragma once
-#include "derivatives/coupled_derivatives.hpp"
-#include "dynamics/mass_solve.hpp"
-#include "integrators/scene.hpp"
-#include "linear/ldl.hpp"
+#include "integrators/scene_mass.hpp"
 
 namespace torsor {
 
@@ -165,35 +162,11 @@ template <class S>
 MassFactor<S> factor_mass_at(StepContext<S>& at, const S* q) {
   return with_model<S>(at.scene, [&](const auto& m) { return factor_mass<S>(m, at.arena, q, nullptr, nullptr); });
 }
-// x = M_R(q)^-1 x with couplings.
-template <class S>
-void solve_reduced_mass(StepContext<S>& at, const S* q, S* x) {
-  const Coupling& coupling = *at.scene.tree.coupling;
-  const int nv = at.scene.tree.nv, nr = coupling.nv();
-  const Lifted<S> lifted = lift_state<S>(at.scene.tree, at.arena, q, nullptr, nullptr, 1);
-  S *full = zeros<S>(at.arena, nv * nv), *M = at.arena.template get<S>(std::size_t(nr) * nr);
-  const S* rest = zeros<S>(at.arena, nv);
-  S kinetic(0.0), gravity(0.0);
-  const Motions<S> all = with_model<S>(at.scene, [&](const auto& m) {
-    return inertial_motions<S>(m, at.arena, lifted.q, rest, rest, kinetic, gravity);
-  });
-  for (int i = at.scene.tree.n() - 1; i >= 0; --i)
-    if (const int parent = at.scene.tree.links[i].parent; parent >= 0) all.bodies[parent].I += all.bodies[i].I;
-  pair_columns<S>(at.scene.tree, at.arena, all, nullptr, 2, nullptr, nullptr, full, nv);
-  project_symmetric(at.arena, tangent_map(lifted.terms, at.arena), full, M);
-  factor_ldl(nr, M, [&](int k, const S& D, const S& size) {
-    note_singular(at.arena, is_nothing(D, size), coupling.joint_of[k], k);
-  });
-  solve_ldl(nr, M, 1, x);
-}
 // x = M(q)^-1 x. False if the mass matrix is singular.
 template <class S>
 Mask<S> solve_mass_at(StepContext<S>& at, const S* q, S* x) {
   at.arena.singular_joint = -1;
-  if (at.scene.coupled)
-    solve_reduced_mass(at, q, x);
-  else
-    solve_mass(at.scene.tree, factor_mass_at(at, q), x, x);
+  SceneMass<S>(at.scene, at.arena, q).solve(x, x);
   return at.is_regular();
 }
 

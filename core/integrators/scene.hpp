@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "constraints/constraint_set.hpp"
+#include "derivatives/coupled_derivatives.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/joint_loads.hpp"
 #include "forces/local_forces.hpp"
-#include "model/coupling.hpp"
 #include "model/lane_models.hpp"
 #include "model/retraction.hpp"
 
