@@ -1,132 +1,17 @@
-"""Couplings q = phi(z): every function of a coupled model against the tree and the chain rule, and by complex step."""
+"""Couplings q = phi(z): values of every function of a coupled model against the tree, and descriptions."""
 
 import pickle
 
 import numpy as np
 import pytest
+from coupled_models import MAPS, along, close, columns, state, tree
 
 import torsor as ts
-from torsor.testing import complex_inputs
-
-
-class Bend(ts.CustomCoupling):
-    """y = A z + b + e sin(B z) with parameters e."""
-
-    batched = True
-
-    def __init__(self, joints, of=(), names=(), seed=0):
-        rng = np.random.default_rng(seed)
-        self.joints, self.of, self.names = tuple(joints), tuple(of), tuple(names)
-        k, m = len(self.joints), len(self.of) + len(self.names)
-        self.A, self.b, self.B = rng.standard_normal((k, m)), rng.standard_normal(k), rng.standard_normal((k, m))
-        self.p = 0.3 + 0.2 * rng.standard_normal(k)
-
-    def __eq__(self, other):
-        mine, its = vars(self), vars(other) if isinstance(other, Bend) else {}
-        return mine.keys() == its.keys() and all(np.array_equal(np.array(x, object), np.array(its[k], object))
-                                                 for k, x in mine.items())  # fmt: skip
-
-    def _angle(self, z):
-        return np.einsum("ij,...j->...i", self.B, z)
-
-    def phi(self, z, p):
-        return np.einsum("ij,...j->...i", self.A, z) + self.b + p * np.sin(self._angle(z))
-
-    def dphi(self, z, p):
-        return self.A + (p * np.cos(self._angle(z)))[..., None] * self.B
-
-    def d2phi(self, z, p):
-        return np.einsum("...i,ij,ik->...ijk", -p * np.sin(self._angle(z)), self.B, self.B)
-
-    def d3phi(self, z, p):
-        return np.einsum("...i,ij,ik,il->...ijkl", -p * np.cos(self._angle(z)), self.B, self.B, self.B)
-
-
-def tree(seed=0):
-    """A tree with joints of all kinds, among them several of vectors."""
-    rng = np.random.default_rng(seed)
-
-    def inertia():
-        return ts.Inertia.box(
-            mass=rng.uniform(0.5, 2.0), size=rng.uniform(0.1, 0.5, 3), com=0.2 * rng.standard_normal(3)
-        )
-
-    def placement():
-        return ts.SE3.exp(0.5 * rng.standard_normal(6))
-
-    joints = [
-        ("base", "world", ts.Free()),
-        ("hip", "base", ts.Revolute((0, 1, 0))),
-        ("knee", "hip", ts.Revolute((1, 1, 0))),
-        ("ball", "knee", ts.Spherical()),
-        ("slide", "base", ts.Prismatic((0, 0, 1))),
-        ("wrist", "slide", ts.Universal()),
-        ("screw", "wrist", ts.Screw((1, 0, 0), 0.2)),
-        ("exp", "slide", ts.SphericalExp()),
-        ("tip", "exp", ts.Revolute((0, 0, 1))),
-        ("toe", "ball", ts.Prismatic((1, 0, 0))),
-    ]
-    b = ts.ModelBuilder()
-    for name, parent, joint in joints:
-        b.add_body(name, parent, joint, placement(), inertia())
-    return b.build()
-
-
-MAPS = {
-    "mimic": (ts.Mimic("tip", of="hip", ratio=-0.7, offset=0.2), ts.Mimic("slide", of="tip", ratio=1.5)),
-    "subspace": (
-        ts.Subspace(
-            ["hip", "knee", "wrist", "toe"],
-            np.random.default_rng(5).standard_normal((5, 2)),
-            np.linspace(-0.3, 0.3, 5),
-            ["bend", "twist"],
-        ),
-        ts.Mimic("tip", of="bend", ratio=0.4),
-    ),
-    "polynomial": (
-        ts.Polynomial("knee", of="hip", coefficients=(0.1, 0.8, -0.4, 0.3, 0.1), origin=0.3),
-        ts.Mimic("tip", of="knee", ratio=-0.6, offset=0.1),
-        ts.Polynomial("toe", of="knee", coefficients=(0.0, 0.5, 0.4)),
-    ),
-    "custom": (
-        Bend(["knee", ("wrist", 1), ("exp", 0), ("exp", 1), ("exp", 2)], of=["hip", "slide"]),
-        ts.Mimic("tip", of="knee", ratio=-1.3),
-        ts.Mimic("slide", of="toe", ratio=0.5),
-    ),
-    "modes": (Bend(["hip", "knee", "slide", "tip"], names=["x", "y"], seed=2),),
-}
 
 
 @pytest.fixture(scope="module", params=MAPS)
 def coupled(request):
     return tree().couple(*MAPS[request.param])
-
-
-def state(model, seed=3, size=None):
-    rng = np.random.default_rng(seed)
-    shape = (model.nv,) if size is None else (size, model.nv)
-    return (model.random(rng, size), *(rng.standard_normal(shape) for _ in range(4)))
-
-
-def close(a, b, tolerance=1e-11):
-    scale = max(1.0, np.abs(b).max(initial=0.0))
-    np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0)
-
-
-def along(model, f, q, d, step=1e-30):
-    """The derivative of f along d in the tangent space, by complex step."""
-    with complex_inputs():
-        return np.imag(f(model.plus(q, 1j * step * d))) / step
-
-
-def columns(model, f, q):
-    """The derivative of f in the tangent space at q, by complex step; the last axis are directions."""
-    return np.stack([along(model, f, q, e) for e in np.eye(model.nv)], axis=-1)
-
-
-def directional(f, x, step=1e-30):
-    with complex_inputs():
-        return np.stack([np.imag(f(x + 1j * step * e)) / step for e in np.eye(len(x))], axis=-1)
 
 
 # ---- the map
@@ -309,3 +194,114 @@ def test_functions_without_couplings_say_so(coupled):
     q, v, *_ = state(coupled)
     with pytest.raises(ts.CouplingError, match="simulate does not take models with couplings"):
         ts.simulate(coupled, q, v, steps=2, integrator=ts.BDF1(h=0.01))
+
+
+# ---- solves
+
+
+def test_forward_and_hybrid_dynamics_invert_inverse_dynamics(coupled):
+    q, v, a, *_ = state(coupled)
+    f = np.random.default_rng(1).standard_normal((coupled.nbodies, 6))
+    for frame in ("body", "world"):
+        tau = ts.inverse_dynamics(coupled, q, v, a, f_ext=f, f_ext_frame=frame)
+        close(ts.forward_dynamics(coupled, q, v, tau, f_ext=f, f_ext_frame=frame), a, 1e-10)
+    tau = ts.inverse_dynamics(coupled, q, v, a)
+    held = np.arange(coupled.nv) % 3 == 0
+    found = ts.hybrid_dynamics(coupled, q, v, a=np.where(held, a, 7.0), tau=np.where(held, 7.0, tau), prescribed=held)
+    close(found[0], a, 1e-10)
+    close(found[1], tau, 1e-10)
+    batch = ts.forward_dynamics(coupled, *(np.stack([x] * 9) for x in (q, v, tau)))
+    np.testing.assert_array_equal(batch, np.broadcast_to(ts.forward_dynamics(coupled, q, v, tau), batch.shape))
+
+
+def test_mass_matrix_solves(coupled):
+    q, x, d, *_ = state(coupled)
+    M = ts.mass_matrix(coupled, q)
+    close(M @ ts.mass_matrix_solve(coupled, q, x), x)
+    close(M @ ts.mass_matrix_inverse(coupled, q), np.eye(coupled.nv))
+    B = np.random.default_rng(2).standard_normal((coupled.nbodies, 6, 6))
+    B = B @ np.swapaxes(B, 1, 2)
+    J = ts.maximal_jacobian(coupled, q).reshape(-1, 6, coupled.nv)
+    A = M + np.diag(d**2) + np.einsum("bij,bik,bkl->jl", J, B, J)
+    close(A @ ts.mass_matrix_solve(coupled, q, x, joint_terms=d**2, body_terms=B), x)
+
+
+@pytest.mark.parametrize("name", ["mimic", "polynomial", "custom"])
+def test_three_solvers_agree(name):
+    model = tree().couple(*MAPS[name])
+    q, v, tau, *_ = state(model)
+    found = []
+    for solver in range(3):
+        other = tree().couple(*MAPS[name])
+        core = other.tree._core.__class__(*_compiled(other))
+        core.couple(*other._map.compiled(solver))
+        other.__dict__["_core"] = core
+        found.append(ts.forward_dynamics(other, q, v, tau))
+    close(found[1], found[0], 1e-10)
+    close(found[2], found[0], 1e-10)
+
+
+def _compiled(model):
+    from torsor._compile import compile_tree
+
+    return compile_tree(model._tree(), np.array(model.gravity))
+
+
+def test_singular_mass_matrices_name_the_joint():
+    b = ts.ModelBuilder()
+    b.add_body("a", joint=ts.Revolute((0, 0, 1)), inertia=ts.Inertia.point(1.0, (1, 0, 0)))
+    b.add_body("b", "a", joint=ts.Revolute((0, 0, 1)))  # massless
+    b.add_body("c", "a", joint=ts.Prismatic((0, 0, 1)))
+    light = b.build().couple(ts.Mimic("c", of="b"))
+    with pytest.raises(ts.SingularMassMatrixError, match="at joint 'b'"):
+        ts.forward_dynamics(light, np.zeros(2), np.zeros(2), np.zeros(2))
+    modes = b.build().couple(ts.Subspace(["b", "c"], [[1.0], [2.0]], names=["bend"]))
+    with pytest.raises(ts.SingularMassMatrixError, match="at joint 'bend'"):
+        ts.forward_dynamics(modes, np.zeros(2), np.zeros(2), np.zeros(2))
+
+
+def test_coriolis_matrix(coupled):
+    q, v, *_ = state(coupled)
+    C = ts.coriolis_matrix(coupled, q, v)
+    close(C @ v, ts.bias_forces(coupled, q, v) - ts.gravity_forces(coupled, q))
+    S = along(coupled, lambda x: ts.mass_matrix(coupled, x), q, v) - 2.0 * C
+    close(S, -S.T)
+
+
+def test_rates_of_jacobians(coupled):
+    q, v, x, *_ = state(coupled)
+    rate = along(coupled, lambda y: ts.maximal_jacobian(coupled, y), q, v)
+    close(ts.maximal_jacobian_dot(coupled, q, v), rate)
+    close(ts.jacobian_dot_product(coupled, q, v, x).ravel(), rate @ x)
+
+
+def test_forces_act_on_the_tree(coupled):
+    q, v, *_ = state(coupled)
+    model, P = coupled.tree, coupled.coupling_jacobian(q)
+    Q, V = coupled.expand(q), coupled.expand_velocity(q, v)
+    forces = [ts.JointSpring("tip", 3.0), ts.JointDamping(None, 0.4), ts.BodyDamping("toe", 0.2),
+              ts.PointSpring("tip", (0, 0, 1), "world", (1, 0, 0), 2.0, 0.3)]  # fmt: skip
+    close(ts.generalized_forces(coupled, forces, q, v), P.T @ ts.generalized_forces(model, forces, Q, V))
+    close(ts.force_energies(coupled, forces, q), ts.force_energies(model, forces, Q))
+
+
+def test_the_same_coupling_as_a_constraint():
+    """Forward dynamics in reduced coordinates and with multipliers for the followers."""
+    model = tree()
+    hand = model.couple(
+        ts.Mimic("tip", of="hip", ratio=-0.7, offset=0.2), ts.Polynomial("toe", "knee", (0.1, 0.5, 0.3))
+    )
+    rows = [
+        ts.Coupling(["tip", "hip"], (1.0, 0.7), offset=0.2),
+        ts.PolynomialCoupling("knee", "toe", (0.1, 0.5, 0.3)),
+    ]
+    q, v, tau, *_ = state(hand)
+    P = hand.coupling_jacobian(q)
+    full = np.linalg.lstsq(P.T, tau, rcond=None)[0]  # any torques that are equivalent
+    found = ts.constrained_forward_dynamics(model, rows, hand.expand(q), hand.expand_velocity(q, v), full)
+    a = ts.forward_dynamics(hand, q, v, tau)
+    close(hand.expand_acceleration(q, v, a), found.a, 1e-10)
+    close(ts.constraint_errors(hand, rows, q, v, a).g, np.zeros(2))
+    close(ts.constraint_errors(hand, rows, q, v, a).gdot, np.zeros(2))
+    close(ts.constraint_errors(hand, rows, q, v, a).gamma, np.zeros(2))
+    close(ts.constraint_jacobian(hand, rows, q), np.zeros((2, hand.nv)))

@@ -25,6 +25,7 @@ void bind_constrained_dynamics(Kernels& kernels);
 void bind_constraints(Kernels& kernels);
 void bind_coupled(Kernels& kernels);
 void bind_coupled_derivatives(Kernels& kernels);
+void bind_coupled_hessians(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
 void bind_dynamics(Kernels& kernels);
 void bind_forces(Kernels& kernels);
@@ -178,6 +179,7 @@ NB_MODULE(_core, module) {
   bind_variational(kernels);
   bind_coupled(kernels);
   bind_coupled_derivatives(kernels);
+  bind_coupled_hessians(kernels);
   RareKernels rare;
   bind_rare(rare);
   bind_kernels(module);

@@ -10,6 +10,7 @@
 #include "bind/constraints.cpp"
 #include "bind/coupled.cpp"
 #include "bind/coupled_derivatives.cpp"
+#include "bind/coupled_hessians.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"
 #include "bind/forces.cpp"
@@ -29,6 +30,7 @@ void bind_rare(RareKernels& kernels) {
   bind_constraints(kernels);
   bind_coupled(kernels);
   bind_coupled_derivatives(kernels);
+  bind_coupled_hessians(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);
   bind_forces(kernels);

@@ -5,6 +5,8 @@
 namespace torsor {
 namespace {
 
+struct ContactStatesRule;  // over real numbers only
+
 // A kernel whose outputs are projected one by one: no derivative among them.
 template <class Rule>
 struct Projected {
@@ -14,7 +16,7 @@ struct Projected {
     return n;
   }
   static constexpr int inputs = length(Rule::in), outputs = length(Rule::out);
-  static constexpr bool has_options = Rule::has_options;
+  static constexpr bool has_options = Rule::has_options, has_complex = !std::is_same_v<Rule, ContactStatesRule>;
   static const TreeKernel& tree() {
     static const TreeKernel kernel(Rule::name);
     return kernel;
@@ -101,6 +103,12 @@ TORSOR_RULE(BodyJacobianRule, "body_jacobian", true, "q", "c");
 TORSOR_RULE(PointJacobiansRule, "point_jacobians", true, "q-", "c");
 TORSOR_RULE(MaximalJacobianRule, "maximal_jacobian", false, "q", "c");
 TORSOR_RULE(InertialRegressorRule, "inertial_regressor", false, "qva", "r");
+TORSOR_RULE(GeneralizedForcesRule, "generalized_forces", true, "qv--", "f");
+TORSOR_RULE(ForceEnergiesRule, "force_energies", true, "qv--", "-");
+TORSOR_RULE(ContactStatesRule, "contact_states", true, "qv--", "-----");
+TORSOR_RULE(ConstraintErrorsRule, "constraint_errors", true, "qv-a", "---");
+TORSOR_RULE(ConstraintJacobianRule, "constraint_jacobian", true, "qv-a", "c");
+TORSOR_RULE(ConstraintWrenchesRule, "constraint_wrenches", true, "q--", "-");
 #undef TORSOR_RULE
 
 // The tree's state of a reduced one. Models without couplings are their own trees.
@@ -358,7 +366,9 @@ void bind_coupled(Kernels& kernels) {
   add_projected<InverseDynamicsRule, JointReactionsRule, MassMatrixRule, KineticEnergyRule, PotentialEnergyRule,
                 GeneralizedMomentaRule, CenterOfMassRule, CenterOfMassJacobianRule, MomentumRule, MomentumMatrixRule,
                 BodyPosesRule, PointPositionsRule, BodyVelocitiesRule, BodyAccelerationsRule, JacobianTransposeRule,
-                BodyJacobianRule, PointJacobiansRule, MaximalJacobianRule, InertialRegressorRule>(kernels);
+                BodyJacobianRule, PointJacobiansRule, MaximalJacobianRule, InertialRegressorRule, GeneralizedForcesRule,
+                ForceEnergiesRule, ContactStatesRule, ConstraintErrorsRule, ConstraintJacobianRule,
+                ConstraintWrenchesRule>(kernels);
   kernels.add_coupled<ReducedForwardDynamics>("forward_dynamics");
   kernels.add_coupled<ReducedHybridDynamics>("hybrid_dynamics");
   kernels.add_coupled<ReducedMassSolve>("mass_matrix_solve");

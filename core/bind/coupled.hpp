@@ -36,16 +36,16 @@ class TreeKernel {
 
 // What the axes of arrays are, one letter for each array of a kernel. Inputs: q coordinates, v a velocity, a an
 // acceleration (its velocity is the last v before it), x another vector of velocities. Outputs: f a generalized force,
-// c a matrix whose last axis are velocities, m a symmetric matrix of both, r a matrix whose first axis are forces. A
-// dash: as it is.
+// c a matrix whose last axis are velocities, m and t those of which the last two are, h the last three, r a matrix
+// whose first axis are forces. A dash: as it is.
 inline void reduce_slots(const Model& m, const char* in_kinds, const char* out_kinds, Slot* in, Slot* out) {
   const Coupling& c = *m.coupling;
   for (int i = 0; in_kinds[i] != 0; ++i)
     if (in_kinds[i] != '-') in[i].shape[in[i].ndim - 1] = in_kinds[i] == 'q' ? c.nq() : c.nv();
   for (int i = 0; out_kinds[i] != 0; ++i) {
     const char kind = out_kinds[i];
-    if (kind == 'f' || kind == 'c' || kind == 'm') out[i].shape[out[i].ndim - 1] = c.nv();
-    if (kind == 'm') out[i].shape[out[i].ndim - 2] = c.nv();
+    const int axes = kind == 'f' || kind == 'c' ? 1 : kind == 'm' || kind == 't' ? 2 : kind == 'h' ? 3 : 0;
+    for (int k = 1; k <= axes; ++k) out[i].shape[out[i].ndim - k] = c.nv();
     if (kind == 'r') out[i].shape[0] = c.nv();
   }
 }

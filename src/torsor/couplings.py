@@ -137,7 +137,7 @@ class Mimic(JointCoupling):
 @final
 @dataclass(frozen=True)
 class Polynomial(JointCoupling):
-    """A joint that is a polynomial of another: q[joint] = sum over k of coefficients[k] (q[of] - origin)^k.
+    """A joint that is a polynomial of another: q[joint] = sum over k of coefficients[k] (q[of] - center)^k.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Polynomial(JointCoupling):
         Follower and leader, as for `Mimic`.
     coefficients : (n,) array_like
         Lowest power first, as MJCF's `polycoef`.
-    origin : float
+    center : float
 
     Examples
     --------
@@ -155,7 +155,7 @@ class Polynomial(JointCoupling):
     joint: Coordinate
     of: Coordinate
     coefficients: tuple[float, ...]
-    origin: float = 0.0
+    center: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("joint", "of"):
@@ -166,7 +166,7 @@ class Polynomial(JointCoupling):
             raise ModelError(f"coefficients of {owner} have shape {given.shape}, expected one row of at least 1")
         given = frozen_array(given, given.shape, f"coefficients of {owner}")
         object.__setattr__(self, "coefficients", tuple(given.tolist()))
-        object.__setattr__(self, "origin", _number(self.origin, "origin", owner))
+        object.__setattr__(self, "center", _number(self.center, "center", owner))
 
     @property
     def followers(self) -> tuple[Coordinate, ...]:
@@ -180,8 +180,8 @@ class Polynomial(JointCoupling):
 
     @property
     def parameters(self) -> dict[str, FloatArray]:
-        """coefficients (n,) and origin ()."""
-        return {"coefficients": np.array(self.coefficients), "origin": np.array(self.origin)}
+        """coefficients (n,) and center ()."""
+        return {"coefficients": np.array(self.coefficients), "center": np.array(self.center)}
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Polynomial:
         """A copy with other values of some parameters."""
@@ -520,6 +520,7 @@ class ReducedMap:
         self.inputs: list[list[Place | str]] = []
         self.new: list[str] = []
         self._outputs: list[list[Place]] = []
+        self._chain: tuple[NDArray[Any], NDArray[Any], FloatArray, int] | None = None
         for coupling in couplings:
             self.new += coupling.new
         if len({*self.new}) < len(self.new):
@@ -731,12 +732,12 @@ class ReducedMap:
             if isinstance(coupling, Polynomial):
                 leader = value(self.inputs[i][output])
                 if isinstance(leader, _Linear):
-                    blocks.append(_Block([leader.scaled(1.0, -1.0 * own["origin"])], 1, own["coefficients"]))
+                    blocks.append(_Block([leader.scaled(1.0, -1.0 * own["center"])], 1, own["coefficients"]))
                     return _Bent(len(blocks) - 1, 0)
                 block = blocks[leader.block]
                 if block.custom is None:
                     inner = [leader.scale * c for c in block.coefficients]
-                    inner[0] = inner[0] + leader.offset + -1.0 * own["origin"]
+                    inner[0] = inner[0] + leader.offset + -1.0 * own["center"]
                     blocks.append(_Block(block.inputs, 1, _composed(own["coefficients"], inner)))
                     return _Bent(len(blocks) - 1, 0)
                 raise ModelError(
@@ -759,8 +760,9 @@ class ReducedMap:
 
         return {place: value(place) for place in sorted(self.rule)}, blocks
 
-    def compiled(self) -> tuple[Any, ...]:
-        """The arguments of `_core.Model.couple`."""
+    def compiled(self, solver: int = -1) -> tuple[Any, ...]:
+        """The arguments of `_core.Model.couple`. Solvers of forward dynamics: 0 dense, 1 by columns, 2 by multipliers;
+        -1 for the one that is expected to be the fastest."""
         found, blocks = self.resolve()
         starts = self._tree_starts()
         rows = []
@@ -779,7 +781,7 @@ class ReducedMap:
             parameters = 0 if block.custom is None else int(np.size(block.custom.p))
             coefficients = [float(c) for c in block.coefficients]
             made.append((block.outputs, constants, block.columns, B, coefficients, block.custom, parameters))
-        return (self.nq, self.nv, self.bodies), self.runs_q, self.runs_v, self.position, rows, made
+        return (self.nq, self.nv, self.bodies), self.runs_q, self.runs_v, self.position, rows, made, solver
 
     def _tree_starts(self) -> list[tuple[int, int]]:
         out, nq, nv = [], 0, 0
@@ -813,13 +815,24 @@ class ReducedMap:
     def _parameter_start(self, i: int) -> int:
         return sum(x.size for coupling in self.couplings[:i] for x in coupling.parameters.values())
 
+    def gradients(self, numbers: FloatArray) -> tuple[dict[str, NDArray[Any]], ...]:
+        """Gradients with respect to the parameters, a dict for each coupling, from those with respect to the numbers of
+        the core (..., n)."""
+        if self._chain is None:
+            self._chain = self.chain()
+        rows, columns, values, count = self._chain
+        each = numbers.reshape(-1, numbers.shape[-1])[:, rows] * values
+        flat = np.zeros((count, len(each)))
+        np.add.at(flat, columns, each.T)
+        return self.records(flat.T.reshape((*numbers.shape[:-1], count)))
+
     def records(self, flat: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], ...]:
         """Rows of all parameters (..., n) as a dict for each coupling."""
         out, at = [], 0
         for coupling in self.couplings:
             own = {}
             for name, value in coupling.parameters.items():
-                own[name] = flat[..., at : at + value.size].reshape(*flat.shape[:-1], *value.shape)
+                own[name] = flat[..., at : at + value.size].reshape((*flat.shape[:-1], *value.shape))
                 at += value.size
             out.append(own)
         return tuple(out)

@@ -430,7 +430,7 @@ class Model:
     def _core(self) -> _core.Model:
         made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
         if self._map is not None:
-            made.couple(*self._map.compiled(), -1)
+            made.couple(*self._map.compiled())
         return made
 
     @cached_property
