@@ -387,6 +387,7 @@ PyTypeObject* bind_model(nb::module_& module) {
   nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
   model.def("__init__", build_plain);
   model.def("same_tree", same_tree);
+  model.def_prop_ro("coupling_numbers", [](const Model& m) { return m.coupling ? m.coupling->numbers : 0; });
   model.def("couple", couple);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   return reinterpret_cast<PyTypeObject*>(model.ptr());
