@@ -368,7 +368,7 @@ class HardStep {
     if (!twists.empty()) add_twists(all, twists);
     const BodyState<double> state{at.arena, all, t, at.p};
     std::vector<RowWrenches<double>> sums(m_.n(), zero_wrenches<double>());
-    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nframes() : 0, zero_wrenches<double>());
+    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nplaces() : 0, zero_wrenches<double>());
     for (int c = 0; c < contacts; ++c) {
       const ContactPlace& place = places_[contacts_[c]];
       const int normal = rows_.equalities + c, tangent = rows_.blocks[c].row;
