@@ -326,6 +326,50 @@ struct ReducedMaximalJacobianDerivatives {
   }
 };
 
+// ---- the map itself, for costs
+
+// Pdot = d(P v)/dq, tree's velocities x reduced ones.
+struct CouplingRate {
+  static constexpr int inputs = 2, outputs = 1;
+  static constexpr bool has_options = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    in[0] = {"q", 1, {manifold(m).nq}};
+    in[1] = {"v", 1, {manifold(m).nv}};
+    out[0] = {"Pdot", 2, {m.nv, manifold(m).nv}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    const int nr = manifold(m).nv;
+    std::fill_n(out[0], m.nv * nr, S(0.0));
+    if (!m.coupling) return;
+    const TangentMatrix<S> T = tangent_rate(block_terms(*m.coupling, arena, in[0], 2), arena, in[1]);
+    each_row(T, [&](int i, int begin, int end) {
+      for (int k = begin; k < end; ++k) out[0][i * nr + m.coupling->column[k]] += T.x[k];
+    });
+  }
+};
+// phi''.y and, with v and x, phi'''[v].x in addition.
+struct CouplingCurvature {
+  static constexpr int inputs = 4, outputs = 1;
+  static constexpr bool has_options = false, has_complex = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    const int nr = manifold(m).nv;
+    in[0] = {"q", 1, {manifold(m).nq}};
+    in[1] = {"y", 1, {m.nv}};
+    in[2] = {"v", 1, {nr}, true};
+    in[3] = {"x", 1, {m.nv}, true};
+    out[0] = {"curvature", 2, {nr, nr}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    std::fill_n(out[0], manifold(m).nv * manifold(m).nv, S(0.0));
+    if (!m.coupling) return;
+    const BlockTerms<S> t = block_terms(*m.coupling, arena, in[0], 3);
+    add_curvature(t, arena, in[1], out[0]);
+    if (in[2] != nullptr && in[3] != nullptr) add_curvature<S>(t, arena, 3, in[3], in[2], nullptr, out[0]);
+  }
+};
+
 // ---- forces and constraints
 
 struct ReducedForcesDerivatives {
@@ -448,6 +492,10 @@ void bind_coupled_hessians(Kernels& kernels) {
   kernels.add_coupled<ReducedMomentumDerivatives>("momentum_derivatives");
   kernels.add_coupled<ReducedPointHessians>("point_hessians");
   kernels.add_coupled<ReducedMaximalJacobianDerivatives>("maximal_jacobian_derivatives");
+  kernels.add<CouplingRate>("coupling_rate");
+  kernels.add_coupled<CouplingRate>("coupling_rate");
+  kernels.add<CouplingCurvature>("coupling_curvature");
+  kernels.add_coupled<CouplingCurvature>("coupling_curvature");
   kernels.add_coupled<ReducedForcesDerivatives>("generalized_forces_derivatives");
   kernels.add_coupled<ReducedForcesVJP>("generalized_forces_vjp");
   kernels.add_coupled<ReducedConstraintDerivatives>("constraint_derivatives");

@@ -120,8 +120,8 @@ struct Scenes {
       list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k]),
                       constraints[k].is_none() ? nullptr : constraint_set(constraints[k])});
       const Model &a = first(), &b = list[k].m, &c = tree(), &d = list[k].tree;
-      if (a.nq != b.nq || a.nv != b.nv || c.n() != d.n() || c.nframes() != d.nframes() || count_of(0) != count_of(k) ||
-          coupling_numbers(0) != coupling_numbers(k))
+      if (a.nq != b.nq || a.nv != b.nv || c.n() != d.n() || c.nframes() != d.nframes() || c.nplaces() != d.nplaces() ||
+          count_of(0) != count_of(k) || coupling_numbers(0) != coupling_numbers(k))
         throw std::invalid_argument("torsor: models of a batch differ");
     }
     find_kinds();

@@ -90,7 +90,13 @@ class ImplicitStage {
     }
     // A lane that has no factors in the form of the others would have them alone, and start elsewhere.
     const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
-    return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    const Mask<S> found = find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    if constexpr (Lanes<S>::value == 1)
+      if (!found && at_.scene.loads != nullptr) {
+        Shortfall unused;
+        return find(*this, table.tolerance, begin_stuck(accelerations), lanes, table.iterations, unused);
+      }
+    return found;
   }
   // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
   // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
@@ -293,6 +299,23 @@ class ImplicitStage {
     const Mask<S> good = place_here();
     return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
   }
+  // The same with all bearings at rest. The load of a bearing may grow with its deceleration until nothing but a stop
+  // solves the equations, and corrections from a motion may not lead there.
+  S begin_stuck(const S* accelerations) {
+    begin(1.0, accelerations);
+    const Model& tree = at_.scene.tree;
+    for (const BearingLaw& law : at_.scene.forces->bearings)
+      for (int of_tree = tree.bodies[law.body].iv; of_tree < tree.bodies[law.body].iv + tree.bodies[law.body].nv;
+           ++of_tree) {
+        const int k = at_.scene.coupled ? tree.coupling->reduced_of(of_tree) : of_tree;
+        if (k < 0) continue;
+        xi_[k] = S(0.0);
+        for (std::size_t j = 0; j < stage_.others.size(); ++j) xi_[k] += S(stage_.others[j].z) * x_[j][k];
+      }
+    linearisable_ = false;
+    const Mask<S> good = place_here();
+    return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
+  }
   void accelerations(double, S* out) const { std::copy_n(a(), m_.nv, out); }
 
  private:
@@ -381,9 +404,9 @@ class ImplicitStage {
     const ForceState<S> state(tree, at_.arena, evaluation_.all, tree_q, tree_v, t_, at_.p);
     places_.clear(n, where);
     at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
-    add_bearing_places(tree, *at_.scene.forces, evaluation_.all, tree_v, at_.p, places_);
     if (rows_) where = where & measure_rows();
     sum_inertias(tree, evaluation_);
+    add_bearing_places(tree, *at_.scene.forces, at_.arena, evaluation_.all, tree_v, at_.p, c, places_);
     S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
     const auto put = [&](int size, S* A, S* D, S* M) {
       pair_columns<S>(tree, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, size);

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Union, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
 
-Coordinate = Union[str, tuple[str, int]]  # a joint of one coordinate or a new coordinate; or a joint and which of its
+Coordinate = str | tuple[str, int]  # a joint of one coordinate or a new coordinate; or a joint and which of its
 
 
 def _number(value: Any, name: str, owner: str) -> float:
@@ -84,6 +84,14 @@ class JointCoupling(ABC):
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Self:
         """A copy with other values of some parameters."""
 
+    @abstractmethod
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        """A copy in which all joints and coordinates have other names."""
+
+
+def _renamed(coordinate: Coordinate, rename: Callable[[str], str]) -> Coordinate:
+    return rename(coordinate) if isinstance(coordinate, str) else (rename(coordinate[0]), coordinate[1])
+
 
 @final
 @dataclass(frozen=True)
@@ -132,6 +140,10 @@ class Mimic(JointCoupling):
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Mimic:
         """A copy with other values of some parameters."""
         return replace(self, **_known(self, values))
+
+    def renamed(self, rename: Callable[[str], str]) -> Mimic:
+        """A copy in which all joints have other names."""
+        return replace(self, joint=_renamed(self.joint, rename), of=_renamed(self.of, rename))
 
 
 @final
@@ -186,6 +198,10 @@ class Polynomial(JointCoupling):
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Polynomial:
         """A copy with other values of some parameters."""
         return replace(self, **_known(self, values))
+
+    def renamed(self, rename: Callable[[str], str]) -> Polynomial:
+        """A copy in which all joints have other names."""
+        return replace(self, joint=_renamed(self.joint, rename), of=_renamed(self.of, rename))
 
 
 @final
@@ -275,6 +291,11 @@ class Subspace(JointCoupling):
         """A copy with other values of some parameters."""
         return replace(self, **_known(self, values))
 
+    def renamed(self, rename: Callable[[str], str]) -> Subspace:
+        """A copy in which all joints and coordinates have other names."""
+        joints = None if self.joints is None else tuple(_renamed(j, rename) for j in self.joints)
+        return replace(self, joints=joints, names=tuple(map(rename, self.names)))
+
 
 def _origin(subspace: Subspace) -> FloatArray:
     return np.asarray(subspace.origin)
@@ -350,6 +371,14 @@ class CustomCoupling(JointCoupling):
         out = copy(self)
         for value in _known(self, values).values():
             object.__setattr__(out, "p", value)
+        return out
+
+    def renamed(self, rename: Callable[[str], str]) -> Self:
+        """A copy in which all joints and coordinates have other names."""
+        out = copy(self)
+        object.__setattr__(out, "joints", tuple(_renamed(j, rename) for j in self.followers))
+        object.__setattr__(out, "of", tuple(_renamed(j, rename) for j in self.leaders))
+        object.__setattr__(out, "names", tuple(map(rename, self.new)))
         return out
 
     def _evaluate(self, z: NDArray[Any], level: int) -> NDArray[Any]:
@@ -692,6 +721,47 @@ class ReducedMap:
             for place in self._read((joint, k)) if (joint, k) in self.rule else []:
                 out[place if isinstance(place, str) else self.joints[place[0]].name] = None
         return tuple(out)
+
+    def named(self) -> tuple[JointCoupling, ...]:
+        """The couplings, each with the names of all joints that it couples."""
+        out = []
+        for coupling, outputs in zip(self.couplings, self._outputs, strict=True):
+            if isinstance(coupling, Subspace) and coupling.joints is None:
+                every = [(self.joints[j].name, k, self.joints[j].joint.nq) for j, k in outputs]
+                coupling = replace(coupling, joints=tuple(name if n == 1 else (name, k) for name, k, n in every))
+            out.append(coupling)
+        return tuple(out)
+
+    def joints_of(self, i: int) -> set[int]:
+        """Indices of all joints that a coupling names."""
+        return {place[0] for place in (*self._outputs[i], *self.inputs[i]) if not isinstance(place, str)}
+
+    def locked(self, joints: Iterable[int]) -> tuple[set[int], tuple[JointCoupling, ...]]:
+        """What a lock of some joints leaves: all joints that it locks, and the couplings of the others."""
+        still: set[Place | str] = {(j, k) for j in joints for k in range(self.joints[j].joint.nq)}
+        while True:
+            more = {place for place in self.rule if place not in still and still.issuperset(self._read(place))}
+            if not more:
+                break
+            still |= more
+        kept = []
+        for i, coupling in enumerate(self.couplings):
+            ends = [place in still for place in self._outputs[i]]
+            if all(ends):
+                continue
+            if any(ends) or any(place in still for place in self.inputs[i]):
+                names = listed([self.joints[j].name for j in sorted(self.joints_of(i))])
+                raise ModelError(
+                    f"{type(coupling).__name__} of {names} cannot be locked in part; lock all of its leaders"
+                )
+            kept.append(coupling)
+        found = {place[0] for place in still if not isinstance(place, str)}
+        for j in found:
+            if any((j, k) not in still for k in range(self.joints[j].joint.nq)):
+                raise ModelError(
+                    f"joint {self.joints[j].name!r} follows locked joints in some coordinates only; lock it too"
+                )
+        return found, tuple(kept)
 
     # The map.
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 
+from torsor._check import refuse_couplings
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
 from torsor.model import Model, ModelJoint
 from torsor.spatial import quaternion_to_matrix, refuse_mask
@@ -351,6 +352,7 @@ def _leaves(joint: Joint) -> Iterator[Joint]:
 
 def _in_order(model: Model, order: Sequence[str] | None) -> list[ModelJoint]:
     """The joints that move, in the order of the other library."""
+    refuse_couplings(model, "a conversion of states")
     moving = [joint for joint in model.joints if joint.nv]
     if order is None:
         return moving

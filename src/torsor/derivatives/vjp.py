@@ -21,7 +21,7 @@ from torsor.model import require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -107,7 +107,7 @@ def inverse_dynamics_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsVJP | None = None,
@@ -124,7 +124,7 @@ def inverse_dynamics_vjp(
         Velocities and accelerations.
     w : (..., nv) array_like
         Cotangents: weights on the generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -161,7 +161,7 @@ def forward_dynamics_vjp(
     tau: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsVJP | None = None,
@@ -178,7 +178,7 @@ def forward_dynamics_vjp(
         Velocities and generalized forces.
     w : (..., nv) array_like
         Cotangents: weights on the accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -217,7 +217,7 @@ def hybrid_dynamics_vjp(
     prescribed: Sequence[str] | ArrayLike,
     w_a: ArrayLike | None = None,
     w_tau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsVJP | None = None,
@@ -238,7 +238,7 @@ def hybrid_dynamics_vjp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     w_a, w_tau : (..., nv) array_like, optional
         Cotangents: weights on the resulting accelerations and generalized forces, zero by default.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -278,7 +278,7 @@ def joint_reactions_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: JointReactionsVJP | None = None,
@@ -295,7 +295,7 @@ def joint_reactions_vjp(
         Velocities and accelerations.
     w : (..., nbodies, 6) array_like
         Cotangents: weights on the reactions in the frames of the bodies.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -11,7 +11,7 @@ from torsor._errors import ImpactWarning
 from torsor.dynamics import mass_matrix_solve
 from torsor.forces import Contact
 from torsor.integrators.base import Implicit
-from torsor.kinematics import body_poses, point_jacobian
+from torsor.kinematics import body_poses, place_poses, point_jacobian
 from torsor.model import WORLD
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _mass(model: Model, q: FloatArray, contact: Contact, point: FloatArray, norm
     poses = body_poses(model, q)
     for sign, name in ((1.0, contact.body), (-1.0, contact.other)):
         if name != WORLD:
-            pose = poses[model._index["body"][name]]
+            (pose,) = place_poses(model, poses, [model._find(name, "frame")])
             local = pose[:3, :3].T @ (point - pose[:3, 3])
             row += sign * normal @ point_jacobian(model, q, name, local)
     return 1.0 / max(float(row @ mass_matrix_solve(model, q, row)), 1e-300)
