@@ -59,7 +59,7 @@ def robots() -> Iterator[Pair]:
         ("Talos", directory / "talos_data/robots/talos_reduced.urdf"),
     ):
         peer = pin.buildModelFromUrdf(str(file), pin.JointModelFreeFlyer())
-        yield Pair(name, ts.load_urdf(file, root=ts.Free(), unphysical="accept"), peer)
+        yield Pair(name, ts.load_urdf(file, root=ts.Free(), inertia="accept"), peer)
 
 
 def ur5() -> Pair:

@@ -14,6 +14,7 @@ from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
+from torsor._errors import FormatWarning as FormatWarning
 from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted

@@ -149,5 +149,5 @@ def test_robots(name: str, free: bool) -> None:
     found = metadata.distribution("example-robot-data").locate_file("cmeel.prefix/share/example-robot-data/robots")
     path = Path(str(found)) / name
     theirs = pin.buildModelFromUrdf(str(path), *([pin.JointModelFreeFlyer()] if free else []))
-    model = ts.load_urdf(path, root=ts.Free() if free else None, mimic="ignore", unphysical="accept")
+    model = ts.load_urdf(path, root=ts.Free() if free else None, mimic="ignore", inertia="accept")
     check(model, theirs, None)
