@@ -138,6 +138,23 @@ def test_dynamics(robot: tuple[ts.Model, Any]) -> None:
     close(ours, pin.aba(reference, data, q_pin, v_pin, tau_pin), 1e-12 + 1e-15 * condition)
 
 
+def test_what_is_written_is_the_same_robot(robot: tuple[ts.Model, Any]) -> None:
+    """When it is loaded again, and when Pinocchio reads it."""
+    model, _ = robot
+    text = ts.to_urdf(model)
+    again = ts.load_urdf(text)
+    assert [body.name for body in again.bodies] == [body.name for body in model.bodies]
+    rng = np.random.default_rng(3)
+    q = model.random(rng)
+    v, a = rng.standard_normal((2, model.nv))
+    tau = ts.inverse_dynamics(model, q, v, a)
+    close(ts.inverse_dynamics(again, q, v, a), tau, 1e-14)
+    close(ts.mass_matrix(again, q), ts.mass_matrix(model, q), 1e-14)
+    theirs = pin.buildModelFromXML(text)
+    q_pin, v_pin, a_pin, tau_pin = to_pinocchio(model, q, v, a, tau, order=theirs)
+    close(pin.rnea(theirs, theirs.createData(), q_pin, v_pin, a_pin), tau_pin)
+
+
 def test_locked_joints() -> None:
     """The arm of a panda with its fingers locked, as Pinocchio's reduced model."""
     model, reference = load(ROBOTS / "panda_description/urdf/panda.urdf", False)

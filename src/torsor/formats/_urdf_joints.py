@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torsor.spatial import SE3
 
 JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "floating", "planar")
 ONE_AXIS = ("revolute", "continuous", "prismatic")
+NO_LIMIT = 1e308  # written where there is no limit, because some readers need a number and have no infinity
 LOOP_TYPES = ("fixed", "revolute", "continuous", "prismatic", "spherical", "planar")
 
 
@@ -75,13 +77,11 @@ def joint_numbers(joint: Element | None, made: Joint) -> dict[str, Any]:
     limit, dynamics = joint.child("limit"), joint.child("dynamics")
     if limit is not None:
         if kind != "continuous":
-            lower, upper = (
-                limit.number(end, infinite=True) if end in limit.attributes else 0.0 for end in ("lower", "upper")
-            )
+            lower, upper = (_limit(limit, end) if end in limit.attributes else 0.0 for end in ("lower", "upper"))
             if lower > upper:
                 limit.fail(f"lower = {lower:g} is above upper = {upper:g}")
-        rates |= _amounts(limit, rates, infinite=True)
-    losses = {} if dynamics is None else _amounts(dynamics, ("damping", "friction"))
+        rates |= _amounts(limit, rates, _limit)
+    losses = {} if dynamics is None else _amounts(dynamics, ("damping", "friction"), Element.number)
     return {
         "position_limits": ((lower,), (upper,)),
         "velocity_limits": (rates["velocity"],),
@@ -94,9 +94,14 @@ def joint_numbers(joint: Element | None, made: Joint) -> dict[str, Any]:
     }
 
 
-def _amounts(element: Element, names: Iterable[str], *, infinite: bool = False) -> dict[str, float]:
+def _limit(limit: Element, name: str) -> float:
+    value = limit.number(name, infinite=True)
+    return value if abs(value) < NO_LIMIT else math.copysign(math.inf, value)
+
+
+def _amounts(element: Element, names: Iterable[str], read: Callable[[Element, str], float]) -> dict[str, float]:
     """Those of the attributes that are there, none negative."""
-    out = {name: element.number(name, infinite=infinite) for name in names if name in element.attributes}
+    out = {name: read(element, name) for name in names if name in element.attributes}
     for name, value in out.items():
         if value < 0.0:
             element.fail(f"{name} = {value:g} is negative, expected 0 or more")
