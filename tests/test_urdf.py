@@ -238,6 +238,12 @@ def test_links_and_joints_may_share_names() -> None:
     assert model.body("hip").joint_name == "waist"
 
 
+def test_the_root_joint_has_a_name_of_its_own() -> None:
+    """Where joints of the file are called root_joint and like the root link."""
+    parts = [link("a"), link("b", UNIT), link("c", UNIT), joint("root_joint", "a", "b"), joint("a", "a", "c")]
+    assert [joint.name for joint in ts.load_urdf(robot(*parts)).joints] == ["a_", "root_joint", "a"]
+
+
 @pytest.mark.parametrize("axis", [(0, 0, 1), (1, 0, 0), (0, -1, 0), (1, 2, 3), (0.5, 0.5, 0.5)])
 def test_planar_directions_are_normal_to_the_axis(axis: tuple[float, ...]) -> None:
     text = " ".join(map(str, axis))
@@ -531,7 +537,12 @@ WRONG = {
     "negative mass": (robot(link("a", UNIT.replace('value="1"', 'value="-1"'))), r"link 'a' \(line 1\): mass is -1"),
     "overflow": (
         robot(link("a", UNIT.replace("<mass", '<origin rpy="1 2 3"/><mass').replace('"1"', '"1e308"'))),
-        "link 'a': I_com is not finite",
+        "<inertial> of link 'a': has numbers beyond 1e.100, whose products overflow",
+    ),
+    "far away": (two('<origin xyz="0 1e200 0"/>'), "<origin> of joint 'j': xyz has numbers beyond 1e.100"),
+    "no axis, then an empty one": (
+        robot(link("a"), link("b"), link("c"), joint("i", "a", "b"), joint("j", "a", "c", "<axis/>")),
+        "<axis> of joint 'j': has no attribute 'xyz'",
     ),
     "two inertials": (robot(link("a", UNIT + UNIT)), "<inertial> of link 'a': there are 2"),
     "no geometry": (robot(link("a", "<visual/>")), "<visual> of link 'a': has no <geometry>"),

@@ -225,6 +225,10 @@ def test_names() -> None:
     for name in ("a\0", "\ud800", " "):
         with pytest.raises(ts.ModelError, match="names that XML cannot have"):
             ts.to_urdf(chain("b", "j", name))
+    blank = ts.ModelBuilder(" ").add_body("a", visuals=[ts.Visual("mesh", mesh="a.stl")]).build()
+    assert ts.load_urdf(ts.to_urdf(blank)).name == " "
+    with pytest.raises(ts.ModelError, match="names that XML cannot have"):
+        ts.to_urdf(ts.ModelBuilder().add_body("a", visuals=[ts.Visual("mesh", mesh="\1.stl")]).build())
     odd = "tab\tline\n<&>'\"肩"
     assert ts.load_urdf(ts.to_urdf(chain("b", "j", odd))).bodies[0].name == odd
 

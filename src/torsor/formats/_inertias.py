@@ -51,15 +51,17 @@ class Findings:
 def examine(links: Sequence[Link]) -> Findings:
     """Judges the inertias of the links of one file."""
     out = Findings()
-    bad = [link for link in links if link.inertia._fault() is not None]
-    for body in dict.fromkeys(link.body for link in bad):
-        mine = [link for link in bad if link.body == body]
-        whole = sum((link.inertia.transformed(link.pose) for link in links if link.body == body), Inertia.zero())
-        fault = whole._fault()
-        if fault is None:
-            out.merged += mine
+    bodies: dict[int, list[Link]] = {}
+    for link in links:
+        bodies.setdefault(link.body, []).append(link)
+    for parts in bodies.values():
+        found = [(link, fault) for link in parts if (fault := link.inertia._fault()) is not None]
+        if not found:
             continue
-        found = [(link, link.inertia._fault() or "") for link in mine]
+        whole = sum((link.inertia.transformed(link.pose) for link in parts), Inertia.zero())
+        if whole.physical:
+            out.merged += [link for link, _ in found]
+            continue
         moments = np.linalg.eigvalsh(whole._I_origin)
         if whole.mass < 0 or moments[0] < -1e-9 * np.abs(moments).max():
             out.faults += found

@@ -25,7 +25,7 @@ def joint_of(joint: Element, made: dict[tuple[str, ...], Joint]) -> Joint:
     """The joint of a <joint>, by its type; one that was made before if it is the same."""
     kind = joint.text("type")
     axis = joint.child("axis")
-    key = (kind, "" if axis is None else axis.attributes.get("xyz", ""))
+    key = (kind, "" if axis is None else axis.attributes.get("xyz", "none"))
     if key not in made:
         made[key] = _new_joint(joint, kind)
     return made[key]

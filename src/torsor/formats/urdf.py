@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torsor.inertia import Inertia
     from torsor.model import Visual
 
+_MOST_SHOWN = 100  # links in a message
+
 # Elements that are read, and elements that change no mechanism: drawings, drives, sensors, controllers, planning.
 _OF_ROBOT = {"link", "joint", "loop_joint", "material", "gazebo", "transmission", "ros2_control", "sensor", "plugin"}
 _OF_LINK = {"inertial", "visual", "collision", "sensor", "self_filter", "collision_checking", "gravity", "kinematic"}
@@ -304,12 +306,16 @@ def _rows(
     at_root = root_link.text("name")
     if at_root == WORLD and root is None:
         world_collisions = _urdf_links.collisions(root_link, note)
+        if _urdf_links.visuals(root_link, colors):
+            note("visuals of the link 'world', which is the world, are left out")
     else:
         if at_root == WORLD:
             at_root = "world_link"
             while at_root in links:
                 at_root += "_"
         root_name = at_root if "root_joint" in joints else "root_joint"
+        while root_name in joints:
+            root_name += "_"
         add(root_link, at_root, WORLD, Fixed() if root is None else root, root_name, None)
     for edge in ordered:
         if edge.child == WORLD:
@@ -339,26 +345,28 @@ def _judged(robot: Element, rows: Sequence[_Row], option: str, notes: list[str])
         links.append(_inertias.Link(row.name, row.link.line, row.inertia, *at[row.name]))
     found = _inertias.examine(links)
     if found.merged:
-        total = sum(link.inertia.mass for link in links)
-        shares = ", ".join(f"{link.name!r} ({link.inertia.mass / total:.2g})" for link in found.merged)
+        total = sum(link.inertia.mass for link in links) or 1.0
+        shares = [f"{link.name!r} ({link.inertia.mass / total:.2g})" for link in found.merged]
         notes.append(
             "inertias of links that are not physical by themselves, but are together with the links that they are "
-            f"fixed to (name, and share of the robot's mass): {shares}"
+            f"fixed to (name, and share of the robot's mass): {_joined(shares, ', ')}"
         )
     if option == "repair":
-        negative = [link.name for link, _ in found.faults if link.inertia.mass < 0]
+        negative = [link.name for link, _ in (*found.faults, *found.bodies) if link.inertia.mass < 0]
         if negative:
             robot.fail(f"links of negative mass cannot be repaired: {listed(negative)}; correct the mass")
-        if changed := _inertias.repaired(found):
-            shown = ", ".join(f"{link.name!r} ({change:.2g})" for link, change in changed)
-            notes.append(f"inertias of links that were repaired (name, and relative change of the tensor): {shown}")
+        if changed := [f"{link.name!r} ({change:.2g})" for link, change in _inertias.repaired(found)]:
+            notes.append(
+                "inertias of links that were repaired (name, and relative change of the tensor): "
+                + _joined(changed, ", ")
+            )
         for row, link in zip(rows, links, strict=True):
             row.inertia = link.inertia
         return []
     if found.faults:
         _refuse(robot, found.faults)
     if found.bodies:
-        shown = "; ".join(f"{link.name!r}: {fault}" for link, fault in found.bodies)
+        shown = _joined([f"{link.name!r}: {fault}" for link, fault in found.bodies], "; ")
         notes.append(
             "inertias that no distribution of mass has, loaded as they are because they do not make kinetic energy "
             f"negative: {shown}; inertia='repair' takes the nearest physical ones"
@@ -368,12 +376,18 @@ def _judged(robot: Element, rows: Sequence[_Row], option: str, notes: list[str])
 
 def _refuse(robot: Element, faults: Sequence[tuple[_inertias.Link, str]], reason: str | None = None) -> NoReturn:
     """Raises the error for all links whose inertia is a fault."""
-    shown = "; ".join(f"link {link.name!r} (line {link.line}): {fault}" for link, fault in faults)
+    shown = _joined([f"link {link.name!r} (line {link.line}): {fault}" for link, fault in faults], "; ")
     why = "" if reason is None else f", and {reason}"
     raise FormatError(
         f"{robot.source}: inertia is not physical{why}: {shown}; correct the file, or pass inertia='repair' for the "
         "nearest physical inertia, or inertia='accept' to load it as it is"
     )
+
+
+def _joined(parts: Sequence[str], separator: str) -> str:
+    """The parts in one line; of very many, the first."""
+    shown = separator.join(parts[:_MOST_SHOWN])
+    return shown if len(parts) <= _MOST_SHOWN else f"{shown}, ... ({len(parts)} in all)"
 
 
 # ---- couplings ---------------------------------------------------------------------------------------------

@@ -125,7 +125,6 @@ class _Writer:
         from xml.etree.ElementTree import Element
 
         model = self.model
-        self._check_names([model.name, *self.names, *self.joint_names])
         if model.gravity != _GRAVITY:
             self.lose(f"gravity {model.gravity}, which load_urdf(..., gravity=) gives")
         robot = Element("robot", name=model.name)
@@ -139,6 +138,7 @@ class _Writer:
         for loop in loops:
             self._loop(robot, loop)
         self._rules(loops)
+        self._check_text(robot)
         return robot
 
     def _is_bare(self) -> bool:
@@ -152,8 +152,11 @@ class _Writer:
             and not self.model.world_collisions
         )
 
-    def _check_names(self, names: Iterable[str]) -> None:
-        wrong = [name for name in names if _NOT_XML.search(name) or not name.strip()]
+    def _check_text(self, robot: Element) -> None:
+        """Refuses names that XML cannot have, or that readers take for missing."""
+        texts = {text for element in robot.iter() for text in element.attrib.values()}
+        wrong = {text for text in texts if _NOT_XML.search(text)}
+        wrong |= {name for name in self.names | self.joint_names if not name.strip()}
         if wrong:
             self.refused.append(f"names that XML cannot have: {listed(sorted(wrong))}")
 
