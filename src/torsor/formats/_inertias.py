@@ -22,7 +22,7 @@ _CONFIGURATIONS = 64  # in which kinetic energy is looked at
 _MOST_VELOCITIES = 1000  # of a robot that is looked at so
 
 
-@dataclass
+@dataclass(slots=True)
 class Link:
     """A link of a file: its inertia, and the body that it is part of, with its pose there."""
 

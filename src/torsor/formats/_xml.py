@@ -6,6 +6,7 @@ entities to define, so none that expand without bound and none that fetch other 
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,13 @@ class Element:
 
     def number(self, attribute: str, *, infinite: bool = False) -> float:
         """The one number of an attribute that must be there."""
+        text = self.attributes.get(attribute, "")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value) and "_" not in text:
+            return value
         return self.numbers(attribute, 1, infinite=infinite)[0]
 
     @property
@@ -159,6 +167,8 @@ def parse_robot(path_or_text: Source) -> Element:
     parser.EndElementHandler = end
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
+    collecting = gc.isenabled()
+    gc.disable()  # all elements are kept, and looking for garbage among many of them takes longer than parsing
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
@@ -167,6 +177,9 @@ def parse_robot(path_or_text: Source) -> Element:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{source} cannot be decoded: {error}") from error
+    finally:
+        if collecting:
+            gc.enable()
 
     robot = document[0]
     if robot.tag != "robot":

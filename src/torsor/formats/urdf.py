@@ -249,7 +249,7 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, Element])
     return links[roots[0]], ordered
 
 
-@dataclass
+@dataclass(slots=True)
 class _Row:
     """A body in the making."""
 
