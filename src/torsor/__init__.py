@@ -64,6 +64,7 @@ from torsor.joints import SplineSurface as SplineSurface
 from torsor.joints import Translational as Translational
 from torsor.joints import Universal as Universal
 from torsor.kinematics import body_accelerations as body_accelerations
+from torsor.kinematics import body_pose as body_pose
 from torsor.kinematics import body_poses as body_poses
 from torsor.kinematics import body_velocities as body_velocities
 from torsor.kinematics import jacobian as jacobian
@@ -75,6 +76,7 @@ from torsor.kinematics import maximal_jacobian_dot as maximal_jacobian_dot
 from torsor.kinematics import point_jacobian as point_jacobian
 from torsor.kinematics import point_positions as point_positions
 from torsor.model import Body as Body
+from torsor.model import Frame as Frame
 from torsor.model import Model as Model
 from torsor.model import ModelBuilder as ModelBuilder
 from torsor.model import ModelJoint as ModelJoint

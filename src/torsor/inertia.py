@@ -14,7 +14,7 @@ from torsor.spatial import SE3, frozen_array, hat, vee
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 def _parallel_axis(m: float, d: FloatArray) -> FloatArray:
     """The inertia m [d]^T [d] of a point of mass m at d, about the origin: (3, 3)."""
     return m * ((d @ d) * np.eye(3) - np.outer(d, d))
+
+
+def parameters_of(inertias: Sequence[Inertia]) -> FloatArray:
+    """`Inertia.parameters` of several, (n, 10)."""
+    if not inertias:
+        return np.zeros((0, 10))
+    m = np.array([x.mass for x in inertias])[:, None]
+    c = np.concatenate([x.com for x in inertias]).reshape(-1, 3)
+    J = np.concatenate([x.I_com for x in inertias]).reshape(-1, 3, 3)
+    d = (c * c).sum(1)[:, None, None] * np.eye(3) - c[:, :, None] * c[:, None, :]
+    J = J + m[:, :, None] * d
+    return np.concatenate([m, m * c, J[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]], axis=1)
 
 
 def _assemble(m: float, h: FloatArray, I_origin: FloatArray) -> FloatArray:
@@ -168,8 +180,7 @@ class Inertia:
 
         Inverse dynamics is linear in them.
         """
-        J = self._I_origin
-        return np.array([self.mass, *self.mass * self.com, *J[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])
+        return np.asarray(parameters_of([self])[0])
 
     @staticmethod
     def from_parameters(parameters: ArrayLike, *, allow_unphysical: bool = False) -> Inertia:

@@ -26,7 +26,7 @@ from torsor.model import Model, require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     gravity = np.array(model.gravity) + 0j
     if direction.gravity is not None:
         gravity = gravity + 1j * complex_step * _rate(direction.gravity, (3,), "gravity")
-    return _core.DualModel(complex_step, *compile_tree(tree, gravity))
+    return _core.DualModel(complex_step, *compile_tree(tree, gravity, model._named()))
 
 
 @record_of("inverse_dynamics_jvp")
@@ -200,9 +200,9 @@ def inverse_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: InverseDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -218,11 +218,11 @@ def inverse_dynamics_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -254,9 +254,9 @@ def forward_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: ForwardDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -272,11 +272,11 @@ def forward_dynamics_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -311,9 +311,9 @@ def hybrid_dynamics_jvp(
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: HybridDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -333,11 +333,11 @@ def hybrid_dynamics_jvp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     dq, dv, da, dtau : (..., nv) array_like, optional
         Direction in q, v, a and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -376,9 +376,9 @@ def joint_reactions_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: JointReactionsJVP | None = None,
     threads: Threads = 1,
@@ -394,11 +394,11 @@ def joint_reactions_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -425,9 +425,9 @@ def inverse_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivativesJVP | None = None,
@@ -446,11 +446,11 @@ def inverse_dynamics_derivatives_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -483,9 +483,9 @@ def forward_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivativesJVP | None = None,
@@ -502,11 +502,11 @@ def forward_dynamics_derivatives_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -20,7 +20,7 @@ from torsor.dynamics import prescribed_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -106,7 +106,7 @@ def inverse_dynamics_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsVJP | None = None,
@@ -123,7 +123,7 @@ def inverse_dynamics_vjp(
         Velocities and accelerations.
     w : (..., nv) array_like
         Cotangents: weights on the generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -160,7 +160,7 @@ def forward_dynamics_vjp(
     tau: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsVJP | None = None,
@@ -177,7 +177,7 @@ def forward_dynamics_vjp(
         Velocities and generalized forces.
     w : (..., nv) array_like
         Cotangents: weights on the accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -216,7 +216,7 @@ def hybrid_dynamics_vjp(
     prescribed: Sequence[str] | ArrayLike,
     w_a: ArrayLike | None = None,
     w_tau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsVJP | None = None,
@@ -237,7 +237,7 @@ def hybrid_dynamics_vjp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     w_a, w_tau : (..., nv) array_like, optional
         Cotangents: weights on the resulting accelerations and generalized forces, zero by default.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -277,7 +277,7 @@ def joint_reactions_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: JointReactionsVJP | None = None,
@@ -294,7 +294,7 @@ def joint_reactions_vjp(
         Velocities and accelerations.
     w : (..., nbodies, 6) array_like
         Cotangents: weights on the reactions in the frames of the bodies.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
