@@ -244,6 +244,17 @@ def test_the_root_joint_has_a_name_of_its_own() -> None:
     assert [joint.name for joint in ts.load_urdf(robot(*parts)).joints] == ["a_", "root_joint", "a"]
 
 
+def test_fixed_joints_are_frames() -> None:
+    parts = [link("a"), link("b", UNIT), link("tip"), link("c")]
+    joints = [
+        joint("j", "a", "b"),
+        joint("weld", "b", "tip", '<origin xyz="1 0 0"/>', "fixed"),
+        joint("b", "b", "c", kind="fixed"),
+    ]
+    model = ts.load_urdf(robot(*parts, *joints))
+    assert [(frame.name, frame.body, frame.placement) for frame in model.frames] == [("weld", "tip", ts.SE3())]
+
+
 @pytest.mark.parametrize("axis", [(0, 0, 1), (1, 0, 0), (0, -1, 0), (1, 2, 3), (0.5, 0.5, 0.5)])
 def test_planar_directions_are_normal_to_the_axis(axis: tuple[float, ...]) -> None:
     text = " ".join(map(str, axis))

@@ -21,7 +21,7 @@ from torsor.formats._urdf_joints import ONE_AXIS, joint_numbers, joint_of, loop_
 from torsor.formats._urdf_links import pose
 from torsor.formats._xml import Element, parse_robot
 from torsor.joints import Fixed, Joint
-from torsor.model import WORLD, Body, Model
+from torsor.model import WORLD, Body, Frame, Model
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def load_urdf(
 
     Every link becomes a body of the same name, whose joint has the name of the URDF joint above it. The root
     link is a body too; its joint is `root`, named `'root_joint'` unless the file uses that name. Bodies are in
-    depth-first order, children of one link in the order of the file.
+    depth-first order, children of one link in the order of the file. The name of a fixed joint is also that of a frame
+    (`Model.frames`) at its child link, unless a link has this name.
 
     A root link that is itself called `'world'` is the world. With `root`, all that hangs on it moves: the link then
     becomes a body called `'world_link'`, on `root`.
@@ -162,8 +163,14 @@ def load_urdf(
     if name is None:
         name = robot.attributes.get("name") or "robot"
     bodies = tuple(row.body() for row in rows)
+    names = {body.name for body in bodies}
+    frames = tuple(
+        Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
+        for row in rows
+        if row.above is not None and row.above.attributes["type"] == "fixed" and row.joint_name not in names
+    )
     try:
-        model = Model(name, gravity, bodies, world_collisions=world_collisions)  # type: ignore[arg-type]
+        model = Model(name, gravity, bodies, world_collisions=world_collisions, frames=frames)  # type: ignore[arg-type]
     except ValueError as error:
         robot.fail(str(error), error)
     if negative and (reason := _inertias.negative_energy(model)):

@@ -23,7 +23,7 @@ from torsor.formats._urdf_joints import NO_LIMIT, plane
 from torsor.formats._urdf_links import SIZES, TENSOR
 from torsor.inertia import Inertia
 from torsor.joints import Composite, Fixed, Free, Free2D, Joint, Planar, Prismatic, Revolute, Spherical
-from torsor.model import WORLD, Body, Model, Visual, require_model
+from torsor.model import WORLD, Body, Frame, Model, Visual, require_model
 from torsor.shapes import Box, Capsule, Cylinder, Mesh, Sphere
 from torsor.spatial import SE3
 
@@ -44,12 +44,12 @@ def to_urdf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     """Writes a model as URDF: `load_urdf` of the result is the same mechanism.
 
     Bodies become links, and the world a link called `'world'`, unless `load_urdf` adds the only joint to it by itself.
-    A joint of several degrees of freedom that is a chain of rotations and translations becomes such a chain, with
-    links without mass between them: `body_1`, `body_2`, ... on joints `joint_1`, `joint_2`, ... Limits, damping, dry
-    friction, inertias, visuals, collision shapes and their names are written; a `Gear` between two joints as
-    `<mimic>`, a `Loop` as `<loop_joint>`. Numbers have all their digits; orientations are as roll, pitch and yaw, and
-    come back to rounding. Bodies of the loaded model are depth first: where those of `model` are not, coordinates are
-    in another order.
+    A joint of several degrees of freedom that is a chain of rotations and translations becomes such a chain, with links
+    without mass between them: `body_1`, `body_2`, ... on joints `joint_1`, `joint_2`, ... Frames become links on fixed
+    joints. Limits, damping, dry friction, inertias, visuals, collision shapes and their names are written; a `Gear`
+    between two joints as `<mimic>`, a `Loop` as `<loop_joint>`. Numbers have all their digits; orientations are as
+    roll, pitch and yaw, and come back to rounding. Bodies of the loaded model are depth first: where those of `model`
+    are not, coordinates are in another order.
 
     What URDF cannot carry: `Spherical`, `SphericalExp`, `Screw`, splines and user-defined joints; limits and losses of
     `Free`; stiffness, armature; other constraints and rules for contact; friction and softness of collision shapes;
@@ -111,7 +111,7 @@ class _Writer:
         self.model = model
         self.lost: dict[str, list[str]] = {}  # what cannot be carried, and where it is
         self.refused: list[str] = []
-        self.names = {body.name for body in model.bodies} | {WORLD}
+        self.names = {body.name for body in model.bodies} | {frame.name for frame in model.frames} | {WORLD}
         self.joint_names = {body.joint_name for body in model.bodies}
         self.steps: dict[str, tuple[list[str], list[str]]] = {}  # names and kinds of what a joint of the model becomes
         self.bare = self._is_bare()
@@ -135,6 +135,8 @@ class _Writer:
         loops = self._constraints()
         for body in model.bodies:
             self._body(robot, body, plans[body.name])
+        for frame in model.frames:
+            self._frame(robot, frame)
         for loop in loops:
             self._loop(robot, loop)
         self._rules(loops)
@@ -150,6 +152,7 @@ class _Writer:
             and roots[0].joint_name == "root_joint"
             and roots[0].placement == SE3()
             and not self.model.world_collisions
+            and all(frame.body != WORLD for frame in self.model.frames)
         )
 
     def _check_text(self, robot: Element) -> None:
@@ -233,6 +236,22 @@ class _Writer:
         for visual in body.visuals:
             self._visual(link, visual, body.name)
         self._collisions(link, body.collisions, body.name)
+
+    def _frame(self, robot: Element, frame: Frame) -> None:
+        """A link on a fixed joint, unless the frame is that of a fixed joint, which `load_urdf` adds."""
+        if frame.body != WORLD and frame.placement == SE3():
+            body = self.model.body(frame.body)
+            if (
+                isinstance(body.joint, Fixed)
+                and body.joint_name == frame.name
+                and not (body.parent == WORLD and self.bare)
+            ):
+                return
+        _add(robot, "link", name=frame.name)
+        joint = _add(robot, "joint", name=self._free_name(f"{frame.name}_joint", self.joint_names), type="fixed")
+        _add(joint, "parent", link=frame.body)
+        _add(joint, "child", link=frame.name)
+        _pose(joint, frame.placement)
 
     # ---- shapes
 
