@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -313,6 +314,25 @@ def test_joints_of_other_kinds_cannot_be_mimicked(kind: str) -> None:
     text = fingers('<mimic joint="j0"/>').replace('"j0" type="revolute"', f'"j0" type="{kind}"')
     with pytest.raises(ts.FormatError, match=f"<mimic> of joint 'j1': couples a {kind} joint, expected revolute"):
         ts.load_urdf(text)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "offset", "limit", "stuck"),
+    [
+        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (1, 2, (0, 1), True), (-1, 0, (-1, 0), False),
+    ],
+)  # fmt: skip
+def test_limits_that_contradict_a_mimic_are_noted(
+    ratio: float, offset: float, limit: tuple[float, float], stuck: bool
+) -> None:
+    text = fingers(
+        f'<mimic joint="j0" multiplier="{ratio}" offset="{offset}"/><limit lower="{limit[0]}" upper="{limit[1]}"/>'
+    )
+    text = text.replace('<child link="f0"/>', '<child link="f0"/><limit lower="0" upper="1"/>')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ts.load_urdf(text)
+    assert ["leave these no range of motion: 'j1'" in str(one.message) for one in caught] == [True] * stuck
 
 
 def test_losses_of_joints_are_kept() -> None:

@@ -163,6 +163,7 @@ def load_urdf(
     if name is None:
         name = robot.attributes.get("name") or "robot"
     bodies = tuple(row.body() for row in rows)
+    _check_ranges(mimics, bodies, notes)
     names = {body.name for body in bodies}
     frames = tuple(
         Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
@@ -443,6 +444,21 @@ def _mimics(rows: Sequence[_Row], joints: dict[str, Element], option: str) -> li
         if mimic.joint == mimic.of:
             mimic.element.fail(f"joint {mimic.joint!r} mimics itself")
     return out
+
+
+def _check_ranges(mimics: Sequence[_Mimic], bodies: Sequence[Body], notes: list[str]) -> None:
+    """Notes joints whose limits keep those that they mimic from moving."""
+    limits = {body.joint_name: body.position_limits for body in bodies}
+    stuck = []
+    for mimic in mimics:
+        (low,), (high,) = limits[mimic.of]
+        (least,), (most,) = limits[mimic.joint]
+        ends = [mimic.ratio * end + mimic.offset if mimic.ratio else mimic.offset for end in (low, high)]
+        room = min(most, max(ends)) - max(least, min(ends))
+        if low < high and (room < 0 or (room == 0 and mimic.ratio)):
+            stuck.append(mimic.joint)
+    if stuck:
+        notes.append(f"limits of joints that mimic others leave these no range of motion: {listed(stuck)}")
 
 
 def _coupled(model: Model, mimics: Sequence[_Mimic], loops: Sequence[tuple[Element, Loop]]) -> Model:

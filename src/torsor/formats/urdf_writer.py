@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from math import atan2, cos, hypot, sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +37,7 @@ _KINDS: dict[int, str] = {JointKind.revolute: "revolute", JointKind.prismatic: "
 _LOOPS: dict[type[Joint], str] = {
     Fixed: "fixed", Revolute: "revolute", Prismatic: "prismatic", Spherical: "spherical", Free2D: "planar",
 }  # fmt: skip
+_WRITTEN = {"name", "gravity", "bodies", "constraints", "world_collisions", "collision_rules", "frames", "couplings"}
 _GRAVITY = (0.0, 0.0, -9.81)
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -118,13 +120,16 @@ class _Writer:
         self.mimics: dict[str, dict[str, str]] = {}
         self.colors: dict[tuple[float, ...], str] = {}
 
-    def lose(self, what: str, owner: str = "") -> None:
-        self.lost.setdefault(what, []).extend([owner] if owner else [])
+    def lose(self, what: str, *owners: str) -> None:
+        self.lost.setdefault(what, []).extend(owners)
 
     def robot(self) -> Element:
         from xml.etree.ElementTree import Element
 
         model = self.model
+        for field in fields(model):
+            if field.name not in _WRITTEN and (kept := getattr(model, field.name)):
+                self.lose(field.name, *([] if not isinstance(kept, Mapping) else list(map(str, kept))))
         if model.gravity != _GRAVITY:
             self.lose(f"gravity {model.gravity}, which load_urdf(..., gravity=) gives")
         robot = Element("robot", name=model.name)
