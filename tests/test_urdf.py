@@ -319,7 +319,8 @@ def test_joints_of_other_kinds_cannot_be_mimicked(kind: str) -> None:
 @pytest.mark.parametrize(
     ("ratio", "offset", "limit", "stuck"),
     [
-        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (1, 2, (0, 1), True), (-1, 0, (-1, 0), False),
+        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (1, 2, (0, 1), True),
+        (-1, 0, (-1, 0), False),
     ],
 )  # fmt: skip
 def test_limits_that_contradict_a_mimic_are_noted(
