@@ -306,7 +306,8 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 struct Gradients {
   int nv, bodies;
   int64_t rows, controls, parameters, of_constraints, steps_of_signals;
-  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *constraints, *signals, *previous_q, *previous_v;
+  double *q, *v, *u, *inertia, *placement, *gravity, *armature, *forces, *constraints, *signals;
+  double *previous_q, *previous_v;
 
   Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, int64_t of_constraints,
             nb::dict out)
@@ -323,6 +324,7 @@ struct Gradients {
         inertia(data<double>(out["inertia"], batch * 10 * bodies)),
         placement(data<double>(out["placement"], batch * 6 * bodies)),
         gravity(data<double>(out["gravity"], batch * 3)),
+        armature(data<double>(out["armature"], batch * m.nv)),
         forces(data<double>(out["forces"], batch * parameters)),
         constraints(data<double>(out["constraints"], batch * of_constraints)),
         signals(data<double>(out["signals"], batch * steps_of_signals)),
@@ -337,6 +339,7 @@ struct Gradients {
             part(inertia, b * 10 * bodies),
             part(placement, b * 6 * bodies),
             part(gravity, b * 3),
+            part(armature, b * nv),
             part(forces, b * parameters),
             part(constraints, b * of_constraints),
             part(signals, b * steps_of_signals),

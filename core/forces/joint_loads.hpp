@@ -76,6 +76,7 @@ void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceS
                             const S* p, S* Aq, S* Av, S* M) {
   const int nv = m.nv, n = tree.m.nv;
   Motions<S> loaded = all;
+  loaded.armature = nullptr;  // added below
   loaded.columns = arena.get<DerivativeColumn<S>>(n);
   for (int k = 0; k < nv; ++k) loaded.columns[tree.at[k]] = all.columns[k];
   for (const BearingLaw& law : set.bearings) {
@@ -101,6 +102,7 @@ void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceS
   for (int x = 0; x < 3; ++x)
     for (int i = 0; i < nv; ++i)
       for (int k = 0; k < nv; ++k) narrow[x][i * nv + k] += wide[x][tree.at[i] * n + tree.at[k]];
+  for (int k = 0; all.armature != nullptr && k < nv; ++k) M[k * (nv + 1)] += all.armature[k];
   for_each_bearing(m, set, all, v, p, [&](const BearingLaw& law, const BearingTorque<S>& x) {
     const int iv = m.bodies[law.body].iv;
     for (int j = 0; j < x.nv; ++j) {

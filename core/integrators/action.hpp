@@ -205,6 +205,7 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
         const auto& c = at.all.columns[k];
         at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
         at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
+        if (at.all.armature != nullptr) at.g[k] = mul_add(S(at.weight) * at.all.armature[k], at.v[k], at.g[k]);
       }
     add_point(scene, a, at, action.D);
   }

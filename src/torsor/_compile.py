@@ -51,9 +51,11 @@ def _inertia_at(pose: Pose, parameters: Array) -> Array:
     return np.array([m, *g, J[0, 0], J[0, 1], J[1, 1], J[0, 2], J[1, 2], J[2, 2]])
 
 
-def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
+def compile_tree(
+    tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array, armature: Array
+) -> tuple[Any, ...]:
     """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
-    parameters).
+    parameters), gravity, and the armature of all velocities.
 
     Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
     the children of each in order of their names, so that results do not depend on the order of the rows. All numbers
@@ -99,4 +101,4 @@ def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: A
             inertias[core] = inertias[core] + _inertia_at(pose, parameters)
         frames[b] = (core, parent, _flat(pose), parameters.tolist(), _flat(placement))
     rows = [(*body, inertia.tolist()) for body, inertia in zip(bodies, inertias, strict=True)]
-    return nq, nv, gravity.tolist(), rows, frames, order, general
+    return nq, nv, gravity.tolist(), rows, frames, order, general, armature.tolist()

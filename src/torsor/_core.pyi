@@ -121,6 +121,7 @@ class Model:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[float],
     ) -> None: ...
     def same_tree(self, other: Model) -> bool: ...
 
@@ -135,6 +136,7 @@ class DualModel:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[complex],
     ) -> None: ...
 
 class ForceSet:

@@ -15,6 +15,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import direct, listed
 from torsor._compile import Chain, Pose, compile_tree
+from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.inertia import Inertia
@@ -320,6 +321,8 @@ class ModelBuilder:
         for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
             if any(x < 0 for x in getattr(body, limit)):
                 raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+        if any(body.armature):
+            require_armature(name, body.joint, body.armature)
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
@@ -351,6 +354,25 @@ class ModelBuilder:
         """Returns the model of all that has been added so far. The builder can be used further."""
         bodies, constraints = tuple(self._bodies.values()), tuple(self._constraints)
         return Model(self.name, self._gravity, bodies, constraints, tuple(self._world))
+
+
+def require_armature(name: str, joint: Joint, armature: Sequence[float]) -> None:
+    """Refuses armature for which the energy of the drive would give forces that depend on velocities."""
+    at = 0
+    for factor in joint._factors[0]:
+        values = [float(x) for x in armature[at : at + factor.nv]]
+        at += factor.nv
+        if factor.kind == JointKind.free and any(values):
+            raise ModelError(
+                f"armature of {name!r} is {values}, but its joint is free: nothing drives it, and it is the "
+                "body that has inertia; give the inertia to the body"
+            )
+        if factor.kind == JointKind.spherical and len(set(values)) > 1:
+            raise ModelError(
+                f"armature of {name!r} is {values}, expected three equal numbers for the three angular "
+                "velocities of a spherical joint: with others the drive would turn like a body, and its torque would "
+                "depend on velocities; give such an inertia to a body"
+            )
 
 
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
@@ -417,7 +439,7 @@ class Model:
 
     @cached_property
     def _core(self) -> _core.Model:
-        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
+        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature))
 
     @cached_property
     def _cache(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class InverseDynamicsVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     """
 
     q: FloatArray
@@ -46,6 +47,7 @@ class InverseDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("forward_dynamics_vjp")
@@ -62,6 +64,7 @@ class ForwardDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("hybrid_dynamics_vjp")
@@ -80,6 +83,7 @@ class HybridDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("joint_reactions_vjp")
@@ -96,6 +100,7 @@ class JointReactionsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @direct("inverse_dynamics_vjp")
@@ -138,7 +143,7 @@ def inverse_dynamics_vjp(
     -------
     InverseDynamicsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Examples
     --------
@@ -192,7 +197,7 @@ def forward_dynamics_vjp(
     -------
     ForwardDynamicsVJP
         q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -252,7 +257,7 @@ def hybrid_dynamics_vjp(
     -------
     HybridDynamicsVJP
         q, v, a, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6);
-        gravity (..., 3).
+        gravity (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -309,7 +314,7 @@ def joint_reactions_vjp(
     -------
     JointReactionsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -328,7 +333,7 @@ def inertial_regressor(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters.
+    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters + model.armature a.
 
     Parameters
     ----------

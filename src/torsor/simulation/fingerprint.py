@@ -69,6 +69,8 @@ def _add_model(out: Description, model: Model, where: str) -> None:
         _add(out, f"joint of {label}", b.joint)
         _add(out, f"placement of {label}", b.placement)
         out[f"inertia of {label}"] = b.inertia.parameters.tolist()
+        if any(b.armature):
+            out[f"armature of {label}"] = list(b.armature)
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:
