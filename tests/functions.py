@@ -169,6 +169,7 @@ def direction_of(model: ts.Model) -> ts.ModelDirection:
         inertia={name: rng.standard_normal(10) for name in names},
         placement={name: rng.standard_normal(6) for name in names},
         gravity=rng.standard_normal(3),
+        armature={name: testing.random_armature(rng, model.joint(name).joint) for name in names},
     )
 
 

@@ -308,8 +308,8 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 // Arrays for the gradients of a batch.
 struct Gradients {
   int nv, bodies;
-  int64_t rows, controls, parameters, of_constraints, of_couplings, steps_of_signals;
-  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *constraints, *couplings, *signals, *previous_q,
+  int64_t rows, controls, parameters, of_constraints, of_couplings, of_armature, steps_of_signals;
+  double *q, *v, *u, *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings, *signals, *previous_q,
       *previous_v;
 
   Gradients(const Scenes& scenes, const Tracks& tracks, int64_t batch, nb::dict out)
@@ -320,6 +320,7 @@ struct Gradients {
         parameters(scenes.parameters),
         of_constraints(scenes.constraint_parameters()),
         of_couplings(scenes.coupling_numbers(0)),
+        of_armature(scenes.tree().nv),
         steps_of_signals(tracks.steps * tracks.signal_count),
         q(data<double>(out["q"], batch * rows)),
         v(data<double>(out["v"], batch * rows)),
@@ -327,6 +328,7 @@ struct Gradients {
         inertia(data<double>(out["inertia"], batch * 10 * bodies)),
         placement(data<double>(out["placement"], batch * 6 * bodies)),
         gravity(data<double>(out["gravity"], batch * 3)),
+        armature(data<double>(out["armature"], batch * scenes.tree().nv)),
         forces(data<double>(out["forces"], batch * parameters)),
         constraints(data<double>(out["constraints"], batch * of_constraints)),
         couplings(data<double>(out["couplings"], batch * of_couplings)),
@@ -342,6 +344,7 @@ struct Gradients {
             part(inertia, b * 10 * bodies),
             part(placement, b * 6 * bodies),
             part(gravity, b * 3),
+            part(armature, b * of_armature),
             part(forces, b * parameters),
             part(constraints, b * of_constraints),
             part(couplings, b * of_couplings),

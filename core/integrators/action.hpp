@@ -161,6 +161,7 @@ TORSOR_INLINE void set_covectors(const VariationalScene& scene, Arena& arena, co
       const auto& c = at.all.columns[k];
       at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
       at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
+      if (at.all.armature != nullptr) at.g[k] = mul_add(S(at.weight) * at.all.armature[k], at.v[k], at.g[k]);
     }
 }
 // The same with couplings: L_R(z, zdot) = L(phi(z), P zdot) has f_R = P^T f + Pdot^T g and g_R = P^T g.

@@ -86,6 +86,7 @@ TORSOR_INLINE PointGradients<S> sweep_tree(const VariationalScene& scene, Arena&
       out.q[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
                  dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
       out.v[k] = dot(c.S_, X_v[i]);
+      if (at.all.armature != nullptr) out.v[k] = mul_add(weight * at.all.armature[k], d.v[k], out.v[k]);
     }
     if (m.bodies[i].general >= 0) add_own_terms(m.bodies[i], at, i, v_parent, d, out);
     if (link.parent >= 0) {

@@ -120,8 +120,9 @@ class ActionBlocks {
         }
     }
   }
-  // N += R^T [[qq, qv], [vq, 0]] C for native blocks n x n, R and C being the maps of rows and columns.
-  void add_native(int i, const S* qq, const S* qv, const S* vq) {
+  // N += R^T [[qq, qv], [vq, vv]] C for native blocks n x n, R and C being the maps of rows and columns; vv (n) is
+  // diagonal. Null: zero.
+  void add_native(int i, const S* qq, const S* qv, const S* vq, const S* vv) {
     const int n = scene_.m.links[i].nv, square = n * n, size = system.unknowns(i);
     const int skip = whole_ ? 0 : 1;  // columns begin with xi^1
     S* N = system.N(i);
@@ -135,6 +136,7 @@ class ActionBlocks {
             by_q[r] += qq[r * n + l] * dq + (qv == nullptr ? S(0.0) : qv[r * n + l] * dv);
             if (vq != nullptr) by_v[r] += vq[r * n + l] * dq;
           }
+          if (vv != nullptr) by_v[r] += vv[r] * v_[(c + skip) * square + r * n + k];
         }
         for (int row = 0; row < copies_; ++row)
           for (int l = 0; l < n; ++l) {
@@ -216,7 +218,10 @@ class ActionBlocks {
           qv[k * n + r] = vq[r * n + k];
         }
     }
-    add_native(i, qq, body.general >= 0 ? qv : nullptr, body.general >= 0 ? vq : nullptr);
+    S vv[6];  // of armature
+    for (int k = 0; at.all.armature != nullptr && k < n; ++k) vv[k] = weight * at.all.armature[link.iv + k];
+    add_native(i, qq, body.general >= 0 ? qv : nullptr, body.general >= 0 ? vq : nullptr,
+               at.all.armature != nullptr ? vv : nullptr);
     if (j >= 0) add_chart(at, a, i, at.charts[j], end.charts[j]);
   }
 
@@ -281,7 +286,7 @@ class ActionBlocks {
             D[k] *= -at.weight;
           }
           map_joint(at, a, i, quaternion_of(i), end);
-          add_native(i, K, D, nullptr);
+          add_native(i, K, D, nullptr, nullptr);
         });
       }
     });

@@ -550,6 +550,7 @@ S ImplicitStage<S>::rounding(const S& allowed) {
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
       const Motion<S>& column = all.columns[k].S_;
       size[k] = length(column.w) * moments[i] + length(column.v) * forces[i] + S(2.0) * absolute(at_.u[k]);
+      if (all.armature != nullptr) size[k] += absolute(all.armature[k] * a()[k]);
     }
     if (link.parent < 0) continue;
     moments[link.parent] += moments[i];

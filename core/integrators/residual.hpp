@@ -37,6 +37,8 @@ Motions<S> inertial_motions(const ModelT<C>& m, Arena& arena, const S* q, const 
     kinetic += S(0.5) * dot(b.v, momentum);
     gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
   }
+  for (int k = 0; all.armature != nullptr && k < m.nv; ++k)
+    kinetic = mul_add(S(0.5) * all.armature[k] * v[k], v[k], kinetic);
   return all;
 }
 
@@ -69,7 +71,8 @@ Evaluation<S> evaluate_tree(const Scene& scene, Arena& arena, const S* q, const 
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
-      const S x = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      S x = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      if (all.armature != nullptr) x = mul_add(all.armature[k], a[k], x);
       r[k] = adds ? r[k] + x : x;
       if (sums.tau != nullptr) r[k] -= sums.tau[k];
     }

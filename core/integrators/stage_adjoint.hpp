@@ -164,14 +164,15 @@ class StageCotangents {
     const Motion<S>* moved = twists.empty() ? nullptr : twists.data();
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
-      *gravity = at.arena.template get<S>(3);
+      *gravity = at.arena.template get<S>(3), *armature = at.arena.template get<S>(tree.nv);
     with_model<S>(at.scene, [&](const auto& m) {
       inverse_dynamics_vjp<S>(m, at.arena, q, v, a, lambda, nullptr, 0,
-                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity}, true, moved);
+                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true, moved);
     });
     add_scaled(10 * bodies, S(-1.0), inertia, out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
     add_scaled(3, S(-1.0), gravity, out.gravity);
+    add_scaled(tree.nv, S(-1.0), armature, out.armature);
     if (at.scene.constraints != nullptr) add_constraint_parameters(stage, t, out);
     if (at.scene.forces == nullptr) return;
     if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
@@ -214,7 +215,9 @@ class StageCotangents {
     const bool implicitly = stepper_.table.is_implicit();
     StageRows<S>& rows = implicitly ? *stepper_.implicit().rows() : *stepper_.explicit_stage().rows();
     const int bodies = m_.nframes(), parameters = at.scene.constraints->parameters;
-    std::vector<S> inertia(10 * bodies, S(0.0)), placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    std::vector<S> inertia(10 * bodies, S(0.0)), armature(nv_, S(0.0));
+    std::vector<S> placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    const InertialGradients<S> inertial{inertia.data(), armature.data()};
     std::vector<S> weights(rows.count());
     const S* q = at.nodes.q(implicitly ? stage.to : stage.from);
     const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement.data(), own.data()};
@@ -223,16 +226,16 @@ class StageCotangents {
     if (implicitly) {
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, nu_.data(), nullptr, to);
       add_projection_gradient<S>(at, rows, velocity_projection(at, stepper_.implicit().free_velocities(), stage.to, t),
-                                 al_.data(), be_.data(), to, inertia.data());
+                                 al_.data(), be_.data(), to, inertial);
     } else {
       for (int r = 0; r < rows.count(); ++r) weights[r] = S(stepper_.explicit_stage().beta) * nu_[r];
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, weights.data(), nu_.data(), to);
       ExplicitStage<S>& found = stepper_.explicit_stage();
       if (StageRows<S>* after = found.rows_after(); after != nullptr)
-        add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to,
-                                   inertia.data());
+        add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to, inertial);
     }
     add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
+    add_scaled(nv_, S(-1.0), armature.data(), out.armature);
     add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);
     add_scaled(parameters, S(-1.0), own.data(), out.constraints);
   }

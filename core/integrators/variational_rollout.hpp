@@ -178,7 +178,8 @@ class VariationalAdjoint {
     const int nv = m_.nv, bodies = tree.nframes();
     const S *rest = zeros<S>(arena, tree.nv), *q = q_.data(), *v = v_.data(), *weight = x;
     S *gq = arena.get<S>(tree.nv), *gv = arena.get<S>(tree.nv);
-    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies);
+    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies),
+      *armature = arena.get<S>(tree.nv);
     std::optional<Lifted<S>> lifted;
     if (scene.coupled) {
       lifted.emplace(lift_state<S>(tree, arena, q, v, nullptr, 3));
@@ -190,8 +191,14 @@ class VariationalAdjoint {
     }
     const ParameterGradients<S>& out = sums.all();
     const bool parameters = out.inertia != nullptr;
-    const Gradients<S> of{
-        gq, nullptr, gv, nullptr, parameters ? inertia : nullptr, parameters ? placement : nullptr, nullptr};
+    const Gradients<S> of{gq,
+                          nullptr,
+                          gv,
+                          nullptr,
+                          parameters ? inertia : nullptr,
+                          parameters ? placement : nullptr,
+                          nullptr,
+                          parameters ? armature : nullptr};
     with_model<S>(step_.scene,
                   [&](const auto& m) { inverse_dynamics_vjp<S>(m, arena, q, rest, v, weight, nullptr, 0, of, false); });
     if (scene.coupled) {  // x.(P^T M P v): gv is M P x
@@ -217,6 +224,7 @@ class VariationalAdjoint {
     if (!parameters) return;
     add_scaled_where(lanes, 10 * bodies, S(s), inertia, out.inertia);
     add_scaled_where(lanes, 6 * bodies, S(s), placement, out.placement);
+    add_scaled_where(lanes, tree.nv, S(s), armature, out.armature);
   }
   // Gradients by parameters: with the displacements (dq, dv) of each point that correspond to the multipliers, those of
   // h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
@@ -244,13 +252,14 @@ class VariationalAdjoint {
                   with_model<S>(scene, [&](const auto& m) {
                     inverse_dynamics_vjp<S>(m, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
                                             {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
-                                             weight_placement.data(), weight_gravity.data()});
+                                             weight_placement.data(), weight_gravity.data(), nullptr});
                   });
                   for (int k = 0; k < 10 * bodies; ++k)
                     out.inertia[k] += weight * (S(0.5) * inertia[k] / S(kStep) - weight_inertia[k]);
                   for (int k = 0; k < 6 * bodies; ++k)
                     out.placement[k] += weight * (S(0.5) * placement[k] / S(kStep) - weight_placement[k]);
                   for (int k = 0; k < 3; ++k) out.gravity[k] -= weight * weight_gravity[k];
+                  for (int k = 0; k < tree.nv; ++k) out.armature[k] += weight * at.v[k] * d.v[k];
                   if (scene.forces == nullptr) return;
                   for (int k = 0; k < tree.nv; ++k) d.q[k] *= weight;
                   force_parameter_gradient<S>(tree, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
@@ -261,8 +270,8 @@ class VariationalAdjoint {
                   for (int k = 0; k < tree.nv; ++k) d.q[k] = d.q[k] / weight;
                 });
     if (of_rows_)
-      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), out.inertia, out.placement,
-                               out.constraints);
+      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), {out.inertia, out.armature},
+                               out.placement, out.constraints);
   }
   // Of the numbers of couplings: the gradient of dq.f_R + dv.g_R at fixed (dq, dv) is that of
   //   G_q.q + G_v.(P v) + f.(P dq) + g.(P dv + phi''[v, dq]),
@@ -303,9 +312,9 @@ class VariationalAdjoint {
       v[k] = Complex(lane_of(at.v[k], l), kStep * lane_of(d.v[k], l));
     }
     plus(m, from.data(), along.data(), q.data());
-    inverse_dynamics_vjp<Complex>(m, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
-                                  {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr},
-                                  false);
+    inverse_dynamics_vjp<Complex>(
+        m, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
+        {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr, nullptr}, false);
     for (int k = 0; k < 10 * bodies; ++k) set_lane(inertia[k], l, by_inertia[k].imag());
     for (int k = 0; k < 6 * bodies; ++k) set_lane(placement[k], l, by_placement[k].imag());
   }

@@ -121,6 +121,7 @@ class Model:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[float],
     ) -> None: ...
     def same_tree(self, other: Model) -> bool: ...
     @property
@@ -147,6 +148,7 @@ class DualModel:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[complex],
     ) -> None: ...
 
 class ForceSet:

@@ -16,6 +16,7 @@ import numpy as np
 from torsor import _core
 from torsor._check import direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
+from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.couplings import JointCoupling, ReducedMap, as_couplings
@@ -206,6 +207,8 @@ def _require_sound(body: Body) -> None:
     for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
         if min(getattr(body, limit), default=0.0) < 0:
             raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+    if any(body.armature):
+        require_armature(name, body.joint, body.armature)
 
 
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
@@ -465,6 +468,25 @@ class ModelBuilder:
         return Model(self.name, self._gravity, bodies, constraints, tuple(self._world), frames=frames, **self._others)
 
 
+def require_armature(name: str, joint: Joint, armature: Sequence[float]) -> None:
+    """Refuses armature for which the energy of the drive would give forces that depend on velocities."""
+    at = 0
+    for factor in joint._factors[0]:
+        values = [float(x) for x in armature[at : at + factor.nv]]
+        at += factor.nv
+        if factor.kind == JointKind.free and any(values):
+            raise ModelError(
+                f"armature of {name!r} is {values}, but its joint is free: nothing drives it, and it is the "
+                "body that has inertia; give the inertia to the body"
+            )
+        if factor.kind == JointKind.spherical and len(set(values)) > 1:
+            raise ModelError(
+                f"armature of {name!r} is {values}, expected three equal numbers for the three angular "
+                "velocities of a spherical joint: with others the drive would turn like a body, and its torque would "
+                "depend on velocities; give such an inertia to a body"
+            )
+
+
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
     x, y, z = frozen_array(gravity, (3,), "gravity").tolist()
     return (x, y, z)
@@ -563,7 +585,7 @@ class Model:
 
     @cached_property
     def _core(self) -> _core.Model:
-        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self._named()))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
         if self._map is not None:
             made.couple(*self._map.compiled())
         return made

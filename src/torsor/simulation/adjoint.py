@@ -49,6 +49,7 @@ class AdjointGradient(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     forces : tuple of dicts
         For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
     signals : tuple of dicts or None
@@ -68,6 +69,7 @@ class AdjointGradient(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
     forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
     constraints: tuple[dict[str, FloatArray], ...] = ()
@@ -213,6 +215,7 @@ def adjoint(
     resolved = trajectory.model._map
     gradient = AdjointGradient(
         *state, shaped(total["inertia"]), shaped(total["placement"]), shaped(total["gravity"]),
+        shaped(total["armature"]),
         batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
         () if batch.rows is None else batch.rows.unflatten(shaped(total["constraints"])),
         () if resolved is None else resolved.gradients(shaped(total["couplings"])),
@@ -283,6 +286,7 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     table = trajectory._batch.signal_table
     sizes: dict[str, tuple[int, ...] | None] = {
         "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,),
+        "armature": (model.tree.nv,),
         "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
         "constraints": None if trajectory._batch.rows is None else (trajectory._batch.rows.size,),
         "couplings": None if model._map is None else (model._core.coupling_numbers,),
@@ -324,7 +328,7 @@ def _sweep(
     model, size, rows, u = trajectory.model, part.stop - part.start, len(trajectory.t), total["u"]
     # Arrays to which the core adds: of rows (size, rows, nv), of torques (size, steps, stages, nv), and of parameters.
     # With actuation, the derivatives of the loss with respect to controls are apart, in "direct_u".
-    names = ("inertia", "placement", "gravity", "forces", "signals", "constraints", "couplings")
+    names = ("inertia", "placement", "gravity", "armature", "forces", "signals", "constraints", "couplings")
     gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
     for name, given in (("q", dq), ("v", dv)):
         gradients[name] = _zeros((size, rows, model.nv))
@@ -363,15 +367,16 @@ def _sweep_windows(trajectory: Trajectory, part: slice, gradients: dict[str, Any
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
     """Adds the explicit parameter dependence of the loss."""
-    sums = (gradient.inertia, gradient.placement, gradient.gravity)
-    for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
+    sums = (gradient.inertia, gradient.placement, gradient.gravity, gradient.armature)
+    parts = (loss.dinertia, loss.dplacement, loss.dgravity, loss.darmature)
+    for total, part in zip(sums, parts, strict=True):
         if part is not None:
             total += part
-    for totals, parts in zip(gradient.forces, loss.dforces or (), strict=False):
-        for name, value in parts.items():
+    for totals, own in zip(gradient.forces, loss.dforces or (), strict=False):
+        for name, value in own.items():
             totals[name] += value
-    for totals, parts in zip(gradient.signals or (), loss.dsignals or (), strict=False):
-        for name, value in parts.items():
+    for totals, own in zip(gradient.signals or (), loss.dsignals or (), strict=False):
+        for name, value in own.items():
             totals[name] += value
 
 
