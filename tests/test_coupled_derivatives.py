@@ -147,7 +147,7 @@ def test_gradients_with_respect_to_the_couplings(name):
     model = tree().couple(*given)
     q, v, a, w, _ = state(model)
     f = wrenches(model)
-    found = ts.coupling_gradient(model, q, v, a, w, f_ext=f)
+    found = ts.coupling_vjp(model, q, v, a, w, f_ext=f)
     assert len(found) == len(given)
     for i, coupling in enumerate(given):
         assert found[i].keys() == coupling.parameters.keys()

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from coupled_models import MAPS, along, close, columns, state, tree
+from coupled_models import MAPS, Bend, along, close, columns, state, tree
 
 import torsor as ts
 
@@ -305,3 +305,77 @@ def test_the_same_coupling_as_a_constraint():
     close(ts.constraint_errors(hand, rows, q, v, a).gdot, np.zeros(2))
     close(ts.constraint_errors(hand, rows, q, v, a).gamma, np.zeros(2))
     close(ts.constraint_jacobian(hand, rows, q), np.zeros((2, hand.nv)))
+
+
+# ---- editing, costs, checks
+
+
+def test_lock_of_a_leader_locks_its_followers():
+    model = tree().couple(*MAPS["polynomial"])
+    q = state(model)[0]
+    hip = q[model.joint("hip").q_slice]
+    locked = model.lock({"hip": hip})
+    assert locked.couplings == ()
+    assert locked.nv == model.nv - 1
+    full = model.expand(q)
+    rest = model.tree.lock({name: full[model.tree.joint(name).q_slice] for name in ("hip", "knee", "tip", "toe")})
+    assert [j.name for j in locked.joints] == [j.name for j in rest.joints]
+    x = rest.random(1)
+    close(ts.mass_matrix(locked, x), ts.mass_matrix(rest, x))
+    with pytest.raises(ts.ModelError, match="lock 'hip' in its place"):
+        model.lock({"knee": 0.1})
+    one = tree().couple(*MAPS["mimic"]).lock({"knee": 0.2})
+    assert one.couplings == MAPS["mimic"]
+    with pytest.raises(ts.ModelError, match="cannot be locked in part"):
+        tree().couple(Bend(["tip"], of=["hip", "knee"])).lock({"hip": 0.0})
+
+
+def test_editing_keeps_couplings():
+    hand = tree().couple(*MAPS["mimic"])
+    two = ts.ModelBuilder().build().attach(hand, prefix="l_").attach(hand, prefix="r_")
+    assert two.nv == 2 * hand.nv
+    assert two.joint("l_slide").follows == ("l_tip",)
+    q, v, a, *_ = state(hand)
+    both = ts.inverse_dynamics(two, np.tile(q, 2), np.tile(v, 2), np.tile(a, 2))
+    close(both, np.tile(ts.inverse_dynamics(hand, q, v, a), 2))
+    assert ts.ModelBuilder.from_model(hand).build() == hand
+    assert hand.without("toe").couplings == MAPS["mimic"]
+    with pytest.raises(ts.ModelError, match="cuts apart joints that Mimic"):
+        hand.without("tip")
+    rope = tree().couple(ts.Subspace(None, np.eye(11)[:, :2]))
+    assert rope.couplings[0].joints is not None
+
+
+def test_costs_are_those_of_the_tree(coupled):
+    q, v, *_ = state(coupled)
+    cost = (
+        ts.PositionTarget([0.3], joints="tip", at=0)
+        + 0.5 * ts.VelocityTarget([0.2], joints="knee", at=0)
+        + ts.PointTarget("toe", (0.1, 0, 0), (1.0, 0.0, 0.5), at=0)
+    )
+    found = cost.evaluate(coupled, q, v, hessians=True)
+    tree_value = cost.evaluate(coupled.tree, coupled.expand(q), coupled.expand_velocity(q, v)).value
+    close(found.value, tree_value)
+    h, e = 1e-5, np.eye(coupled.nv)
+    value = lambda x, y: cost.evaluate(coupled, x, y)  # noqa: E731
+    close(found.dq, [(value(coupled.plus(q, h * d), v).value - value(coupled.plus(q, -h * d), v).value) / (2 * h)
+                     for d in e], 1e-7)  # fmt: skip
+    close(found.dv, [(value(q, v + h * d).value - value(q, v - h * d).value) / (2 * h) for d in e], 1e-7)
+    vectors = [k for k, p in enumerate(coupled._map.position) if p >= 0]
+    slope = np.stack(
+        [(value(coupled.plus(q, h * d), v).dq - value(coupled.plus(q, -h * d), v).dq) / (2 * h) for d in e]
+    )
+    close(found.dqdq[np.ix_(vectors, vectors)], slope[np.ix_(vectors, vectors)], 1e-7)
+    close(found.dqdv, np.stack([(value(q, v + h * d).dq - value(q, v - h * d).dq) / (2 * h) for d in e], -1), 1e-7)
+    close(found.dvdv, np.stack([(value(q, v + h * d).dv - value(q, v - h * d).dv) / (2 * h) for d in e], -1), 1e-7)
+
+
+def test_check_coupling():
+    ts.testing.check_coupling(Bend(["a", "b"], of=["c", "d", "e"]), 1)
+
+    class Wrong(Bend):
+        def d2phi(self, z, p):
+            return 1.01 * super().d2phi(z, p)
+
+    with pytest.raises(AssertionError, match="d2phi is off"):
+        ts.testing.check_coupling(Wrong(["a", "b"], of=["c", "d"]), 1)

@@ -458,7 +458,7 @@ struct ReducedReactionsVJP {
 };
 
 // The gradient of w . tau_R with respect to the numbers of the couplings.
-struct CouplingGradient {
+struct CouplingVJP {
   static constexpr int inputs = 5, outputs = 1;
   static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
@@ -503,8 +503,8 @@ void bind_coupled_derivatives(Kernels& kernels) {
   kernels.add_coupled<ReducedForwardVJP>("forward_dynamics_vjp");
   kernels.add_coupled<ReducedHybridVJP>("hybrid_dynamics_vjp");
   kernels.add_coupled<ReducedReactionsVJP>("joint_reactions_vjp");
-  kernels.add<CouplingGradient>("coupling_gradient");
-  kernels.add_coupled<CouplingGradient>("coupling_gradient");
+  kernels.add<CouplingVJP>("coupling_vjp");
+  kernels.add_coupled<CouplingVJP>("coupling_vjp");
 }
 
 }  // namespace torsor

@@ -309,8 +309,8 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 struct Gradients {
   int nv, bodies;
   int64_t rows, controls, parameters, of_constraints, of_couplings, of_armature, steps_of_signals;
-  double *q, *v, *u, *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings, *signals, *previous_q,
-      *previous_v;
+  double *q, *v, *u, *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings, *signals,
+      *previous_q, *previous_v;
 
   Gradients(const Scenes& scenes, const Tracks& tracks, int64_t batch, nb::dict out)
       : nv(scenes.first().nv),

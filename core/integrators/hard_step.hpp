@@ -476,7 +476,8 @@ class HardStep {
     double *inertia = at.arena.get<double>(10 * bodies), *placement = at.arena.get<double>(6 * bodies),
            *gravity = at.arena.get<double>(3), *armature = at.arena.get<double>(m_.nv);
     inverse_dynamics_vjp<double>(m_, at.arena, q, v, a, lambda, nullptr, 0,
-                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true, twists);
+                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true,
+                                 twists);
     add_scaled(10 * bodies, -1.0, inertia, out.inertia);
     add_scaled(6 * bodies, -1.0, placement, out.placement);
     add_scaled(3, -1.0, gravity, out.gravity);

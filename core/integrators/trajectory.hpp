@@ -292,8 +292,8 @@ class ParameterSums {
       values_.resize(size);
       S* at = values_.data();
       const int* next = sizes_;
-      for (S** part :
-           {&all_.inertia, &all_.placement, &all_.gravity, &all_.armature, &all_.forces, &all_.constraints, &all_.couplings}) {
+      for (S** part : {&all_.inertia, &all_.placement, &all_.gravity, &all_.armature, &all_.forces, &all_.constraints,
+                       &all_.couplings}) {
         *part = at;
         at += *next++;
       }
@@ -333,7 +333,8 @@ class ParameterSums {
     if (values_.empty()) return;
     const Sensitivities& out = jobs_.own(l).out;
     S* sum = values_.data();
-    double* const arrays[] = {out.inertia, out.placement, out.gravity, out.armature, out.forces, out.constraints, out.couplings};
+    double* const arrays[] = {out.inertia, out.placement,   out.gravity,  out.armature,
+                              out.forces,  out.constraints, out.couplings};
     for (int part = 0; part < 7; ++part)
       for (int k = 0; k < sizes_[part]; ++k) f(*sum++, arrays[part][k], l);
   }

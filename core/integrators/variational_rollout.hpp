@@ -178,8 +178,7 @@ class VariationalAdjoint {
     const int nv = m_.nv, bodies = tree.nframes();
     const S *rest = zeros<S>(arena, tree.nv), *q = q_.data(), *v = v_.data(), *weight = x;
     S *gq = arena.get<S>(tree.nv), *gv = arena.get<S>(tree.nv);
-    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies),
-      *armature = arena.get<S>(tree.nv);
+    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies), *armature = arena.get<S>(tree.nv);
     std::optional<Lifted<S>> lifted;
     if (scene.coupled) {
       lifted.emplace(lift_state<S>(tree, arena, q, v, nullptr, 3));

@@ -32,8 +32,8 @@ inline bool same_tree(const Model& a, const Model& b) {
 // Whether recursions take the same path through both models, so that these may stand side by side: they also agree in
 // what is zero, in the sizes of splines, and in user-defined joints, which are called once for all lanes.
 inline bool same_structure(const Model& a, const Model& b) {
-  if (!same_tree(a, b) || !same_coupling(a, b) || a.has_weak != b.has_weak ||
-      a.armature.empty() != b.armature.empty()) return false;
+  if (!same_tree(a, b) || !same_coupling(a, b) || a.has_weak != b.has_weak || a.armature.empty() != b.armature.empty())
+    return false;
   for (int i = 0; i < a.n(); ++i) {
     const Model::Body &x = a.bodies[i], &y = b.bodies[i];
     if (x.massless != y.massless || x.offset != y.offset) return false;

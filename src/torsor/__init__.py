@@ -157,7 +157,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
     from torsor.derivatives.kinematics import momentum_derivatives as momentum_derivatives
     from torsor.derivatives.kinematics import point_hessian as point_hessian
-    from torsor.derivatives.vjp import coupling_gradient as coupling_gradient
+    from torsor.derivatives.vjp import coupling_vjp as coupling_vjp
     from torsor.derivatives.vjp import forward_dynamics_vjp as forward_dynamics_vjp
     from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
@@ -240,7 +240,7 @@ else:
                 momentum_derivatives point_hessian
             """,
             "derivatives.vjp": """
-                coupling_gradient forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp
+                coupling_vjp forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp
                 joint_reactions_vjp
             """,
             "forces": """

@@ -930,6 +930,8 @@ class ReducedMap:
                     f"that would have to be between {own[0][place]:.6g} and {own[1][place]:.6g}; correct limits, ratio "
                     "or offset"
                 )
+            if own[0][place] >= own[1][place]:  # by rounding, or 0 and -0
+                own[0][place] = own[1][place]
 
     def narrow_velocities(self, tree: FloatArray, own: FloatArray) -> None:
         """The same of limits of speeds."""

@@ -355,7 +355,7 @@ def inertial_regressor(
     return _core.inertial_regressor(model, q, v, a, out, threads)
 
 
-def coupling_gradient(
+def coupling_vjp(
     model: Model,
     q: ArrayLike,
     v: ArrayLike,
@@ -396,5 +396,5 @@ def coupling_gradient(
     if resolved is None:
         return ()
     options = {"axes": axes(f_ext_frame, "f_ext_frame")}
-    numbers = _core.coupling_gradient(model, q, v, a, w, f_ext, options, None, threads)
+    numbers = _core.coupling_vjp(model, q, v, a, w, f_ext, options, None, threads)
     return resolved.gradients(numbers)
