@@ -19,6 +19,7 @@ PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
     *("collision", "joints", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
+    "ik",
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )
 
