@@ -209,7 +209,7 @@ class _Problem:
     def derivatives(self, q: FloatArray, second: bool) -> tuple[FloatArray, FloatArray]:
         """Gradient, and Hessian: with second derivatives of positions and rotations, or of Gauss and Newton.
 
-        With E = R^T R_target, a turn by dw in the frame makes it (1 - [dw]) E. So half the squared chord, (3 - tr E) / 2,
+        With E = R^T R_target, a turn by dw in the frame makes it (1 - [dw]) E. So half the squared chord, (3 - tr E)/2,
         has the gradient -J^T e, e being the vector of the skew part of E and J the angular Jacobian in the frame, and e
         changes by -(tr E - E^T) dw / 2.
         """

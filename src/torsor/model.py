@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -23,6 +22,8 @@ from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
@@ -376,12 +377,8 @@ class ModelBuilder:
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(body.parent, str) or (body.parent not in self._bodies and body.parent != WORLD):
-            names = [WORLD, *self._bodies]
-            near = get_close_matches(body.parent, names, n=1) if isinstance(body.parent, str) else []
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {listed(names)}{hint}"
-            )
+            names = listed([WORLD, *self._bodies], body.parent)
+            raise ModelError(f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {names}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
@@ -619,10 +616,11 @@ class Model:
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
             kind, names = "body", [*names, *(f.name for f in self.frames)]
-        raise unknown(kind, name, names)
+        raise unknown(kind, name, names, accepted=accepted)
 
     def joint(self, name: str) -> ModelJoint:
         """The joint with the name `name`, or of the body with that name."""
@@ -1152,6 +1150,23 @@ class Model:
             body, at = moved.get(f.body, (f.body, SE3()))
             frames.append(replace(f, body=body, placement=at @ f.placement if f.body in moved else f.placement))
         return replace(self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file that `Model.load` reads: JSON, with exact numbers.
+
+        Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
+        of time.
+        """
+        import_module("torsor.saving").save(self, path)  # a layer above
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Model:
+        """The model in a file that `save` has written, equal to the one that was saved.
+
+        Raises `FormatError` if the file is not one, or is of a later version.
+        """
+        out: Model = import_module("torsor.saving").load(path)  # a layer above
+        return out
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}
