@@ -128,7 +128,7 @@ def test_constraints_with_the_world_of_what_is_attached():
 
 
 def test_names_that_both_have():
-    with pytest.raises(ts.ModelError, match="both models have a body or frame named 'base', .* give prefix="):
+    with pytest.raises(ts.ModelError, match=r"both models have a body or frame named 'base', .* give prefix="):
         ARM.attach(ARM)
     with pytest.raises(KeyError, match="did you mean 'tool'"):
         ARM.attach(gripper(), at="tol")

@@ -54,7 +54,9 @@ def test_round_trip(seed, tmp_path):
     np.testing.assert_array_equal(ts.inverse_dynamics(loaded, q, v, v), ts.inverse_dynamics(model, q, v, v))
 
 
-@pytest.mark.parametrize("model", [ts.models.humanoid(), ts.models.quadruped(), mixed_tree(), ts.ModelBuilder().build()])
+@pytest.mark.parametrize(
+    "model", [ts.models.humanoid(), ts.models.quadruped(), mixed_tree(), ts.ModelBuilder().build()]
+)
 def test_models(model, tmp_path):
     if any(isinstance(b.joint, ts.CustomJoint) for b in model.bodies):
         with pytest.raises(ts.ModelError, match="joint of Body"):
@@ -84,7 +86,10 @@ def test_wrong_files(tmp_path):
         ('{"format": "torsor model", "version": 99}', "has version 99"),
         ('{"format": "torsor model", "version": 1}', "has no model"),
         ('{"format": "torsor model", "version": 1, "model": {"type": "os.system", "x": 1}}', "no such record"),
-        ('{"format": "torsor model", "version": 1, "model": {"type": "Model", "x": 1}}', "Model in the file is invalid"),
+        (
+            '{"format": "torsor model", "version": 1, "model": {"type": "Model", "x": 1}}',
+            "Model in the file is invalid",
+        ),
     ):
         path.write_text(text)
         with pytest.raises(ts.FormatError, match=message):

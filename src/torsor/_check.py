@@ -52,9 +52,7 @@ def listed(names: Sequence[str], wanted: object = None, accepted: Iterable[str] 
     return f"{shown}; did you mean {near[0]!r}?" if near else shown
 
 
-def unknown(
-    kind: str, name: object, names: Sequence[str], where: str = "", accepted: Iterable[str] = ()
-) -> KeyError:
+def unknown(kind: str, name: object, names: Sequence[str], where: str = "", accepted: Iterable[str] = ()) -> KeyError:
     """The error for an unknown name: what there is, and what is nearest. `where` says what it was given for."""
     plural = "bodies" if kind == "body" else f"{kind}s"
     return KeyError(f"no {kind} named {name!r}{where}; {plural} are {listed(names, name, accepted)}")

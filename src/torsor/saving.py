@@ -66,7 +66,7 @@ def _written(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"type": "dict", "items": [[key, _written(x, f"{key!r} of {where}")] for key, x in value.items()]}
     kind = type(value).__name__
-    if _classes().get(kind) is type(value):
+    if is_dataclass(value) and not isinstance(value, type) and _classes().get(kind) is type(value):
         name = getattr(value, "name", None)
         of = where if name is None or isinstance(value, Model) else f"{kind} {name!r}"
         parts = {f.name: _written(getattr(value, f.name), f"{f.name} of {of}") for f in fields(value)}
@@ -88,8 +88,8 @@ def load(path: str | os.PathLike[str]) -> Model:
     version = content.get("version")
     if version != _VERSION:
         raise FormatError(
-            f"{os.fspath(path)!r} has version {version!r} of the format, this torsor reads {_VERSION}; load it with the "
-            "torsor that saved it, or a newer one"
+            f"{os.fspath(path)!r} has version {version!r} of the format, this torsor reads {_VERSION}; load it with "
+            "the torsor that saved it, or a newer one"
         )
     model = _read(content.get("model"))
     if not isinstance(model, Model):
