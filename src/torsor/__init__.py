@@ -14,6 +14,7 @@ from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
+from torsor._errors import FormatWarning as FormatWarning
 from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
@@ -181,6 +182,7 @@ if TYPE_CHECKING:
     from torsor.forces import generalized_forces_vjp as generalized_forces_vjp
     from torsor.formats.mjcf import load_mjcf as load_mjcf
     from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor.formats.urdf_writer import to_urdf as to_urdf
     from torsor.ik import inverse_kinematics as inverse_kinematics
     from torsor.integrators import BDF1 as BDF1
     from torsor.integrators import BDF2 as BDF2
@@ -243,6 +245,7 @@ else:
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
             "ik": "inverse_kinematics",
+            "formats.urdf_writer": "to_urdf",
             "integrators": """
                 Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3
                 SymplecticEuler Variational

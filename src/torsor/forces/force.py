@@ -100,7 +100,7 @@ class CompiledForces:
             name, joint = type(self.accelerated).__name__, getattr(self.accelerated, "joint", None)
             raise ValueError(
                 f"{name} of {joint!r} depends on accelerations, {why}; it acts in simulate, step and step_derivatives "
-                "with BDF1, BDF2, SDIRK2 or SDIRK3"
+                "with BDF1, BDF2, SDIRK2 or SDIRK3, and with HardContact"
             )
 
     def is_current(self) -> bool:
