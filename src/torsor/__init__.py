@@ -190,6 +190,7 @@ if TYPE_CHECKING:
     from torsor.formats.mjcf import load_mjcf as load_mjcf
     from torsor.formats.urdf import load_urdf as load_urdf
     from torsor.formats.urdf_writer import to_urdf as to_urdf
+    from torsor.ik import inverse_kinematics as inverse_kinematics
     from torsor.integrators import BDF1 as BDF1
     from torsor.integrators import BDF2 as BDF2
     from torsor.integrators import SDIRK2 as SDIRK2
@@ -251,6 +252,7 @@ else:
             """,
             "formats.mjcf": "load_mjcf",
             "formats.urdf": "load_urdf",
+            "ik": "inverse_kinematics",
             "formats.urdf_writer": "to_urdf",
             "integrators": """
                 Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3

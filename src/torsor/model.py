@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -25,6 +24,8 @@ from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
@@ -384,12 +385,8 @@ class ModelBuilder:
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(body.parent, str) or (body.parent not in self._bodies and body.parent != WORLD):
-            names = [WORLD, *self._bodies]
-            near = get_close_matches(body.parent, names, n=1) if isinstance(body.parent, str) else []
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {listed(names)}{hint}"
-            )
+            names = listed([WORLD, *self._bodies], body.parent)
+            raise ModelError(f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {names}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
@@ -672,10 +669,11 @@ class Model:
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
             kind, names = "body", [*names, *(f.name for f in self.frames)]
-        raise unknown(kind, name, names)
+        raise unknown(kind, name, names, accepted=accepted)
 
     def joint(self, name: str) -> ModelJoint:
         """The joint with the name `name`, or of the body with that name."""
@@ -1384,6 +1382,23 @@ class Model:
         all_positions = {given[j]: positions[given[j]] for j in given}
         all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
         return replace(tree.lock(all_positions), couplings=kept)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to a file that `Model.load` reads: JSON, with exact numbers.
+
+        Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
+        of time.
+        """
+        import_module("torsor.saving").save(self, path)  # a layer above
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Model:
+        """The model in a file that `save` has written, equal to the one that was saved.
+
+        Raises `FormatError` if the file is not one, or is of a later version.
+        """
+        out: Model = import_module("torsor.saving").load(path)  # a layer above
+        return out
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}

@@ -76,7 +76,7 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     for key, rate in rates.items():
         known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
         if key not in known:
-            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known, key) or 'none'}")
         if isinstance(joint, Composite):
             if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
                 raise ValueError(

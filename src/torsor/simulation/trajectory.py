@@ -44,7 +44,7 @@ class Energies(NamedTuple):
     total: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """A simulated motion, the result of `simulate`.
 
@@ -115,6 +115,19 @@ class Trajectory:
     constraints: tuple[Constraint, ...] = ()
     kinks: NDArray[np.int32] | None = None
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
+
+    def __repr__(self) -> str:
+        shape = self.q.shape[:-2]
+        steps = self.substeps.shape[-1]
+        parts = [f"{self.model.name!r}", f"batch of {shape}"] if shape else [f"{self.model.name!r}"]
+        parts += [f"{steps} steps of {type(self.integrator).__name__}"]
+        if len(self.t):
+            parts += [f"t from {self.t[0]:g} to {self.t[-1]:g}"]
+        parts += [f"{len(self.t)} rows"] if self.every > 1 else []
+        for found, word in ((self.forces, "force"), (self.constraints, "constraint")):
+            parts += [f"{len(found)} {word}{'s' if len(found) > 1 else ''}"] if found else []
+        parts += [f"{len(self.failed)} failed"] if self.failed else []
+        return f"<Trajectory of {', '.join(parts)}>"
 
     def __post_init__(self, compiled: Batch | None) -> None:
         if compiled is not None:
