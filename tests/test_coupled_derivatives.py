@@ -73,7 +73,7 @@ def test_directional_derivatives(coupled):
     tau, dtau = ts.inverse_dynamics_jvp(coupled, q, v, a, da=da, **options)
     close(tau, ts.inverse_dynamics(coupled, q, v, a, f_ext=f))
     close(dtau, tangent(lambda x, y, z, w: ts.inverse_dynamics(coupled, x, y, z, f_ext=w)))
-    out, dout = ts.forward_dynamics_jvp(coupled, q, v, a, dtau=da, **options)
+    _, dout = ts.forward_dynamics_jvp(coupled, q, v, a, dtau=da, **options)
     close(dout, tangent(lambda x, y, z, w: ts.forward_dynamics(coupled, x, y, z, f_ext=w)))
     F = ts.joint_reactions_jvp(coupled, q, v, a, da=da, **options)
     close(F.dF, tangent(lambda x, y, z, w: ts.joint_reactions(coupled, x, y, z, f_ext=w)))
