@@ -17,6 +17,7 @@ from torsor._check import direct, listed
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._core import JointKind
 from torsor._errors import ModelError
+from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.inertia import Inertia
 from torsor.joints import Fixed, Joint
@@ -70,6 +71,7 @@ class Body:
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
     are infinite where there is no limit. `dry_friction`, `damping`, `stiffness` and `armature` are (joint.nv,), zero
     where there is none, and `rest` is (joint.nq,), the coordinates at which springs of the joint are at rest.
+    `gravity_compensation` is the share of the body's weight that is compensated, for `forces_from`.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Body:
     stiffness: tuple[float, ...] = ()
     rest: tuple[float, ...] = ()
     armature: tuple[float, ...] = ()
+    gravity_compensation: float = 0.0
 
     def __post_init__(self) -> None:
         for name in _PASSIVE:
@@ -193,6 +196,7 @@ class ModelBuilder:
         stiffness: ArrayLike | None = None,
         rest: ArrayLike | None = None,
         armature: ArrayLike | None = None,
+        gravity_compensation: float = 0.0,
         visuals: Iterable[Visual] = (),
         collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
@@ -274,6 +278,7 @@ class ModelBuilder:
             _limits(stiffness, joint.nv, 0.0, f"stiffness of {name!r}"),
             () if rest is None else _limits(rest, joint.nq, 0.0, f"rest of {name!r}"),
             _limits(armature, joint.nv, 0.0, f"armature of {name!r}"),
+            float(gravity_compensation),
         )
         self._add(body)
         return self
@@ -415,6 +420,11 @@ class Model:
         Shapes of the world for contact.
     collision_rules : CollisionRules
         Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
+    tendons : tuple of Tendon
+    actuators : tuple of Actuator
+        Tendons and actuators of a file, for `forces_from`, `actuation` and `ActuatorForce`.
+    keyframes : dict of Keyframe by name
+        States of a file. A copy with other coordinates has none.
     """
 
     name: str
@@ -423,6 +433,9 @@ class Model:
     constraints: tuple[Constraint, ...] = ()
     world_collisions: tuple[Collision, ...] = ()
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
+    tendons: tuple[Tendon, ...] = ()
+    actuators: tuple[Actuator, ...] = ()
+    keyframes: Mapping[str, Keyframe] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -436,6 +449,10 @@ class Model:
             if not isinstance(b, Body):
                 raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
             builder._add(b)
+        object.__setattr__(self, "tendons", tuple(self.tendons))
+        object.__setattr__(self, "actuators", tuple(self.actuators))
+        fitting = {name: key for name, key in self.keyframes.items() if (len(key.q), len(key.v)) == (self.nq, self.nv)}
+        object.__setattr__(self, "keyframes", fitting)
 
     @cached_property
     def _core(self) -> _core.Model:
@@ -458,7 +475,10 @@ class Model:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        added = {"constraints": (), "world_collisions": (), "collision_rules": CollisionRules()}  # since the first ones
+        added = {  # since the first ones
+            "constraints": (), "world_collisions": (), "collision_rules": CollisionRules(), "tendons": (),
+            "actuators": (), "keyframes": {},
+        }  # fmt: skip
         self.__dict__.update(added | state)
 
     @cached_property
@@ -683,6 +703,17 @@ class Model:
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
 
+    def with_actuators(self, actuators: Iterable[Actuator], tendons: Iterable[Tendon] | None = None) -> Model:
+        """A copy with other `actuators` and, if given, other `tendons`, all of whose names must exist."""
+        model = replace(self, actuators=tuple(actuators), tendons=self.tendons if tendons is None else tuple(tendons))
+        require_drives(model)
+        return model
+
+    @property
+    def control_limits(self) -> FloatArray:
+        """Lower and upper limits (2, nu) of the controls of the actuators."""
+        return np.asarray(np.array([a.control_limits for a in self.actuators]).reshape(-1, 2).T)
+
     def with_constraints(self, constraints: Iterable[Constraint]) -> Model:
         """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
         return replace(self, constraints=_constraints(constraints))
@@ -797,7 +828,8 @@ class Model:
         bodies = {name: self.bodies[i].name for name, i in self._index["body"].items()}
         places = {name: moved[body] for name, body in bodies.items() if body in moved}
         constraints = tuple(constraint._on(places) for constraint in self.constraints)
-        return replace(self, bodies=tuple(kept.values()), constraints=constraints)
+        tendons, actuators = on_locked(self.tendons, self.actuators, joints, places)
+        return replace(self, bodies=tuple(kept.values()), constraints=constraints, tendons=tendons, actuators=actuators)
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}

@@ -134,9 +134,9 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     armature = model.armature + 0j
     for name, rate in direction.armature.items():
         at = model.joints[model._find(name, "joint")].v_slice
-        rates = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
-        require_armature(name, model.joint(name).joint, rates)
-        armature[at] += 1j * complex_step * rates
+        own = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
+        require_armature(name, model.joint(name).joint, own.tolist())
+        armature[at] += 1j * complex_step * own
     return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature))
 
 
