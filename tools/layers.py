@@ -17,7 +17,7 @@ CORE = (
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
-    *("collision", "joints", "actuators", "model", "models"),
+    *("collision", "joints", "actuators", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )

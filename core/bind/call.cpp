@@ -272,7 +272,7 @@ nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* c
     out_shapes.append(arguments.wanted(i) ? nb::object(describe(arguments.out_slots[i])) : nb::none());
   // (inputs, outputs or None, function of the result or None, whether complex)
   const auto ready = nb::cast<nb::tuple>(
-      check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out)));
+      check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out), options.axes));
   const bool complex = nb::cast<bool>(ready[3]);
   if (complex && kernel.over_complex == nullptr) {
     PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");

@@ -120,7 +120,8 @@ struct Scenes {
       list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k]),
                       constraints[k].is_none() ? nullptr : constraint_set(constraints[k])});
       const Model &a = first(), &b = list[k].m;
-      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || count_of(0) != count_of(k))
+      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || a.nplaces() != b.nplaces() ||
+          count_of(0) != count_of(k))
         throw std::invalid_argument("torsor: models of a batch differ");
     }
     find_kinds();

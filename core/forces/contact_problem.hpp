@@ -12,17 +12,20 @@
 
 #include "contact/contact_law.hpp"
 #include "linear/cholesky.hpp"
+#include "linear/joint_load.hpp"
 
 namespace torsor {
 
 // A stiff force at one place: its normal part by the law of contact, none if the stiffness is 0, and friction with the
-// coefficient times the normal force, or with a given limit.
+// coefficient times the normal force, or with a given limit. The load of a joint takes the place of the normal force of
+// a place whose normal is zero.
 struct StiffPlace {
   ContactNumbers<double> law;
   double limit = -1.0;  // of friction, if it does not go by the normal force
   double gap;
   Vec3<double> n, u;
   int begin, end;  // its columns
+  int load = -1;   // among the loads, or -1
 };
 
 class ContactProblem {
@@ -33,6 +36,7 @@ class ContactProblem {
     places_.clear();
     columns_.clear();
     J_.clear();
+    loads_.clear();
   }
   void add(const StiffPlace& place) {
     places_.push_back(place);
@@ -43,6 +47,11 @@ class ContactProblem {
     J_.push_back(J);
     ++places_.back().end;
   }
+  // Of the place that was added last; z is w.
+  void add_load(JointLoad load) {
+    places_.back().load = static_cast<int>(loads_.size());
+    loads_.push_back(std::move(load));
+  }
   bool empty() const { return places_.empty(); }
 
   // w (nv) for the symmetric positive definite matrix A (nv x nv, of which M is used instead if it is not), the
@@ -51,11 +60,11 @@ class ContactProblem {
     c_ = c;
     const int n = nv_;
     A_.assign(A, A + std::size_t(n) * n);
-    L_ = A_;
-    if (!cholesky(n, L_.data())) {
+    U_ = A_;
+    if (!cholesky(n, U_.data())) {
       A_.assign(M, M + std::size_t(n) * n);
-      L_ = A_;
-      if (!cholesky(n, L_.data())) return false;
+      U_ = A_;
+      if (!cholesky(n, U_.data())) return false;
     }
     for (auto* x : {&R_, &F_, &step_, &trial_, &rate_}) x->assign(n, 0.0);
     K_.resize(std::size_t(n) * n);
@@ -64,6 +73,8 @@ class ContactProblem {
     moved_.assign(count, Vec3<double>{0.0, 0.0, 0.0});
     lag_.assign(count, 0.0);
     std::fill_n(w, n, 0.0);
+    for (std::size_t i = 0; i < count; ++i)
+      if (places_[i].load >= 0) lag_[i] = loads_[places_[i].load].at(n, w);
     // R: without the stiff forces.
     std::copy_n(r, n, R_.data());
     evaluate(w, at_);
@@ -132,19 +143,24 @@ class ContactProblem {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       moved_[i] = product(places_[i], w);
       out[i] = state(places_[i], moved_[i]);
+      if (places_[i].load < 0) continue;
+      out[i].f_n = loads_[places_[i].load].at(nv_, w);
+      out[i].force = force(i, out[i], out[i].f_n);
     }
   }
+  // A w, by the rows of the symmetric A.
   void multiply(const double* w, double* out) const {
+    std::fill_n(out, nv_, 0.0);
     for (int i = 0; i < nv_; ++i) {
-      double sum = 0.0;
-      for (int j = 0; j < nv_; ++j) sum += A_[std::size_t(i) * nv_ + j] * w[j];
-      out[i] = sum;
+      const double* row = A_.data() + std::size_t(i) * nv_;
+      const double x = w[i];
+      for (int j = 0; j < nv_; ++j) out[j] += x * row[j];
     }
   }
   // |F| in the metric of A^-1.
   double measure(const std::vector<double>& F) {
     trial_ = F;
-    solve_lower(nv_, L_.data(), trial_.data());
+    solve_transposed(nv_, U_.data(), trial_.data());
     double sum = 0.0;
     for (const double x : trial_) sum += x * x;
     return std::sqrt(sum);
@@ -152,12 +168,11 @@ class ContactProblem {
   // The velocities without stiff forces, in the metric of A.
   double free_speed(const double* v) {
     trial_ = R_;
-    cholesky_solve(nv_, L_.data(), trial_.data());
-    std::vector<double> y(nv_);
+    cholesky_solve(nv_, U_.data(), trial_.data());
     for (int k = 0; k < nv_; ++k) trial_[k] = v[k] - trial_[k];
-    multiply(trial_.data(), y.data());
+    multiply(trial_.data(), rate_.data());
     double sum = 0.0;
-    for (int k = 0; k < nv_; ++k) sum += trial_[k] * y[k];
+    for (int k = 0; k < nv_; ++k) sum += trial_[k] * rate_[k];
     return std::sqrt(std::max(sum, 0.0)) + 1e-12;
   }
   // F = R + A w - sum J^T f with friction by the present normal forces; returns its size.
@@ -168,9 +183,9 @@ class ContactProblem {
     for (std::size_t i = 0; i < places_.size(); ++i) add_transposed(places_[i], -at[i].force, F.data());
     return measure(F);
   }
-  // K += -J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
-  // with c = n and the limit by the lag, which is symmetric.
-  void assemble(bool lagged) {
+  // K = A - J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
+  // with c = n and the limit by the lag, which is symmetric, in the upper triangle alone.
+  void assemble(const double* w, bool lagged) {
     std::copy(A_.begin(), A_.end(), K_.begin());
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const StiffPlace& p = places_[i];
@@ -184,13 +199,17 @@ class ContactProblem {
         const double n = dot3(p.n, J), t = dot3(s.t, J);
         const Vec3<double> across = J - n * p.n;
         const Vec3<double> f = (-s.slope * n) * along + most * ((s.dF - s.over) * t * s.t + s.over * across);
-        for (int a = p.begin; a < p.end; ++a) K_[std::size_t(columns_[a]) * nv_ + columns_[b]] += dot3(J_[a], f);
+        for (int a = p.begin; a < p.end; ++a)
+          if (!lagged || columns_[a] <= columns_[b]) K_[std::size_t(columns_[a]) * nv_ + columns_[b]] += dot3(J_[a], f);
       }
+      if (lagged || p.load < 0) continue;
+      for (int a = p.begin; a < p.end; ++a)
+        loads_[p.load].at(nv_, w, &K_[std::size_t(columns_[a]) * nv_], p.law.friction * s.over * dot3(J_[a], s.u_t));
     }
   }
   // A step with the exact matrix, taken if it halves |F|.
   bool whole_step(double* w, double& size) {
-    assemble(false);
+    assemble(w, false);
     pivots_.resize(nv_);
     if (!factor(nv_, K_.data(), pivots_.data())) return false;
     for (int k = 0; k < nv_; ++k) step_[k] = -F_[k];
@@ -229,7 +248,7 @@ class ContactProblem {
       for (std::size_t i = 0; i < count; ++i) lag_[i] += share_ * (at_[i].f_n - lag_[i]);
       lagged();
     }
-    assemble(true);
+    assemble(w, true);
     if (!cholesky(nv_, K_.data())) return false;
     for (int k = 0; k < nv_; ++k) step_[k] = -F_[k];
     cholesky_solve(nv_, K_.data(), step_.data());
@@ -274,8 +293,11 @@ class ContactProblem {
     }
     whole_ = length > 0.9;
     const double part = share_ * std::min(length, 1.0);
+    for (int k = 0; k < nv_; ++k) trial_[k] = w[k] + step_[k];
     for (std::size_t i = 0; i < count; ++i) {
-      const double ahead = at_[i].f_n + at_[i].slope * dot3(places_[i].n, changes_[i]);
+      const StiffPlace& p = places_[i];
+      const double ahead =
+          p.load >= 0 ? loads_[p.load].at(nv_, trial_.data()) : at_[i].f_n + at_[i].slope * dot3(p.n, changes_[i]);
       lag_[i] += part * (std::max(ahead, 0.0) - lag_[i]);
     }
     for (int k = 0; k < nv_; ++k) w[k] += length * step_[k];
@@ -294,7 +316,8 @@ class ContactProblem {
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;
   std::vector<State> at_, other_;
-  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
+  std::vector<JointLoad> loads_;
+  std::vector<double> A_, U_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
   std::vector<Pivot<double>> pivots_;
 };
 
@@ -329,6 +352,16 @@ class StiffPlaces {
   void add_column(int k, const Vec3<S>& J) {
     for_each([&](int l, ContactProblem& problem) {
       problem.add_column(k, {lane_of(J.x, l), lane_of(J.y, l), lane_of(J.z, l)});
+    });
+  }
+  // The load of that place: its wrench is offset + map w (6 x nv), and size(lane) the function of it.
+  template <class F>
+  void add_load(int nv, const S* offset, const S* map, F&& size) {
+    for_each([&](int l, ContactProblem& problem) {
+      JointLoad load{{}, std::vector<double>(std::size_t(6) * nv), size(l)};
+      for (int k = 0; k < 6; ++k) load.offset[k] = lane_of(offset[k], l);
+      for (int k = 0; k < 6 * nv; ++k) load.map[k] = lane_of(map[k], l);
+      problem.add_load(std::move(load));
     });
   }
   ContactProblem& operator[](int l) { return problems_[l]; }

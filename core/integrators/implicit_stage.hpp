@@ -90,7 +90,13 @@ class ImplicitStage {
     }
     // A lane that has no factors in the form of the others would have them alone, and start elsewhere.
     const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
-    return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    const Mask<S> found = find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    if constexpr (Lanes<S>::value == 1)
+      if (!found && at_.scene.loads != nullptr) {
+        Shortfall unused;
+        return find(*this, table.tolerance, begin_stuck(accelerations), lanes, table.iterations, unused);
+      }
+    return found;
   }
   // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
   // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
@@ -244,9 +250,22 @@ class ImplicitStage {
   }
   bool extrapolates() const { return at_.scene.affine; }
   bool relocates() const { return at_.scene.stiff; }
-  S marked_merit() { return rows_ ? marked_merit_ : merit_of(marked_q_, marked_r_); }
+  // Merits within a search are in one metric, of the first point at which one is asked for.
+  S marked_merit() {
+    if (rows_) return marked_merit_;
+    if (!metric_) {
+      Arena& arena = *metric_lease_;
+      arena.reset();
+      arena.singular_joint = -1;
+      metric_ = with_model<S>(at_.scene, [&](const auto& m) {
+        return factor_mass<S>(m, arena, static_cast<const S*>(marked_q_), nullptr, nullptr);
+      });
+      if (arena.singular_joint >= 0) metric_.reset();
+    }
+    return in_metric(marked_q_, marked_r_);
+  }
   S merit() {
-    if (!rows_) return merit_of(q(), r_);
+    if (!rows_) return in_metric(q(), r_);
     if (!any(missing_accelerations(q(), r_) & measure_rows())) return S(kInfinity);
     rows_->project_residual(stage_.c, work_);
     const S most = largest(m_.nv, work_);
@@ -280,6 +299,19 @@ class ImplicitStage {
     const Mask<S> good = place_here();
     return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
   }
+  // The same with all bearings at rest. The load of a bearing may grow with its deceleration until nothing but a stop
+  // solves the equations, and corrections from a motion may not lead there.
+  S begin_stuck(const S* accelerations) {
+    begin(1.0, accelerations);
+    for (const BearingLaw& law : at_.scene.forces->bearings)
+      for (int k = m_.bodies[law.body].iv; k < m_.bodies[law.body].iv + m_.bodies[law.body].nv; ++k) {
+        xi_[k] = S(0.0);
+        for (std::size_t j = 0; j < stage_.others.size(); ++j) xi_[k] += S(stage_.others[j].z) * x_[j][k];
+      }
+    linearisable_ = false;
+    const Mask<S> good = place_here();
+    return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
+  }
   void accelerations(double, S* out) const { std::copy_n(a(), m_.nv, out); }
 
  private:
@@ -290,6 +322,7 @@ class ImplicitStage {
   // Sets the stage, and the coordinates of its other nodes.
   void set(const Stage& stage, double t) {
     stage_ = stage;
+    metric_.reset();
     c_ = stage.c;
     t_ = t;
     if (rows_) first_lambda_.assign(rows_->lambda, rows_->lambda + rows_->count());
@@ -365,9 +398,9 @@ class ImplicitStage {
     const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
     places_.clear(n, where);
     at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
-    add_bearing_places(m_, *at_.scene.forces, evaluation_.all, v(), at_.p, places_);
     if (rows_) where = where & measure_rows();
     sum_inertias(m_, evaluation_);
+    add_bearing_places(m_, *at_.scene.forces, at_.arena, evaluation_.all, v(), at_.p, c, places_);
     S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
     pair_columns<S>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
     linearise_forces(m_, *at_.scene.forces->smooth, at_.arena, evaluation_.all, q(), v(), t_, at_.p, A, D, n);
@@ -434,6 +467,14 @@ class ImplicitStage {
     at_.arena.singular_joint = -1;
     return good;
   }
+  // The merit in the metric of the search or, if the mass matrix was singular there, in that of q.
+  S in_metric(const S* q, const S* r) {
+    if (!metric_) return merit_of(q, r);
+    solve_mass(m_, *metric_, r, work_);
+    S sum(0.0);
+    for (int k = 0; k < m_.nv; ++k) sum = mul_add(r[k], work_[k], sum);
+    return sum;
+  }
   // r . M^-1 r: the squared acceleration residual in the kinetic-energy metric.
   S merit_of(const S* q, const S* r) {
     if (!any(missing_accelerations(q, r))) return S(kInfinity);
@@ -444,6 +485,8 @@ class ImplicitStage {
 
   StepContext<S>& at_;
   const Model& m_;
+  Lease metric_lease_;
+  std::optional<MassFactor<S>> metric_;  // of merits, if known
   Stage stage_{};
   double c_ = 0.0, t_ = 0.0;  // c_: of the whole stage
   StageMatrix<S> H_;

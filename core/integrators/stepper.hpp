@@ -84,7 +84,9 @@ class Stepper {
           if (!watches || parts > 1 || !any(take_divided(0, false, settled, t, controls, gain))) continue;
           shortfall = missed;
           anew_ = false;
-          if (any(end_phases(t).impact)) {
+          const Events events = end_phases(t);
+          // A bearing that jams stops at once, which is an impact too.
+          if (any(events.impact) || (at.scene.loads != nullptr && any(events.sticks))) {
             phases_known_ = false;
             return every_lane<S>();
           }

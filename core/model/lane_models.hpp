@@ -32,7 +32,7 @@ inline bool same_structure(const Model& a, const Model& b) {
     const Model::Body &x = a.bodies[i], &y = b.bodies[i];
     if (x.massless != y.massless || x.offset != y.offset) return false;
   }
-  for (int i = 0; i < a.nframes(); ++i) {
+  for (int i = 0; i < a.nplaces(); ++i) {
     const Model::Frame &x = a.frames[i], &y = b.frames[i];
     if (x.same != y.same || x.massless != y.massless) return false;
   }

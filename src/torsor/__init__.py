@@ -14,6 +14,7 @@ from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
 from torsor._errors import FormatError as FormatError
+from torsor._errors import FormatWarning as FormatWarning
 from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
@@ -66,6 +67,7 @@ from torsor.joints import SplineSurface as SplineSurface
 from torsor.joints import Translational as Translational
 from torsor.joints import Universal as Universal
 from torsor.kinematics import body_accelerations as body_accelerations
+from torsor.kinematics import body_pose as body_pose
 from torsor.kinematics import body_poses as body_poses
 from torsor.kinematics import body_velocities as body_velocities
 from torsor.kinematics import jacobian as jacobian
@@ -77,6 +79,7 @@ from torsor.kinematics import maximal_jacobian_dot as maximal_jacobian_dot
 from torsor.kinematics import point_jacobian as point_jacobian
 from torsor.kinematics import point_positions as point_positions
 from torsor.model import Body as Body
+from torsor.model import Frame as Frame
 from torsor.model import Model as Model
 from torsor.model import ModelBuilder as ModelBuilder
 from torsor.model import ModelJoint as ModelJoint
@@ -187,6 +190,7 @@ if TYPE_CHECKING:
     from torsor.formats.mjcf import load_mjcf as load_mjcf
     from torsor.formats.mjcf_writer import to_mjcf as to_mjcf
     from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor.formats.urdf_writer import to_urdf as to_urdf
     from torsor.integrators import BDF1 as BDF1
     from torsor.integrators import BDF2 as BDF2
     from torsor.integrators import SDIRK2 as SDIRK2
@@ -248,6 +252,7 @@ else:
             "formats.mjcf": "load_mjcf",
             "formats.mjcf_writer": "to_mjcf",
             "formats.urdf": "load_urdf",
+            "formats.urdf_writer": "to_urdf",
             "integrators": """
                 Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3
                 SymplecticEuler Variational

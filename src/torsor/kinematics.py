@@ -16,7 +16,7 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import axes, direct
-from torsor.model import Model, require_model
+from torsor.model import Model, body_of_frame, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -47,8 +47,62 @@ def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, thr
     return _core.body_poses(model, q, out, threads)
 
 
+def body_pose(
+    model: Model, q: ArrayLike, body: str, *, out: FloatArray | None = None, threads: Threads = 1
+) -> FloatArray:
+    """Pose of a body or frame in the world.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    body : str
+        Name of a body, of its joint, or of a frame.
+    out : (..., 4, 4) array, optional
+        Array for the result.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    T : (..., 4, 4) array
+        Homogeneous matrices.
+
+    Examples
+    --------
+    >>> tool = ts.SE3.from_matrix(ts.body_pose(model, q, "tool"))
+    """
+    (T,) = place_poses(model, body_poses(model, q, threads=threads), [require_model(model)._find(body, "frame")])
+    return given(T, out)
+
+
+def given(result: FloatArray, out: FloatArray | None) -> FloatArray:
+    """A result in `out`, if that is given."""
+    if out is None:
+        return np.ascontiguousarray(result)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    if out.shape != result.shape or out.dtype != result.dtype:
+        raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {result.shape} and {result.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    np.copyto(out, result)
+    return out
+
+
+def place_poses(model: Model, poses: FloatArray, places: Sequence[int]) -> list[FloatArray]:
+    """Poses (..., 4, 4) of bodies and frames by their indices, -1 for the world, from those of all bodies."""
+    out = []
+    for i in places:
+        body = body_of_frame(model, i)
+        T = np.broadcast_to(np.eye(4), (*poses.shape[:-3], 4, 4)) if body < 0 else poses[..., body, :, :]
+        out.append(T if i < model.nbodies else T @ model.frames[i - model.nbodies].placement.matrix)
+    return out
+
+
 def body_indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
-    """Whether one body was named, the index of the body of each point, and the points."""
+    """Whether one body or frame was named, the index of that of each point, and the points."""
     require_model(model)
     refuse_mask("points", points)
     if isinstance(body, str):
@@ -56,8 +110,8 @@ def body_indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> 
         if not shape or shape[-1] != 3:
             raise ValueError(f"points has shape {shape}, expected (..., n, 3) or (3,)")
         count = shape[-2] if len(shape) > 1 else 1
-        return True, [model._find(body, "body")] * count, points
-    return False, [model._find(name, "body") for name in body], points
+        return True, [model._find(body, "frame")] * count, points
+    return False, [model._find(name, "frame") for name in body], points
 
 
 def of_list(out: FloatArray | None, axis: int) -> FloatArray | None:
@@ -76,7 +130,7 @@ def point_positions(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """Positions in the world of points fixed to bodies.
+    """Positions in the world of points fixed to bodies or frames.
 
     Parameters
     ----------
@@ -84,9 +138,9 @@ def point_positions(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3) or (..., n, 3) array, optional
         Array for the result.
     threads : int or "auto"
@@ -185,7 +239,7 @@ def jacobian(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """The Jacobian J of a body: its twist is J v.
+    """The Jacobian J of a body or frame: its twist is J v.
 
     Parameters
     ----------
@@ -193,7 +247,7 @@ def jacobian(
     q : (..., nq) array_like
         Configurations.
     body : str
-        Name of the body, or of its joint.
+        Name of the body, of its joint, or of a frame.
     frame : {"body", "world", "local_world_aligned"}
         Frame in which results are expressed.
     out : (..., 6, nv) array, optional
@@ -206,7 +260,7 @@ def jacobian(
     J : (..., 6, nv) array
     """
     return _core.body_jacobian(
-        model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads
+        model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "frame")]}, out, threads
     )
 
 
@@ -227,9 +281,9 @@ def point_jacobian(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3, nv) or (..., n, 3, nv) array, optional
         Array for the result.
     threads : int or "auto"

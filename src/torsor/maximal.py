@@ -56,7 +56,7 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     bodies: list[Body] = []
     carriers: list[Body] = []
     constraints: list[Constraint] = []
-    names = {name for b in model.bodies for name in (b.name, b.joint_name)}
+    names = {name for b in model.bodies for name in (b.name, b.joint_name)} | {f.name for f in model.frames}
     for b in model.bodies:
         if _is_frame(b):
             bodies.append(replace(b, joint_name=b.name))
@@ -70,8 +70,8 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
         carrier = f"{b.joint_name}/joint"
         if carrier in names:
             raise ModelError(
-                f"maximal() adds a body named {carrier!r} for joint {b.joint_name!r}, but there is a body or joint of "
-                "that name; rename it"
+                f"maximal() adds a body named {carrier!r} for joint {b.joint_name!r}, but there is a body, joint or "
+                "frame of that name; rename it"
             )
         half = Inertia(b.inertia.mass / 2, b.inertia.com, b.inertia.I_com / 2, allow_unphysical=True)
         bodies.append(_on_free(b, half))
@@ -87,7 +87,7 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     rules = replace(model.collision_rules, exclude=(*model.collision_rules.exclude, *filtered_bodies(model)))
     free = Model(
         f"{model.name} in maximal coordinates", model.gravity, (*bodies, *carriers),
-        world_collisions=model.world_collisions, collision_rules=rules,
+        world_collisions=model.world_collisions, collision_rules=rules, frames=model.frames,
     )  # fmt: skip
     return free, tuple(constraints)
 

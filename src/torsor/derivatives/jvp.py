@@ -26,7 +26,7 @@ from torsor.model import Model, require_armature, require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
         own = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
         require_armature(name, model.joint(name).joint, own.tolist())
         armature[at] += 1j * complex_step * own
-    return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature))
+    return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature, model._named()))
 
 
 @record_of("inverse_dynamics_jvp")
@@ -209,9 +209,9 @@ def inverse_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: InverseDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -227,11 +227,11 @@ def inverse_dynamics_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -263,9 +263,9 @@ def forward_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: ForwardDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -281,11 +281,11 @@ def forward_dynamics_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -320,9 +320,9 @@ def hybrid_dynamics_jvp(
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: HybridDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -342,11 +342,11 @@ def hybrid_dynamics_jvp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     dq, dv, da, dtau : (..., nv) array_like, optional
         Direction in q, v, a and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -385,9 +385,9 @@ def joint_reactions_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: JointReactionsJVP | None = None,
     threads: Threads = 1,
@@ -403,11 +403,11 @@ def joint_reactions_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -434,9 +434,9 @@ def inverse_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivativesJVP | None = None,
@@ -455,11 +455,11 @@ def inverse_dynamics_derivatives_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -492,9 +492,9 @@ def forward_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivativesJVP | None = None,
@@ -511,11 +511,11 @@ def forward_dynamics_derivatives_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

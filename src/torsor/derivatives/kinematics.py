@@ -205,9 +205,9 @@ def point_hessian(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3, nv, nv) or (..., n, 3, nv, nv) array, optional
         Array for the result.
     threads : int or "auto"

@@ -20,7 +20,7 @@ from torsor.dynamics import prescribed_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -111,7 +111,7 @@ def inverse_dynamics_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsVJP | None = None,
@@ -128,7 +128,7 @@ def inverse_dynamics_vjp(
         Velocities and accelerations.
     w : (..., nv) array_like
         Cotangents: weights on the generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -165,7 +165,7 @@ def forward_dynamics_vjp(
     tau: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsVJP | None = None,
@@ -182,7 +182,7 @@ def forward_dynamics_vjp(
         Velocities and generalized forces.
     w : (..., nv) array_like
         Cotangents: weights on the accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -221,7 +221,7 @@ def hybrid_dynamics_vjp(
     prescribed: Sequence[str] | ArrayLike,
     w_a: ArrayLike | None = None,
     w_tau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsVJP | None = None,
@@ -242,7 +242,7 @@ def hybrid_dynamics_vjp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     w_a, w_tau : (..., nv) array_like, optional
         Cotangents: weights on the resulting accelerations and generalized forces, zero by default.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -282,7 +282,7 @@ def joint_reactions_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: JointReactionsVJP | None = None,
@@ -299,7 +299,7 @@ def joint_reactions_vjp(
         Velocities and accelerations.
     w : (..., nbodies, 6) array_like
         Cotangents: weights on the reactions in the frames of the bodies.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -10,8 +10,9 @@ import numpy as np
 from torsor import _core
 from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint
+from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.twists import TwistConstraint
-from torsor.integrators import Integrator
+from torsor.integrators import HardContact, Integrator
 from torsor.integrators.base import Explicit, Implicit
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint])
 def require_accelerations(integrator: Integrator, forces: CompiledForces, constraints: Sequence[Constraint]) -> None:
     """Rejects forces that depend on accelerations where a step does not solve for these, and under constraints."""
     if forces.accelerated is None:
+        return
+    if isinstance(integrator, HardContact):
+        for constraint in constraints:
+            if isinstance(constraint, CustomConstraint):
+                name = type(constraint).__name__
+                forces.refuse_accelerated(f"and user-defined constraints, as {name}, do not say how they load joints")
         return
     if not isinstance(integrator, Implicit):
         forces.refuse_accelerated(f"for which {type(integrator).__name__} does not solve")

@@ -71,6 +71,9 @@ def _add_model(out: Description, model: Model, where: str) -> None:
         out[f"inertia of {label}"] = b.inertia.parameters.tolist()
         if any(b.armature):
             out[f"armature of {label}"] = list(b.armature)
+    for frame in model.frames:
+        out[f"body of {frame.name!r}{where}"] = frame.body
+        _add(out, f"placement of {frame.name!r}{where}", frame.placement)
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:
@@ -90,7 +93,7 @@ def _place(model: Model, name: str, value: Any) -> Any:
     if name == "joint" and value is not None:
         return model.joint(value).body
     if name in ("body", "body1", "body2", "other"):
-        return value if value == WORLD else model.body(value).name
+        return value if value == WORLD else model.frame(value).name
     if name == "bodies":
         return ", ".join(repr(_place(model, "body", b)) for b in value)
     return value
