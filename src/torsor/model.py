@@ -17,6 +17,7 @@ from torsor._check import direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._core import JointKind
 from torsor._errors import ModelError
+from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.couplings import JointCoupling, ReducedMap, as_couplings
 from torsor.inertia import Inertia, parameters_of
@@ -74,6 +75,7 @@ class Body:
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
     are infinite where there is no limit. `dry_friction`, `damping`, `stiffness` and `armature` are (joint.nv,), zero
     where there is none, and `rest` is (joint.nq,), the coordinates at which springs of the joint are at rest.
+    `gravity_compensation` is the share of the body's weight that is compensated, for `forces_from`.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Body:
     stiffness: tuple[float, ...] = ()
     rest: tuple[float, ...] = ()
     armature: tuple[float, ...] = ()
+    gravity_compensation: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.joint, Joint):  # which the model refuses
@@ -290,6 +293,7 @@ class ModelBuilder:
         stiffness: ArrayLike | None = None,
         rest: ArrayLike | None = None,
         armature: ArrayLike | None = None,
+        gravity_compensation: float = 0.0,
         visuals: Iterable[Visual] = (),
         collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
@@ -371,6 +375,7 @@ class ModelBuilder:
             _limits(stiffness, joint.nv, 0.0, f"stiffness of {name!r}"),
             () if rest is None else _limits(rest, joint.nq, 0.0, f"rest of {name!r}"),
             _limits(armature, joint.nv, 0.0, f"armature of {name!r}"),
+            float(gravity_compensation),
         )
         self._add(body)
         return self
@@ -516,11 +521,13 @@ class ModelParameters(NamedTuple):
     placement : (nbodies, 6)
         Twists x by which placements move, to placement @ SE3.exp(x): zeros.
     gravity : (3,)
+    armature : (nv,)
     """
 
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @final
@@ -548,6 +555,11 @@ class Model:
         Named frames on bodies.
     couplings : tuple of JointCoupling
         Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
+    tendons : tuple of Tendon
+    actuators : tuple of Actuator
+        Tendons and actuators of a file, for `forces_from`, `actuation` and `ActuatorForce`.
+    keyframes : dict of Keyframe by name
+        States of a file. A copy with other coordinates has none.
     """
 
     name: str
@@ -558,6 +570,9 @@ class Model:
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
     frames: tuple[Frame, ...] = ()
     couplings: tuple[JointCoupling, ...] = ()
+    tendons: tuple[Tendon, ...] = ()
+    actuators: tuple[Actuator, ...] = ()
+    keyframes: Mapping[str, Keyframe] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -571,6 +586,10 @@ class Model:
             if not isinstance(b, Body):
                 raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
             builder._add(b)
+        object.__setattr__(self, "tendons", tuple(self.tendons))
+        object.__setattr__(self, "actuators", tuple(self.actuators))
+        fitting = {name: key for name, key in self.keyframes.items() if (len(key.q), len(key.v)) == (self.nq, self.nv)}
+        object.__setattr__(self, "keyframes", fitting)
         object.__setattr__(self, "frames", tuple(self.frames))
         for frame in self.frames:
             if not isinstance(frame, Frame):
@@ -619,7 +638,7 @@ class Model:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         added = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # since the first ones
-        self.__dict__.update({**added, "collision_rules": CollisionRules(), **state})
+        self.__dict__.update({**added, "collision_rules": CollisionRules(), "keyframes": {}, **state})
 
     @cached_property
     def joints(self) -> tuple[ModelJoint, ...]:
@@ -893,6 +912,17 @@ class Model:
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
 
+    def with_actuators(self, actuators: Iterable[Actuator], tendons: Iterable[Tendon] | None = None) -> Model:
+        """A copy with other `actuators` and, if given, other `tendons`, all of whose names must exist."""
+        model = replace(self, actuators=tuple(actuators), tendons=self.tendons if tendons is None else tuple(tendons))
+        require_drives(model)
+        return model
+
+    @property
+    def control_limits(self) -> FloatArray:
+        """Lower and upper limits (2, nu) of the controls of the actuators."""
+        return np.asarray(np.array([a.control_limits for a in self.actuators]).reshape(-1, 2).T)
+
     def with_placement(self, name: str, placement: SE3) -> Model:
         """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
         return _edited("with_placement", self, name, placement)
@@ -998,8 +1028,9 @@ class Model:
     @property
     def parameters(self) -> ModelParameters:
         """The numbers that gradients of `adjoint` are with respect to, under the same names."""
+        placements = np.zeros((self.nbodies, 6))
         return ModelParameters(
-            self.inertial_parameters.reshape(-1, 10), np.zeros((self.nbodies, 6)), np.array(self.gravity)
+            self.inertial_parameters.reshape(-1, 10), placements, np.array(self.gravity), self.armature
         )
 
     def with_parameters(
@@ -1008,6 +1039,7 @@ class Model:
         inertia: ArrayLike | None = None,
         placement: ArrayLike | None = None,
         gravity: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
         constraints: Sequence[Mapping[str, ArrayLike] | None] | None = None,
         allow_unphysical: bool = False,
     ) -> Model:
@@ -1020,6 +1052,7 @@ class Model:
         placement : (nbodies, 6) array_like, optional
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
+        armature : (nv,) array_like, optional
         constraints : sequence of dict or None, optional
             Parameters of each of the constraints of the model, by name (`Constraint.with_parameters`).
         allow_unphysical : bool
@@ -1040,7 +1073,7 @@ class Model:
         >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
         >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
         """
-        return _edited("with_parameters", self, inertia, placement, gravity, constraints, allow_unphysical)
+        return _edited("with_parameters", self, inertia, placement, gravity, armature, constraints, allow_unphysical)
 
     def parameter_vector(self, source: object = None, names: Sequence[str] = PARAMETERS) -> FloatArray:
         """Parameters of the model, or gradients by them, as a flat vector (..., n) for optimizers.
@@ -1365,7 +1398,11 @@ class Model:
         for f in self.frames:
             body, at = moved.get(f.body, (f.body, SE3()))
             frames.append(replace(f, body=body, placement=at @ f.placement if f.body in moved else f.placement))
-        return replace(self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames))
+        tendons, actuators = on_locked(self.tendons, self.actuators, joints, places)
+        return replace(
+            self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames), tendons=tendons,
+            actuators=actuators,
+        )  # fmt: skip
 
     def _lock_leaders(self, positions: Mapping[str, ArrayLike]) -> Model:
         """`lock` for a model with couplings."""
