@@ -271,3 +271,40 @@ def test_forward_dynamics_hessians(coupled):
     for name in ("d2a_dqdq", "d2a_dqdv", "d2a_dvdv", "d2a_dtaudq"):
         close(getattr(c, name), np.einsum("i,ijk->jk", w, getattr(H, name)), 1e-10)
     close(c.da_dtau, w @ first(q, v).da_dtau)
+
+
+# ---- constrained dynamics
+
+
+def rows_of(name):
+    """Constraints of the tree, and some that depend on them."""
+    rows = [ts.Distance("toe", (0, 0, 0.1), "tip", (0.2, 0, 0), 1.0, name="rod"), ts.Gear("hip", "screw", 2.0)]
+    if name == "redundant":
+        rows.append(ts.Distance("tip", (0.2, 0, 0), "toe", (0, 0, 0.1), 1.0, name="the same rod"))
+    return rows
+
+
+@pytest.mark.parametrize("name", ["independent", "redundant"])
+def test_constrained_forward_dynamics(coupled, name):
+    q, v, tau, *_ = state(coupled)
+    rows, options = rows_of(name), {"baumgarte": (1.5, 2.0)}
+    found = ts.constrained_forward_dynamics(coupled, rows, q, v, tau, **options)
+    G = ts.constraint_jacobian(coupled, rows, q)
+    M, errors = ts.mass_matrix(coupled, q), ts.constraint_errors(coupled, rows, q, v, found.a)
+    close(M @ found.a + ts.bias_forces(coupled, q, v), tau + G.T @ found.multipliers, 1e-10)
+    close(errors.gamma + 3.0 * errors.gdot + 4.0 * errors.g, np.zeros(len(rows)), 1e-10)
+    assert found.rank == 2
+    d = ts.constrained_forward_dynamics_derivatives(coupled, rows, q, v, tau, **options)
+    run = lambda x, y, u: ts.constrained_forward_dynamics(coupled, rows, x, y, u, **options)  # noqa: E731
+    for out, k in (("a", 0), ("multipliers", 1)):
+        close(getattr(d, f"d{out}_dq"), columns(coupled, lambda x, k=k: run(x, v, tau)[k], q), 1e-10)
+        close(getattr(d, f"d{out}_dv"), directional(lambda x, k=k: run(q, x, tau)[k], v), 1e-10)
+        close(getattr(d, f"d{out}_dtau"), directional(lambda x, k=k: run(q, v, x)[k], tau), 1e-10)
+
+
+def test_compliant_rows(coupled):
+    q, v, tau, *_ = state(coupled)
+    rows = rows_of("redundant")
+    found = ts.constrained_forward_dynamics(coupled, rows, q, v, tau, compliance=0.1)
+    errors = ts.constraint_errors(coupled, rows, q, v, found.a)
+    close(errors.gamma, -0.1 * found.multipliers, 1e-10)

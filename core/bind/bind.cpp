@@ -24,6 +24,7 @@ void bind_constrained_vjp(Kernels& kernels);
 void bind_constrained_dynamics(Kernels& kernels);
 void bind_constraints(Kernels& kernels);
 void bind_coupled(Kernels& kernels);
+void bind_coupled_constraints(Kernels& kernels);
 void bind_coupled_derivatives(Kernels& kernels);
 void bind_coupled_hessians(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
@@ -178,6 +179,7 @@ NB_MODULE(_core, module) {
   bind_jvp(kernels);
   bind_variational(kernels);
   bind_coupled(kernels);
+  bind_coupled_constraints(kernels);
   bind_coupled_derivatives(kernels);
   bind_coupled_hessians(kernels);
   RareKernels rare;

@@ -9,6 +9,7 @@
 #include "bind/constrained_vjp.cpp"
 #include "bind/constraints.cpp"
 #include "bind/coupled.cpp"
+#include "bind/coupled_constraints.cpp"
 #include "bind/coupled_derivatives.cpp"
 #include "bind/coupled_hessians.cpp"
 #include "bind/derivatives.cpp"
@@ -29,6 +30,7 @@ void bind_rare(RareKernels& kernels) {
   bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
   bind_coupled(kernels);
+  bind_coupled_constraints(kernels);
   bind_coupled_derivatives(kernels);
   bind_coupled_hessians(kernels);
   bind_derivatives(kernels);
