@@ -1,5 +1,6 @@
 """Inverse kinematics: targets that can be reached are, within limits; others end in the optimum."""
 
+import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -15,7 +16,9 @@ ROBOTS = Path(
 
 
 def robot(path, **options):
-    return ts.load_urdf(ROBOTS / path, mimic="ignore", unphysical="accept", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.FormatWarning)
+        return ts.load_urdf(ROBOTS / path, mimic="ignore", **options)
 
 
 PANDA = robot("panda_description/urdf/panda.urdf")

@@ -1152,7 +1152,7 @@ class Model:
         return replace(self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file that `Model.load` reads: JSON, with exact numbers.
+        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
 
         Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
         of time.
@@ -1161,7 +1161,7 @@ class Model:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Model:
-        """The model in a file that `save` has written, equal to the one that was saved.
+        """The model in the file `path` that `save` has written, equal to the one that was saved.
 
         Raises `FormatError` if the file is not one, or is of a later version.
         """
