@@ -49,6 +49,31 @@ def test_kinematics(framed, twin):
 
 
 @pytest.mark.parametrize(("framed", "twin"), PAIRS)
+def test_twists_and_their_derivatives(framed, twin):
+    q, v, a, _, _ = state(framed, 1, (2,))
+    names = [*NAMES, "body3"]
+    rows = [twin.body_index(name) for name in names]
+    one = rows[3]
+    for axes in FRAMES:
+        for function, args in (
+            (ts.body_velocities, (q, v)),
+            (ts.body_accelerations, (q, v, a)),
+            (ts.body_velocities_derivatives, (q, v)),
+            (ts.body_accelerations_derivatives, (q, v, a)),
+        ):
+            several = function(framed, *args, bodies=names, frame=axes)
+            single = function(framed, *args, bodies=names[3], frame=axes)
+            whole = function(twin, *args, frame=axes)
+            if isinstance(whole, np.ndarray):
+                same(several, whole[:, rows])
+                same(single, whole[:, one])
+                same(function(framed, *args, bodies=names, frame=axes, out=np.empty_like(several)), several)
+            for x, y, z in zip(several, single, whole, strict=True) if isinstance(whole, tuple) else ():
+                same(x, z[:, rows])
+                same(y, z[:, one])
+
+
+@pytest.mark.parametrize(("framed", "twin"), PAIRS)
 def test_forces(framed, twin):
     rng = np.random.default_rng(3)
     q, v, w, _, _ = state(framed, rng)
