@@ -244,6 +244,10 @@ def test_errors():
         model.with_frame("tool", hand, np.eye(4))
     with pytest.raises(ts.ModelError, match="name of the world"):
         model.with_frame("world", hand)
+    with pytest.raises(ts.ModelError, match=r"no body named \['b'\] for the frame 'a'"):
+        ts.ModelBuilder().add_frame("a", ["b"])
+    with pytest.raises(TypeError, match="bodies must be a name or a sequence"):
+        ts.body_velocities(model, model.neutral, np.zeros(model.nv), bodies=[])
     framed = model.with_frame("tool", hand)
     with pytest.raises(ts.ConstraintError, match="fixed to each other"):
         ts.constraint_errors(framed, [ts.Loop(hand, "tool", ts.Revolute())], framed.neutral)
@@ -296,5 +300,7 @@ def test_wrenches_by_name_in_batches_and_wrong_ones():
         ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones(3)})
     with pytest.raises(ValueError, match="about which its moment changes with q"):
         ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones(6)}, f_ext_frame="local_world_aligned")
+    with pytest.raises(ValueError, match=r"batch shapes of f_ext do not fit together: 'frame2' \(3, 6\), 'body1'"):
+        ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones((3, 6)), "body1": np.ones((4, 6))})
     with pytest.raises(TypeError, match="q is a dict, expected an array"):
         ts.inverse_dynamics(framed, {"frame2": q}, v, a)

@@ -71,6 +71,8 @@ def with_body(model: Model, name: str, changes: dict[str, Any]) -> Model:
 def with_joint(model: Model, name: str, joint: Joint) -> Model:
     """As `Model.with_joint`."""
     body = model.bodies[model._find(name, "joint")]
+    if joint is None:
+        raise TypeError(f"joint of {name!r} must be a Joint, got None")
     if (body.joint.nq, body.joint.nv) == (getattr(joint, "nq", None), getattr(joint, "nv", None)):
         return _with_bodies(model, {body.name: _made(body, joint, {})})
     _refuse(model, _constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
@@ -289,7 +291,10 @@ def with_parameters(
         for i, (b, pi) in enumerate(zip(bodies, rows, strict=True)):
             if np.array_equal(b.inertia.parameters, pi):
                 continue
-            made = Inertia.from_parameters(pi, allow_unphysical=True)
+            try:
+                made = Inertia.from_parameters(pi, allow_unphysical=True)
+            except ModelError as error:
+                raise ModelError(f"inertia of {b.name!r}: {error}") from None
             if not allow_unphysical and b.inertia.physical and (fault := made._fault()):
                 faults.append(f"{b.name!r} ({fault})")
             bodies[i] = replace(b, inertia=made)

@@ -102,7 +102,10 @@ class Places:
         axes(frame)
         self.model, self.frame = require_model(model), frame
         self.single = isinstance(bodies, str)
-        self.rows = [model._find(name, "frame") for name in ([bodies] if isinstance(bodies, str) else bodies)]
+        names = [bodies] if isinstance(bodies, str) else bodies
+        if not isinstance(names, Sequence) or not names:
+            raise TypeError(f"bodies must be a name or a sequence of at least one, got {bodies!r}")
+        self.rows = [model._find(name, "frame") for name in names]
         self.core_axes = axes("world" if frame == "world" else "body")
         poses = place_poses(model, body_poses(model, q), self.rows) if frame == "local_world_aligned" else []
         self.R = [T[..., :3, :3] for T in poses]

@@ -405,7 +405,7 @@ class ModelBuilder:
             If there is a frame or a body of that name, or no body to put it on.
         """
         placement = SE3() if placement is None else placement
-        if body in self._frames and isinstance(placement, SE3):
+        if isinstance(body, str) and body in self._frames and isinstance(placement, SE3):
             body, placement = self._frames[body].body, self._frames[body].placement @ placement
         self._add_frame(Frame(name, body, placement))
         return self
@@ -816,7 +816,7 @@ class Model:
         """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
         return _edited("with_placement", self, name, placement)
 
-    def with_body(self, name: str, **changes: Any) -> Model:
+    def with_body(self, name: str, /, **changes: Any) -> Model:
         """A copy in which the body `name` has other properties.
 
         Parameters
