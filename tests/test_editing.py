@@ -152,6 +152,10 @@ def test_changes_of_one_body():
     assert (ball.nq, ball.nv) == (ARM.nq + 3, ARM.nv + 2)
     with pytest.raises(TypeError, match="with_body takes no 'colour'"):
         ARM.with_body("elbow", colour="red")
+    with pytest.raises(TypeError, match="got None"):
+        ARM.with_joint("elbow", None)
+    with pytest.raises(TypeError, match="with_body takes no 'name'"):
+        ARM.with_body("elbow", name="knee")
     with pytest.raises(TypeError, match="with_joint changes the joint"):
         ARM.with_body("elbow", joint=ts.Fixed())
     with pytest.raises(ts.ModelError, match="'mirror'"):
@@ -192,6 +196,8 @@ def test_wrong_parameters():
     bad[3, 0] = -1.0
     with pytest.raises(ts.ModelError, match=r"inertia is not physical: 'upper_arm' \(mass is -1\)"):
         ARM.with_parameters(inertia=bad)
+    with pytest.raises(ts.ModelError, match="inertia of 'base': mass is 0"):
+        ARM.with_parameters(inertia=np.eye(9, 10, 1))
     with pytest.raises(ValueError, match="placement has shape"):
         ARM.with_parameters(placement=np.zeros(6))
     with pytest.raises(KeyError, match="did you mean 'inertia'"):

@@ -128,7 +128,7 @@ def _wrenches(model: Any, name: str, given: Mapping[Any, Any], axes: int) -> Any
     """
     if name not in ("f_ext", "df_ext"):
         raise TypeError(f"{name} is a dict, expected an array")
-    rows: dict[int, Array] = {}
+    parts: list[tuple[int, Array]] = []
     for key, value in given.items():
         i, wrench = model._find(key, "frame"), as_array(f"{name}[{key!r}]", value)
         if wrench.shape[-1:] != (6,):
@@ -146,11 +146,15 @@ def _wrenches(model: Any, name: str, given: Mapping[Any, Any], axes: int) -> Any
                     f"{frame.body!r}, about which its moment changes with q; give it in 'body' or 'world', or as a "
                     "PointForce"
                 )
-        rows[i] = rows[i] + wrench if i in rows else wrench
-    batch = np.broadcast_shapes(*(wrench.shape[:-1] for wrench in rows.values()))
-    out = np.zeros((*batch, model.nbodies, 6), np.result_type(np.float64, *rows.values()))
-    for i, wrench in rows.items():
-        out[..., i, :] = wrench
+        parts.append((i, wrench))
+    try:
+        batch = np.broadcast_shapes(*(wrench.shape[:-1] for _, wrench in parts))
+    except ValueError:
+        shapes = ", ".join(f"{key!r} {np.shape(value)}" for key, value in given.items())
+        raise ValueError(f"batch shapes of {name} do not fit together: {shapes}") from None
+    out = np.zeros((*batch, model.nbodies, 6), np.result_type(np.float64, *(wrench for _, wrench in parts)))
+    for i, wrench in parts:
+        out[..., i, :] += wrench
     return out
 
 

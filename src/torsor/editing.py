@@ -72,6 +72,8 @@ def with_body(model: Model, name: str, changes: dict[str, Any]) -> Model:
 def with_joint(model: Model, name: str, joint: Joint) -> Model:
     """As `Model.with_joint`."""
     body = model.bodies[model._find(name, "joint")]
+    if joint is None:
+        raise TypeError(f"joint of {name!r} must be a Joint, got None")
     if (body.joint.nq, body.joint.nv) == (getattr(joint, "nq", None), getattr(joint, "nv", None)):
         return _with_bodies(model, {body.name: _made(body, joint, {})})
     _refuse(model, _constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
@@ -343,7 +345,10 @@ def with_parameters(
         for i, (b, pi) in enumerate(zip(bodies, rows, strict=True)):
             if np.array_equal(b.inertia.parameters, pi):
                 continue
-            made = Inertia.from_parameters(pi, allow_unphysical=True)
+            try:
+                made = Inertia.from_parameters(pi, allow_unphysical=True)
+            except ModelError as error:
+                raise ModelError(f"inertia of {b.name!r}: {error}") from None
             if not allow_unphysical and b.inertia.physical and (fault := made._fault()):
                 faults.append(f"{b.name!r} ({fault})")
             bodies[i] = replace(b, inertia=made)
@@ -409,5 +414,5 @@ def with_parameter_vector(model: Model, x: ArrayLike, names: Sequence[str], allo
     for name, shape in shapes.items():
         given[name] = flat[at : at + prod(shape)].reshape(shape)
         at += prod(shape)
-    numbers = (given[name] for name in ("inertia", "placement", "gravity", "armature"))
-    return with_parameters(model, *numbers, constraints=None, allow_unphysical=allow_unphysical)
+    inertia, placement, gravity, armature = (given[k] for k in ("inertia", "placement", "gravity", "armature"))
+    return with_parameters(model, inertia, placement, gravity, armature, None, allow_unphysical)

@@ -418,7 +418,7 @@ class ModelBuilder:
             If there is a frame or a body of that name, or no body to put it on.
         """
         placement = SE3() if placement is None else placement
-        if body in self._frames and isinstance(placement, SE3):
+        if isinstance(body, str) and body in self._frames and isinstance(placement, SE3):
             body, placement = self._frames[body].body, self._frames[body].placement @ placement
         self._add_frame(Frame(name, body, placement))
         return self
@@ -927,7 +927,7 @@ class Model:
         """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
         return _edited("with_placement", self, name, placement)
 
-    def with_body(self, name: str, **changes: Any) -> Model:
+    def with_body(self, name: str, /, **changes: Any) -> Model:
         """A copy in which the body `name` has other properties.
 
         Parameters
@@ -1421,7 +1421,7 @@ class Model:
         return replace(tree.lock(all_positions), couplings=kept)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file at `path` that `Model.load` reads: JSON, with exact numbers.
+        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
 
         Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
         of time.
@@ -1430,7 +1430,7 @@ class Model:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Model:
-        """The model in the file at `path` that `save` has written, equal to the one that was saved.
+        """The model in the file `path` that `save` has written, equal to the one that was saved.
 
         Raises `FormatError` if the file is not one, or is of a later version.
         """

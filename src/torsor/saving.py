@@ -26,16 +26,15 @@ from torsor.model import Model, require_model
 from torsor.spatial import SE3
 
 _FORMAT, _VERSION = "torsor model", 1
-_MODULES = ("model", "joints", "shapes", "collision", "constraints")
 
 
 @cache
 def _classes() -> dict[str, type]:
-    """The classes of which files have records, by name."""
+    """The classes of which files have records, by name: the public ones that are records, and shapes."""
     out: dict[str, type] = {}
-    for name in _MODULES:
-        for value in vars(import_module(f"torsor.{name}")).values():
-            if isinstance(value, type) and is_dataclass(value) and value.__module__.startswith("torsor."):
+    for module in (import_module("torsor"), import_module("torsor.shapes")):
+        for value in (getattr(module, name) for name in module.__all__):
+            if isinstance(value, type) and is_dataclass(value):
                 out[value.__name__] = value
     return out
 
