@@ -222,6 +222,37 @@ def test_feet_land():
         assert np.diff(landing.energies.total, axis=1).max() < 1e-3 * np.abs(landing.energies.total[:, 0]).max()
 
 
+def test_rows_of_all_joints():
+    trajectory = motion(model_of("polynomial"), INTEGRATORS["BDF1"])
+    model = trajectory.model
+    assert trajectory.tree_q.shape == (6, model.tree.nq)
+    T = ts.body_poses(model.tree, trajectory.tree_q)
+    np.testing.assert_allclose(T, ts.body_poses(model, trajectory.q), atol=1e-13)
+    V = ts.body_velocities(model.tree, trajectory.tree_q, trajectory.tree_v)
+    np.testing.assert_allclose(V, ts.body_velocities(model, trajectory.q, trajectory.v), atol=1e-11)
+
+
+def test_gradients_can_be_applied():
+    model = model_of("mimic")
+    g = ts.adjoint(motion(model, INTEGRATORS["BDF1"]), dloss_dv=np.ones(model.nv))
+    values = [
+        {key: c.parameters[key] - 0.1 * d[key] for key in d} for c, d in zip(model.couplings, g.couplings, strict=True)
+    ]
+    moved = model.with_parameters(couplings=values)
+    assert moved.couplings[0].ratio == pytest.approx(-0.7 - 0.1 * g.couplings[0]["ratio"])
+
+
+def test_steps_under_constraints_refuse_couplings():
+    model = model_of("mimic")
+    rope = ts.Distance("tip", (0, 0, 0), "world", (0, 0, 5), 3.0)
+    for call in (
+        lambda: ts.step(model, INTEGRATORS["BDF1"], *start(model), constraints=[rope]),
+        lambda: motion(model, INTEGRATORS["BDF1"], constraints=[rope]),
+    ):
+        with pytest.raises(ts.CouplingError, match="under constraints"):
+            call()
+
+
 def test_hard_contact_refuses_couplings():
     model = model_of("mimic")
     for call in (lambda i: ts.step(model, i, *start(model)), lambda i: motion(model, i)):

@@ -328,7 +328,14 @@ def _joined_rules(model: Model, other: Model, rename: Callable[[str], str], pref
 
 
 def with_parameters(
-    model: Model, inertia: Any, placement: Any, gravity: Any, armature: Any, constraints: Any, allow_unphysical: bool
+    model: Model,
+    inertia: Any,
+    placement: Any,
+    gravity: Any,
+    armature: Any,
+    constraints: Any,
+    couplings: Any,
+    allow_unphysical: bool,
 ) -> Model:
     """As `Model.with_parameters`."""
     changed: dict[str, Any] = {}
@@ -358,24 +365,28 @@ def with_parameters(
                 f"inertia is not physical: {shown}; take a smaller step, or pass allow_unphysical=True to accept it"
             )
     if armature is not None:
-        values = frozen_array(armature, (model.nv,), "armature").tolist()
-        bodies = [replace(b, armature=tuple(values[j.v_slice])) for b, j in zip(bodies, model.joints, strict=True)]
+        tree = model.tree
+        values = frozen_array(armature, (tree.nv,), "armature").tolist()
+        bodies = [replace(b, armature=tuple(values[j.v_slice])) for b, j in zip(bodies, tree.joints, strict=True)]
     if any(x is not None for x in (inertia, placement, armature)):
         changed["bodies"] = tuple(bodies)
     if gravity is not None:
         changed["gravity"] = gravity
-    if constraints is not None:
-        if isinstance(constraints, (str, Mapping)) or len(list(constraints)) != len(model.constraints):
-            raise ValueError(f"constraints must have a dict or None for each of {len(model.constraints)} constraints")
-        changed["constraints"] = tuple(
-            c.with_parameters(values) if values else c for c, values in zip(model.constraints, constraints, strict=True)
-        )
+    described: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
+        ("constraints", model.constraints, constraints), ("couplings", model.couplings, couplings),
+    )  # fmt: skip
+    for what, own, given in described:
+        if given is None:
+            continue
+        if isinstance(given, (str, Mapping)) or len(list(given)) != len(own):
+            raise ValueError(f"{what} must have a dict or None for each of {len(own)} {what}")
+        changed[what] = tuple(c.with_parameters(values) if values else c for c, values in zip(own, given, strict=True))
     return replace(model, **changed)
 
 
 def _shapes(model: Model, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     known: dict[str, tuple[int, ...]] = {
-        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,), "armature": (model.nv,),
+        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,), "armature": (model.tree.nv,),
     }  # fmt: skip
     if isinstance(names, str):
         raise TypeError(f"names is {names!r}, expected a sequence of some of {listed([*known])}")
@@ -415,4 +426,4 @@ def with_parameter_vector(model: Model, x: ArrayLike, names: Sequence[str], allo
         given[name] = flat[at : at + prod(shape)].reshape(shape)
         at += prod(shape)
     inertia, placement, gravity, armature = (given[k] for k in ("inertia", "placement", "gravity", "armature"))
-    return with_parameters(model, inertia, placement, gravity, armature, None, allow_unphysical)
+    return with_parameters(model, inertia, placement, gravity, armature, None, None, allow_unphysical)

@@ -1041,6 +1041,7 @@ class Model:
         gravity: ArrayLike | None = None,
         armature: ArrayLike | None = None,
         constraints: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+        couplings: Sequence[Mapping[str, ArrayLike] | None] | None = None,
         allow_unphysical: bool = False,
     ) -> Model:
         """A copy with other numbers: the counterpart of the gradients of `adjoint`, which have the same names.
@@ -1053,8 +1054,11 @@ class Model:
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
         armature : (nv,) array_like, optional
+            By the velocities of the `tree`.
         constraints : sequence of dict or None, optional
             Parameters of each of the constraints of the model, by name (`Constraint.with_parameters`).
+        couplings : sequence of dict or None, optional
+            The same of each of its couplings.
         allow_unphysical : bool
             Whether inertias that no body can have are accepted.
 
@@ -1073,7 +1077,8 @@ class Model:
         >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
         >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
         """
-        return _edited("with_parameters", self, inertia, placement, gravity, armature, constraints, allow_unphysical)
+        numbers = inertia, placement, gravity, armature, constraints, couplings
+        return _edited("with_parameters", self, *numbers, allow_unphysical)
 
     def parameter_vector(self, source: object = None, names: Sequence[str] = PARAMETERS) -> FloatArray:
         """Parameters of the model, or gradients by them, as a flat vector (..., n) for optimizers.

@@ -27,13 +27,15 @@ _GAP = 1e-6  # largest error of a row that a start may have, relative to 1 and t
 _RATE = 1e-6  # the same for its rate, relative to 1 and to the largest velocity
 
 
-def require_coordinates(integrator: Integrator, model: Model) -> None:
-    """Rejects models with couplings where an integrator needs the tree's coordinates."""
-    if isinstance(integrator, HardContact) and model.couplings:
-        raise CouplingError(
-            "HardContact does not take models with couplings; use BDF1 with Contact.rigid, or model.tree with "
-            "constraints such as Coupling in place of the couplings"
-        )
+def require_coordinates(integrator: Integrator, model: Model, constraints: Sequence[Constraint] = ()) -> None:
+    """Rejects models with couplings where steps need the tree's coordinates: with hard contact, and constraints."""
+    if not model.couplings or not (constraints or isinstance(integrator, HardContact)):
+        return
+    what = "steps under constraints do" if constraints else "HardContact does"
+    raise CouplingError(
+        f"{what} not take models with couplings; give model.tree with constraints such as Coupling in place of the "
+        "couplings, or for contact BDF1 with Contact.rigid"
+    )
 
 
 def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint]) -> None:

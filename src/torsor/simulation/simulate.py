@@ -171,7 +171,7 @@ def simulate(
     forces = require_forces(forces)
     constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
     require_holonomic(integrator, constraints)
-    require_coordinates(integrator, first)
+    require_coordinates(integrator, first, constraints)
     values = read_parameters(first, forces, parameters)
     rows = read_parameters(first, forces, signals, count)
     require_apart(forces, values, rows)

@@ -379,6 +379,7 @@ def _with_constraints(
     """Options of the core with constraints."""
     compiled = compile_constraints(model, model.constraints if constraints is None else constraints)
     require_holonomic(integrator, compiled.constraints)
+    require_coordinates(integrator, model, compiled.constraints)
     return {**options, **compiled.options} if compiled.constraints else options
 
 

@@ -199,6 +199,16 @@ class Trajectory:
         parts = self._batch.parts
         return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
 
+    @property
+    def tree_q(self) -> FloatArray:
+        """Coordinates of all joints, (..., rows, nq of the tree): `q` itself, if the model has no couplings."""
+        return self.model.expand(self.q) if self.model.couplings else self.q
+
+    @property
+    def tree_v(self) -> FloatArray:
+        """Velocities of all joints, (..., rows, nv of the tree)."""
+        return self.model.expand_velocity(self.q, self.v) if self.model.couplings else self.v
+
     @cached_property
     def p(self) -> FloatArray:
         """Momenta M(q) v, (..., rows, nv): a state variable of `Variational`."""
