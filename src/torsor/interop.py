@@ -19,7 +19,8 @@ planar     q = x, y, angle            for JointModelPlanar        the same
 the rest   as they are                the same                    the same
 ========== ========================== =========================== ==============================
 
-A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
+A joint that mimics another (`Mimic`) has no coordinates, as in a Pinocchio model that was built with mimic joints. A
+composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
 that `load_urdf` makes of planar joints. Quaternions keep their length, which Pinocchio takes to be 1: where it
 may not be, convert `model.normalize(q)`. Accelerations are time derivatives of v, and tau . v is power, so
 both change with v.
@@ -555,7 +556,6 @@ def _leaves(joint: Joint) -> Iterator[Joint]:
 
 def _in_order(model: Model, order: Sequence[str] | None) -> list[ModelJoint]:
     """The joints that move, in the order of the other library."""
-    refuse_couplings(model, "a conversion of states")
     moving = [joint for joint in model.joints if joint.nv]
     if order is None:
         return moving
@@ -584,10 +584,14 @@ def _layout(model: Model, rules: list[tuple[ModelJoint, list[tuple[_Same, int, i
 
 
 def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _Layout:
+    whole = all(joint.nv in (0, joint.joint.nv) for joint in model.joints)
+    if not whole or sum(joint.nv for joint in model.joints) != model.nv:  # joints that mimic others are there too
+        refuse_couplings(model, "a conversion of states by other couplings than Mimic")
     sizes: dict[str, int] = {}
     if isinstance(order, PinocchioModel):
         sizes = {name: joint.nq for name, joint in zip(order.names, order.joints, strict=True)}
-        order = list(order.names)[1:]
+        joints = [*zip(order.names, order.joints, strict=True)][1:]  # without the universe
+        order = [name for name, joint in joints if joint.nq]  # joints that mimic others have no coordinates
     rules: list[tuple[ModelJoint, list[tuple[_Same, int, int, int]]]] = []
     for joint in _in_order(model, order):
         leaves = list(_leaves(joint.joint))
@@ -612,6 +616,7 @@ def _mujoco(model: Model, order: Sequence[str] | None) -> _Layout:
             return _MujocoFree()
         return _MujocoSpherical() if isinstance(leaf, Spherical) else _Same()
 
+    refuse_couplings(model, "a conversion of states of MuJoCo")
     return _layout(
         model,
         [

@@ -828,7 +828,7 @@ class Model:
             row[:] = tree if self._map is None else self._reduced(tree, 0.0)
             if self._map is not None:
                 row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
-            row[both] = rng.uniform(low[both], high[both])
+            row[both] = rng.uniform(low[both], high[both] + 0.0)  # -0.0 would be below 0
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
