@@ -25,7 +25,7 @@ def furnished(seed):
         b.add_body(
             f"more{k}", f"body{k % 9}", joint, testing.random_pose(rng), testing.random_inertia(rng),
             joint_name=f"joint{k}", position_limits=(low, high), velocity_limits=1 / (k + 3),
-            damping=rng.uniform(0, 1, joint.nv), armature=0.1,
+            damping=rng.uniform(0, 1, joint.nv), armature=testing.random_armature(rng, joint),
             visuals=[ts.Visual("box", (1, 2, 3), testing.random_pose(rng), (0.1, 0.2, 0.3, 1.0))],
             collisions=[ts.Collision(solids[k % 4], f"shape{k}", friction=0.3, solref=(0.02, 1.0))],
         )  # fmt: skip

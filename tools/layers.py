@@ -17,7 +17,7 @@ CORE = (
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
-    *("collision", "joints", "model", "editing", "models"),
+    *("collision", "joints", "couplings", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "saving", "formats", "maximal", "integrators"),
     *("costs", "ik"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from torsor import _core
-from torsor._errors import ConstraintError, SingularMassMatrixError
+from torsor._errors import ConstraintError, CouplingError, SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -298,11 +298,28 @@ def raise_singular(model: Any, joint: int, state: int | None) -> None:
     """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in a single
     one."""
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
-    name = model.joints[joint].name if hasattr(model, "joints") else "?"
+    name = "?"
+    if hasattr(model, "joints"):
+        new = len(model.joints)  # coordinates of couplings come after them
+        name = model.joints[joint].name if joint < new else model._map.new[joint - new]
     raise SingularMassMatrixError(
         f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "
         "bodies beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
     )
+
+
+def raise_uncoupled(function: str) -> None:
+    """Raises the error for a function that does not take models with couplings."""
+    raise CouplingError(
+        f"{function} does not take models with couplings; use model.tree with constraints such as Coupling or Gear in "
+        "place of the couplings"
+    )
+
+
+def refuse_couplings(model: Any, function: str) -> None:
+    """Rejects a model with couplings."""
+    if model.couplings:
+        raise_uncoupled(function)
 
 
 def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], state: int | None) -> None:

@@ -155,7 +155,19 @@ def _kept(model: Model, kept: set[str], what: str, *, world: bool) -> dict[str, 
         exclude=tuple(pair for pair in model.collision_rules.exclude if not gone & {*pair}),
         pairs=tuple(pair for pair in model.collision_rules.pairs if not shapes & {pair.first, pair.second}),
     )
-    return {"constraints": tuple(constraints), "frames": frames, "collision_rules": rules}
+    couplings = []
+    for i, coupling in enumerate(model.couplings):
+        assert model._map is not None
+        inside = [model.bodies[j].name in kept for j in model._map.joints_of(i)]
+        if all(inside):
+            couplings.append(coupling)
+        elif any(inside):
+            raise ModelError(
+                f"{what} cuts apart joints that {coupling!r} couples; leave them out of model.tree.couple(...)"
+            )
+    return {
+        "constraints": tuple(constraints), "frames": frames, "collision_rules": rules, "couplings": tuple(couplings)
+    }  # fmt: skip
 
 
 # ---- two models
@@ -213,6 +225,7 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
         constraints=tuple(constraints),
         world_collisions=world,
         collision_rules=_joined_rules(model, other, rename, prefix),
+        couplings=(*model.couplings, *(c.renamed(rename) for c in other.couplings)),
     )
 
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, run
 
 import numpy as np
 
-from torsor._check import complex_allowed
+from torsor._check import complex_allowed, refuse_couplings
 from torsor._core import complex_step
 from torsor.derivatives.matrices import ForwardDynamicsDerivatives, InverseDynamicsDerivatives
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
@@ -555,6 +555,7 @@ def _leaves(joint: Joint) -> Iterator[Joint]:
 
 def _in_order(model: Model, order: Sequence[str] | None) -> list[ModelJoint]:
     """The joints that move, in the order of the other library."""
+    refuse_couplings(model, "a conversion of states")
     moving = [joint for joint in model.joints if joint.nv]
     if order is None:
         return moving

@@ -123,7 +123,8 @@ class Joint(ABC):
         return self._compile()
 
     def _compile(self) -> _Alone:
-        return _Alone(CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3))))
+        tree = [("", -1, self._factors, IDENTITY, np.zeros(10))]
+        return _Alone(CoreModel(*compile_tree(tree, np.zeros(3), np.zeros(self.nv))))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_alone", "_factors", "_chain_data")}

@@ -15,8 +15,10 @@ import numpy as np
 from torsor import _core
 from torsor._check import direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
+from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.collision import Collision, CollisionRules, require_collisions
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings
 from torsor.inertia import Inertia, parameters_of
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
@@ -141,6 +143,9 @@ class ModelJoint:
     where there is no limit. `dry_friction` (nv,) is the torque or force that friction of the joint reaches, `damping`
     and `stiffness` (nv,) are those of its damper and its spring, which is at rest at `rest` (nq,), and `armature` (nv,)
     is the inertia of its drive; they are zero where there is none. `forces_from` makes forces of them.
+
+    In a model with couplings, slices are those of the model's reduced coordinates: empty for a joint that follows
+    others, which `follows` names. The other numbers are those of the joint itself.
     """
 
     name: str
@@ -156,6 +161,7 @@ class ModelJoint:
     stiffness: tuple[float, ...]
     rest: tuple[float, ...]
     armature: tuple[float, ...]
+    follows: tuple[str, ...] = ()
 
     @property
     def nq(self) -> int:
@@ -202,6 +208,8 @@ def _require_sound(body: Body) -> None:
     for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
         if min(getattr(body, limit), default=0.0) < 0:
             raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+    if any(body.armature):
+        require_armature(name, body.joint, body.armature)
 
 
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
@@ -457,6 +465,25 @@ class ModelBuilder:
         return Model(self.name, self._gravity, bodies, constraints, tuple(self._world), frames=frames, **self._others)
 
 
+def require_armature(name: str, joint: Joint, armature: Sequence[float]) -> None:
+    """Refuses armature for which the energy of the drive would give forces that depend on velocities."""
+    at = 0
+    for factor in joint._factors[0]:
+        values = [float(x) for x in armature[at : at + factor.nv]]
+        at += factor.nv
+        if factor.kind == JointKind.free and any(values):
+            raise ModelError(
+                f"armature of {name!r} is {values}, but its joint is free: nothing drives it, and it is the "
+                "body that has inertia; give the inertia to the body"
+            )
+        if factor.kind == JointKind.spherical and len(set(values)) > 1:
+            raise ModelError(
+                f"armature of {name!r} is {values}, expected three equal numbers for the three angular "
+                "velocities of a spherical joint: with others the drive would turn like a body, and its torque would "
+                "depend on velocities; give such an inertia to a body"
+            )
+
+
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
     x, y, z = frozen_array(gravity, (3,), "gravity").tolist()
     return (x, y, z)
@@ -519,6 +546,8 @@ class Model:
         Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
     frames : tuple of Frame
         Named frames on bodies.
+    couplings : tuple of JointCoupling
+        Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
     """
 
     name: str
@@ -528,6 +557,7 @@ class Model:
     world_collisions: tuple[Collision, ...] = ()
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
     frames: tuple[Frame, ...] = ()
+    couplings: tuple[JointCoupling, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -546,10 +576,24 @@ class Model:
             if not isinstance(frame, Frame):
                 raise TypeError(f"frames of a model must be Frame records, got {frame!r}")
             builder._add_frame(frame)
+        object.__setattr__(self, "couplings", as_couplings(self.couplings))
+        if self.couplings:
+            _ = self.position_limits  # which checks names, sizes and limits
 
     @cached_property
     def _core(self) -> _core.Model:
-        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self._named()))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
+        if self._map is not None:
+            made.couple(*self._map.compiled())
+        return made
+
+    @cached_property
+    def _map(self) -> ReducedMap | None:
+        """The couplings, resolved, or None."""
+        if not self.couplings:
+            return None
+        tree = self.tree
+        return ReducedMap(tree.joints, lambda name: tree._find(name, "joint"), self.couplings)
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -587,6 +631,11 @@ class Model:
             passive = b.dry_friction, b.damping, b.stiffness, b.rest, b.armature
             joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits, *passive))
             nq, nv = q.stop, v.stop
+        if self._map is not None:
+            where = zip(joints, self._map.q_slices, self._map.v_slices, strict=True)
+            return tuple(
+                replace(j, q_slice=q, v_slice=v, follows=self._map.follows(i)) for i, (j, q, v) in enumerate(where)
+            )
         return tuple(joints)
 
     @cached_property
@@ -606,11 +655,15 @@ class Model:
     @cached_property
     def nq(self) -> int:
         """Number of coordinates: the length of q."""
+        if self._map is not None:
+            return self._map.nq
         return self.joints[-1].q_slice.stop if self.bodies else 0
 
     @cached_property
     def nv(self) -> int:
         """Number of velocities: the length of v, a and tau."""
+        if self._map is not None:
+            return self._map.nv
         return self.joints[-1].v_slice.stop if self.bodies else 0
 
     def _find(self, name: str, kind: str) -> int:
@@ -642,19 +695,41 @@ class Model:
 
     @property
     def position_limits(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        """Lower and upper position limits, (nq,) each, infinite where there is none.
+
+        Those of followers in couplings that are linear in one coordinate limit that coordinate.
+        """
         lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
-        return lower, upper
+        if self._map is None:
+            return lower, upper
+        own = self._reduced(lower, -np.inf), self._reduced(upper, np.inf)
+        self._map.limits(lower, upper, own)
+        return own
 
     @property
     def velocity_limits(self) -> FloatArray:
-        """Velocity limits (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limits])
+        """Velocity limits (nv,), infinite where there is none. Those of followers count as in `position_limits`."""
+        tree = np.array([x for b in self.bodies for x in b.velocity_limits])
+        if self._map is None:
+            return tree
+        own = self._reduced(tree, np.inf, self._map.runs_v)
+        self._map.narrow_velocities(tree, own)
+        return own
 
     @property
     def effort_limits(self) -> FloatArray:
-        """Limits of generalized forces (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limits])
+        """Limits of generalized forces (nv,), infinite where there is none; those of followers do not count."""
+        tree = np.array([x for b in self.bodies for x in b.effort_limits])
+        return tree if self._map is None else self._reduced(tree, np.inf, self._map.runs_v)
+
+    def _reduced(self, tree: FloatArray, new: float, runs: Sequence[tuple[int, int, int]] | None = None) -> FloatArray:
+        """Numbers of the tree's coordinates, or of velocities with their `runs`, for the reduced ones; `new` for those
+        of no joint."""
+        assert self._map is not None
+        out = np.full(self._map.nq if runs is None else self._map.nv, new)
+        for at, to, count in self._map.runs_q if runs is None else runs:
+            out[to : to + count] = tree[at : at + count]
+        return out
 
     @property
     def dry_friction(self) -> FloatArray:
@@ -695,7 +770,8 @@ class Model:
     @property
     def neutral(self) -> FloatArray:
         """The neutral configuration (nq,): zeros, and identity quaternions."""
-        return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        tree = np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        return tree if self._map is None else self._reduced(tree, 0.0)
 
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
@@ -721,13 +797,18 @@ class Model:
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
         low, high = self.position_limits
-        plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
+        kinds = [np.full(b.joint.nq, float(b.joint.nq == b.joint.nv)) for b in self.bodies]
+        of_tree = np.concatenate([np.zeros(0), *kinds])
+        plain = (of_tree if self._map is None else self._reduced(of_tree, 1.0)) == 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
         above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
         q = np.empty((*shape, self.nq))
         for row in q.reshape(prod(shape), self.nq):
-            row[:] = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            tree = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            row[:] = tree if self._map is None else self._reduced(tree, 0.0)
+            if self._map is not None:
+                row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
             row[both] = rng.uniform(low[both], high[both])
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
@@ -1034,6 +1115,138 @@ class Model:
         """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
         return replace(self, constraints=_constraints(constraints))
 
+    @cached_property
+    def tree(self) -> Model:
+        """The model without its couplings: the tree underneath, with all joints."""
+        return replace(self, couplings=()) if self.couplings else self
+
+    def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
+        """A model with fewer coordinates, in which joints are functions of others: q = phi(z).
+
+        Reduced coordinates are those of the joints that follow no others, in their order, and then new ones. All
+        functions take and return vectors of the reduced nq and nv; generalized forces are P^T times those of the tree,
+        with P = `coupling_jacobian`. Bodies, forces, losses and constraints are those of the tree.
+
+        Parameters
+        ----------
+        *couplings : Mimic, Polynomial, Subspace, CustomCoupling or mapping
+            A mapping is {follower: (leader, ratio, offset)}, the last two optional.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            If a joint is coupled twice or its coordinates are not a vector, couplings are a ring, columns of a
+            subspace are dependent, or limits of followers leave no position for a leader.
+
+        Examples
+        --------
+        >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
+        >>> hand = model.couple({"finger_2": ("finger_1", -1.0)})
+        """
+        made = replace(self, couplings=self.couplings + as_couplings(couplings))
+        return made if made._map is None else replace(made, couplings=made._map.named())
+
+    @direct("expand")
+    def expand(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The configuration of all joints, that of the `tree`, from reduced coordinates q.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nq) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_q : (..., tree.nq) array
+        """
+        return _core.expand(self, q, out, threads)
+
+    @direct("expand_velocity")
+    def expand_velocity(
+        self, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The velocities of all joints, P v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v : (..., nv) array_like
+            Velocities.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_v : (..., tree.nv) array
+        """
+        return _core.expand_velocity(self, q, v, out, threads)
+
+    @direct("expand_acceleration")
+    def expand_acceleration(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The accelerations of all joints, P a + dP/dt v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v, a : (..., nv) array_like
+            Velocities and accelerations.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_a : (..., tree.nv) array
+        """
+        return _core.expand_acceleration(self, q, v, a, out, threads)
+
+    @direct("coupling_jacobian")
+    def coupling_jacobian(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The matrix P with which velocities of all joints are P v; the unit matrix without couplings.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nv, nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        P : (..., tree.nv, nv) array
+        """
+        return _core.coupling_jacobian(self, q, out, threads)
+
+    def _velocities(self, name: str, purpose: str) -> slice:
+        """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
+        if self._map is not None and isinstance(name, str) and name in self._map.new:
+            at = self._map.columns[name]
+            return slice(at, at + 1)
+        joint = self.joint(name)
+        if joint.follows and joint.nv == 0:
+            raise ModelError(
+                f"joint {name!r} follows {listed(joint.follows)} by a coupling and has no velocity of its own; "
+                f"{purpose} {listed(joint.follows)} in its place"
+            )
+        return joint.v_slice
+
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
@@ -1084,6 +1297,7 @@ class Model:
         children are attached there, and its name becomes that of a frame there. A body locked to the world remains, on
         a fixed joint. Frames move with their bodies.
         Constraints of the model between bodies move with them; those in coordinates of a locked joint are refused.
+        Joints that follow locked ones by couplings are locked too.
 
         Parameters
         ----------
@@ -1097,6 +1311,8 @@ class Model:
         locked: dict[int, FloatArray] = {}
         if not isinstance(positions, Mapping):
             raise TypeError(f"lock takes a mapping from joints to positions, got {type(positions).__name__}")
+        if self._map is not None:
+            return self._lock_leaders(positions)
         for name, value in positions.items():
             i = self._find(name, "joint")
             if i in locked:
@@ -1151,8 +1367,24 @@ class Model:
             frames.append(replace(f, body=body, placement=at @ f.placement if f.body in moved else f.placement))
         return replace(self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames))
 
+    def _lock_leaders(self, positions: Mapping[str, ArrayLike]) -> Model:
+        """`lock` for a model with couplings."""
+        assert self._map is not None
+        q = self.neutral
+        for name, value in positions.items():
+            self._velocities(name, "lock")
+            joint = self.joint(name)
+            if np.size(value) == joint.nq == joint.joint.nq:  # others are refused below
+                q[joint.q_slice] = np.asarray(value, dtype=np.float64).reshape(-1)
+        given = {self._find(name, "joint"): name for name in positions}
+        found, kept = self._map.locked(given)
+        tree, full = self.tree, self.expand(q)
+        all_positions = {given[j]: positions[given[j]] for j in given}
+        all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
+        return replace(tree.lock(all_positions), couplings=kept)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
+        """Writes the model to a file at `path` that `Model.load` reads: JSON, with exact numbers.
 
         Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
         of time.
@@ -1161,7 +1393,7 @@ class Model:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Model:
-        """The model in the file `path` that `save` has written, equal to the one that was saved.
+        """The model in the file at `path` that `save` has written, equal to the one that was saved.
 
         Raises `FormatError` if the file is not one, or is of a later version.
         """
@@ -1178,10 +1410,11 @@ class Model:
             i, indent, last = stack.pop()
             b, j = self.bodies[i], self.joints[i]
             label = f"{indent}{'└─' if last else '├─'} {b.name}"
+            place = _slice_text("q", j.q_slice)
+            if j.follows:
+                place = f"follows {', '.join(j.follows)}" if j.nq == 0 else f"{place}, follows {', '.join(j.follows)}"
             joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
-            rows.append(
-                (label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}")
-            )
+            rows.append((label, joint, place, _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
             if len(inner) > 3 * _DEEPEST:  # deeper ones stand below each other
@@ -1191,6 +1424,9 @@ class Model:
         table = [("world", "joint", "q", "v", "mass"), *rows]
         width = [max(len(row[k]) for row in table) for k in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
+        if self._map is not None and self._map.new:
+            first = self.nq - len(self._map.new)
+            lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
         frames = [f"frame {f.name} on {f.body}" for f in self.frames]
         return "\n".join([head, *lines, *frames, *closed])

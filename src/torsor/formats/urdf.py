@@ -164,14 +164,10 @@ def load_urdf(
         name = robot.attributes.get("name") or "robot"
     bodies = tuple(row.body() for row in rows)
     _check_ranges(mimics, bodies, notes)
-    names = {body.name for body in bodies}
-    frames = tuple(
-        Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
-        for row in rows
-        if row.above is not None and row.above.attributes["type"] == "fixed" and row.joint_name not in names
-    )
     try:
-        model = Model(name, gravity, bodies, world_collisions=world_collisions, frames=frames)  # type: ignore[arg-type]
+        model = Model(
+            name, gravity, bodies, world_collisions=world_collisions, frames=_frames(rows)  # type: ignore[arg-type]
+        )  # fmt: skip
     except ValueError as error:
         robot.fail(str(error), error)
     if negative and (reason := _inertias.negative_energy(model)):
@@ -333,6 +329,16 @@ def _rows(
             links[edge.child], edge.child, parent, joint_of(edge.joint, made), edge.joint.attributes["name"], edge.joint
         )
     return rows, world_collisions
+
+
+def _frames(rows: Sequence[_Row]) -> tuple[Frame, ...]:
+    """Frames with the names of fixed joints, at their links."""
+    names = {row.name for row in rows}
+    return tuple(
+        Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
+        for row in rows
+        if row.above is not None and row.above.attributes["type"] == "fixed" and row.joint_name not in names
+    )
 
 
 # ---- inertias ----------------------------------------------------------------------------------------------
