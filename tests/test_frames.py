@@ -304,3 +304,23 @@ def test_wrenches_by_name_in_batches_and_wrong_ones():
         ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones((3, 6)), "body1": np.ones((4, 6))})
     with pytest.raises(TypeError, match="q is a dict, expected an array"):
         ts.inverse_dynamics(framed, {"frame2": q}, v, a)
+
+
+def test_contacts_of_frames():
+    """Frames stand for their bodies where contacts are chosen; what was locked keeps its exclusions."""
+    box = ts.Collision(ts.shapes.Box((0.1, 0.1, 0.1)))
+    b = ts.ModelBuilder()
+    for name in ("a", "b", "c"):
+        b.add_body(name, joint=ts.Free(), inertia=ts.Inertia.box((0.1, 0.1, 0.1), mass=1.0), collisions=[box])
+    b.add_body("flap", "c", ts.Revolute((1, 0, 0)), inertia=ts.Inertia.point(0.1))
+    model = b.add_frame("tip", "b").build()
+    ground = ts.shapes.HalfSpace()
+
+    def pairs(m, **options):
+        made = ts.contacts(m, ground=ground, stiffness=1e3, unsupported="skip", **options)
+        return {frozenset((x.body, x.other)) for x in made}
+
+    assert pairs(model, bodies=["tip"]) == pairs(model, bodies=["b"])
+    assert pairs(model, exclude=[("tip", "world")]) == pairs(model) - {frozenset(("b", "world"))}
+    locked = model.lock({"flap": 0.0})
+    assert pairs(locked, exclude=[("flap", "world")]) == pairs(model) - {frozenset(("c", "world"))}

@@ -83,11 +83,12 @@ def allowed_pairs(
 ) -> Iterator[tuple[Carried, Carried, CollisionPair | None]]:
     """Pairs of shapes that the rules allow, the later body first, with their numbers where a rule gives some."""
     rules, clusters = model.collision_rules, Clusters(model)
-    known = {WORLD, *clusters.of, *(s.source for s in shapes)}
+    known = {name: name for name in (WORLD, *clusters.of, *(s.source for s in shapes))}
+    known = {f.name: f.body for f in model.frames} | known
     for name in (name for pair in (*rules.exclude, *exclude) for name in pair):
         if name not in known:
             raise unknown("body", name, sorted(known), " to exclude from contact")
-    excluded = {frozenset(pair) for pair in (*rules.exclude, *exclude)}
+    excluded = {frozenset(known[name] for name in pair) for pair in (*rules.exclude, *exclude)}
     given = set()
     for pair in rules.pairs:
         i, j = sorted(_named(shapes, name) for name in (pair.first, pair.second))
