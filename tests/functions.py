@@ -145,7 +145,6 @@ def body(model: ts.Model) -> Arguments:
     return {"body": bodies(model, 1)[0]}
 
 
-
 def one_point(model: ts.Model) -> Arguments:
     return {**body(model), "points": (1, 2, 3)}
 
