@@ -163,6 +163,18 @@ def test_changes_of_one_body():
     assert gripper().with_joint("left", ts.Prismatic((0, 1, 0))).constraints == gripper().constraints
 
 
+def test_couplings_go_along_or_are_refused():
+    arm = ARM.couple(ts.Mimic("wrist_pitch", "elbow_pitch", 0.5))
+    assert arm.subtree("turret").couplings == arm.couplings
+    assert arm.attach(arm, "tool", "b/").couplings[1] == ts.Mimic("b/wrist_pitch", "b/elbow_pitch", 0.5)
+    with pytest.raises(ts.ModelError, match="Mimic"):
+        arm.without("wrist")
+    with pytest.raises(ts.ModelError, match=r"renames the joint 'elbow_pitch' that .*Mimic"):
+        arm.with_body("elbow", joint_name="bend")
+    with pytest.raises(ts.ModelError, match="Mimic"):
+        arm.with_joint("elbow", ts.Universal())
+
+
 def test_gradients_are_applied_in_one_line():
     """Steps along the gradient by each kind of parameters reduce the loss as the gradient says."""
     model = ARM

@@ -144,6 +144,14 @@ def test_constraints_of_the_model_hold():
     np.testing.assert_allclose(ts.constraint_errors(model, model.constraints, far.q).g, 0, atol=1e-8)
 
 
+def test_couplings():
+    model = ts.models.arm7().couple(ts.Polynomial("wrist_pitch", "elbow_pitch", (0.1, 0.5, 0.2)))
+    q = model.random(1)
+    found = ts.inverse_kinematics(model, {"hand": ts.body_pose(model, q, "hand")}, restarts=20)
+    assert found.converged
+    np.testing.assert_allclose(ts.body_pose(model, found.q, "hand"), ts.body_pose(model, q, "hand"), atol=1e-7)
+
+
 def test_errors():
     for targets, error, text in (
         ({"panda_link8": (1, 2)}, ValueError, "expected an SE3, a matrix"),

@@ -66,6 +66,18 @@ def test_models(model, tmp_path):
     assert ts.Model.load(tmp_path / "model.json") == model
 
 
+def test_couplings(tmp_path):
+    arm, path = ts.models.arm7(), tmp_path / "model.json"
+    for coupling in (
+        ts.Mimic("wrist_pitch", "elbow_pitch", 0.5, 1 / 3),
+        ts.Polynomial("wrist_pitch", "elbow_pitch", (0.1, 1 / 3, 0.2)),
+        ts.Subspace(["wrist_pitch", "elbow_pitch"], [[1 / 3], [2.0]]),
+    ):
+        model = arm.couple(coupling)
+        model.save(path)
+        assert ts.Model.load(path) == model != arm
+
+
 def test_what_cannot_be_described(tmp_path):
     path = tmp_path / "model.json"
     model = ts.ModelBuilder().add_body("cam", joint=BarrelCam(), inertia=ts.Inertia.point(1.0)).build()

@@ -65,7 +65,7 @@ def with_body(model: Model, name: str, changes: dict[str, Any]) -> Model:
             raise TypeError(f"with_body takes no {key!r}, expected some of {', '.join(map(repr, _CHANGES))}{remedy}")
     made = _made(body, body.joint, changes)
     if made.joint_name != body.joint_name:
-        _refuse(model, _constraints_in(model, body), f"with_body({name!r}) renames the joint {body.joint_name!r}")
+        _refuse(_constraints_in(model, body), f"with_body({name!r}) renames the joint {body.joint_name!r}")
     return _with_bodies(model, {body.name: made})
 
 
@@ -76,7 +76,7 @@ def with_joint(model: Model, name: str, joint: Joint) -> Model:
         raise TypeError(f"joint of {name!r} must be a Joint, got None")
     if (body.joint.nq, body.joint.nv) == (getattr(joint, "nq", None), getattr(joint, "nv", None)):
         return _with_bodies(model, {body.name: _made(body, joint, {})})
-    _refuse(model, _constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
+    _refuse(_constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
     return _with_bodies(model, {body.name: _made(body, joint, dict.fromkeys(_OF_JOINT))})
 
 
@@ -84,17 +84,21 @@ def with_joint(model: Model, name: str, joint: Joint) -> Model:
 
 
 def _constraints_in(model: Model, body: Body) -> list[str]:
-    """Constraints in coordinates of the joint of a body."""
-    return [c.shown_name for c in model.constraints if body.joint_name in c._joints(model)]
+    """Constraints and couplings in coordinates of the joint of a body."""
+    found = [c.shown_name for c in model.constraints if body.joint_name in c._joints(model)]
+    i = model.body_index(body.name)
+    return found + [
+        repr(c) for k, c in enumerate(model.couplings) if model._map is not None and i in model._map.joints_of(k)
+    ]
 
 
-def _refuse(model: Model, names: Iterable[str], what: str) -> None:
+def _refuse(names: Iterable[str], what: str) -> None:
     found = list(names)
     if found:
+        verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
         raise ModelError(
-            f"{what} that {listed(found)} {'is' if len(found) == 1 else 'are'} given in; leave "
-            f"{'it' if len(found) == 1 else 'them'} out first, by with_constraints, and add what replaces "
-            f"{'it' if len(found) == 1 else 'them'} afterwards"
+            f"{what} that {listed(found)} {verb} given in; leave {it} out first, by with_constraints or couple, and "
+            f"add what replaces {it} afterwards"
         )
 
 
@@ -120,7 +124,7 @@ def without(model: Model, name: str) -> Model:
     """As `Model.without`."""
     if isinstance(name, str) and any(f.name == name for f in model.frames):
         used = [c.shown_name for c in model.constraints if (named := c._named()) is not None and name in named[0]]
-        _refuse(model, used, f"without({name!r}) removes a frame")
+        _refuse(used, f"without({name!r}) removes a frame")
         return replace(model, frames=tuple(f for f in model.frames if f.name != name))
     removed = _below(model, model.body(name))
     outside = {b.name for b in model.bodies} - removed
@@ -147,7 +151,7 @@ def _kept(model: Model, kept: set[str], what: str, *, world: bool) -> dict[str, 
             constraints.append(c)
         elif subjects is None or subjects & kept:
             cut.append(c.shown_name)
-    _refuse(model, cut, f"{what} cuts apart bodies or coordinates")
+    _refuse(cut, f"{what} cuts apart bodies or coordinates")
     frames = tuple(f for f in model.frames if f.body in known)
     gone = {b.name for b in model.bodies} - kept
     shapes = {c.name for b in model.bodies if b.name in gone for c in b.collisions}
@@ -244,7 +248,7 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
             refused.append(c.shown_name)
         else:
             constraints.append(made)
-    _refuse(model, refused, f"attach({other.name!r}) changes the coordinates or the world")
+    _refuse(refused, f"attach({other.name!r}) changes the coordinates or the world")
     return replace(
         model,
         bodies=(*own, *bodies),
