@@ -317,7 +317,8 @@ class ActionBlocks {
       ++next;
     }
   }
-  // With couplings: H += R^T (f_q Q + f_v V, g_q Q + g_v V), R, Q and V being the maps of rows and columns of all joints.
+  // With couplings: H += R^T (f_q Q + f_v V, g_q Q + g_v V), R, Q and V being the maps of rows and columns of all
+  // joints.
   void add_points(const Action<S>& action, const StepEnd<S>& end, Arena& arena, const S* p, S* H) {
     const Model& m = scene_.m;
     const int nv = m.nv, size = copies_ * nv, skip = whole_ ? 0 : 1;
