@@ -76,7 +76,9 @@ def loosened(model):
     own_q, own_v, free_v, nq, nv = [], [], [], 0, 0
     for b in model.bodies:
         parent = b.parent
-        builder.add_body(b.name + "~", parent, b.joint, b.placement, ts.Inertia.zero(), joint_name=b.joint_name)
+        builder.add_body(
+            b.name + "~", parent, b.joint, b.placement, ts.Inertia.zero(), joint_name=b.joint_name, armature=b.armature
+        )
         builder.add_body(b.name, b.name + "~", ts.Free(), inertia=b.inertia, joint_name=b.joint_name + "~")
         own_q.append(nq + np.arange(b.joint.nq))
         own_v.append(nv + np.arange(b.joint.nv))

@@ -347,7 +347,7 @@ struct ReducedForwardDerivativesJVP {
 
 // ---- gradients
 
-// Gradients of w . tau_R: those of the tree with respect to its parameters, out[3] to out[6], and those with respect to
+// Gradients of w . tau_R: those of the tree with respect to its parameters, out[3] to out[7], and those with respect to
 // the reduced state.
 template <class S>
 void reduced_inverse_vjp(const Model& m, Arena& arena, const Options& options, const ChainedState<S>& s, const S* w,
@@ -358,18 +358,18 @@ void reduced_inverse_vjp(const Model& m, Arena& arena, const Options& options, c
     *g_a = get_if<S>(arena, a || (bent && (q || v)), m.nv);
   lift_velocities(s.terms(), arena, w, weights);
   vjp.operator()<S>(m, arena, options, {s.tree.q, s.tree.v, s.tree.a, weights, f_ext},
-                    {g_q, g_v, g_a, others[0], others[1], others[2], others[3]});
+                    {g_q, g_v, g_a, others[0], others[1], others[2], others[3], others[4]});
   const S* tau = q != nullptr && bent ? tree_forces(m, arena, options, s.tree, f_ext) : nullptr;
   chain_gradients<S>(s, arena, g_q, g_v, g_a, tau, bent ? w : nullptr, q, v, a);
 }
 
 struct ReducedInverseVJP {
   static constexpr const char* name = "inverse_dynamics_vjp";
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     tree_slots<ReducedInverseVJP>(m, options, in, out);
-    reduce_slots(m, "qvax-", "fff----", in, out);
+    reduce_slots(m, "qvax-", "fff-----", in, out);
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
@@ -409,11 +409,11 @@ void reduced_hybrid_vjp(const Model& m, Arena& arena, const Options& options, co
 
 struct ReducedForwardVJP {
   static constexpr const char* name = "forward_dynamics_vjp";
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     tree_slots<ReducedForwardVJP>(m, options, in, out);
-    reduce_slots(m, "qvxx-", "fff----", in, out);
+    reduce_slots(m, "qvxx-", "fff-----", in, out);
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
@@ -424,11 +424,11 @@ struct ReducedForwardVJP {
 
 struct ReducedHybridVJP {
   static constexpr const char* name = "hybrid_dynamics_vjp";
-  static constexpr int inputs = 7, outputs = 8;
+  static constexpr int inputs = 7, outputs = 9;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     tree_slots<ReducedHybridVJP>(m, options, in, out);
-    reduce_slots(m, "qvxxxx-", "ffff----", in, out);
+    reduce_slots(m, "qvxxxx-", "ffff-----", in, out);
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
@@ -440,11 +440,11 @@ struct ReducedHybridVJP {
 
 struct ReducedReactionsVJP {
   static constexpr const char* name = "joint_reactions_vjp";
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     tree_slots<ReducedReactionsVJP>(m, options, in, out);
-    reduce_slots(m, "qva--", "fff----", in, out);
+    reduce_slots(m, "qva--", "fff-----", in, out);
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
@@ -452,7 +452,7 @@ struct ReducedReactionsVJP {
     const ChainedState<S> s = chained_state(m, arena, in[0], in[1], in[2]);
     S *g_q = arena.get<S>(m.nv), *g_v = arena.get<S>(m.nv), *g_a = arena.get<S>(m.nv);
     vjp.operator()<S>(m, arena, options, {s.tree.q, s.tree.v, s.tree.a, in[3], in[4]},
-                      {g_q, g_v, g_a, out[3], out[4], out[5], out[6]});
+                      {g_q, g_v, g_a, out[3], out[4], out[5], out[6], out[7]});
     chain_gradients<S>(s, arena, g_q, g_v, g_a, nullptr, nullptr, out[0], out[1], out[2]);
   }
 };
@@ -480,7 +480,7 @@ struct CouplingVJP {
     S* weights = arena.get<S>(m.nv);
     lift_velocities(at.terms, arena, in[3], weights);
     vjp.operator()<S>(m, arena, options, {at.q, at.v, at.a, weights, in[4]},
-                      {g[0], g[1], g[2], nullptr, nullptr, nullptr, nullptr});
+                      {g[0], g[1], g[2], nullptr, nullptr, nullptr, nullptr, nullptr});
     std::fill_n(out[0], m.coupling->numbers, S(0.0));
     add_number_gradient<S>(at.terms, arena, {in[0], in[1], in[2], in[3]},
                            {g[0], g[1], g[2], tree_forces(m, arena, options, at, in[4])}, out[0]);

@@ -141,15 +141,17 @@ GeneralJointT<C> read_general(const NumberReader<C>& read, nb::tuple spec) {  //
 }
 
 // bodies: (parent, kind, iq, iv, nv, joint, general, pitch, pose, inertia); frames: (body, parent, pose, inertia,
-// placement).
+// placement); armature: by velocity.
 template <class C>
 void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list gravity, nb::list bodies,
-           nb::list frames, const std::vector<int>& order, nb::list general) {
+           nb::list frames, const std::vector<int>& order, nb::list general, nb::list armature) {
   new (m) ModelT<C>();
   m->nq = nq;
   m->nv = nv;
   m->order = order;
   m->gravity = read3(read.list(gravity, 3).data());
+  m->armature = read.list(armature, nv);
+  if (std::all_of(m->armature.begin(), m->armature.end(), [](const C& x) { return equals(x, 0); })) m->armature.clear();
   for (nb::handle g : general) m->general.push_back(read_general(read, nb::cast<nb::tuple>(g)));
   for (nb::handle item : bodies) {
     nb::tuple t = nb::cast<nb::tuple>(item);
@@ -208,12 +210,12 @@ void build(const NumberReader<C>& read, ModelT<C>* m, int nq, int nv, nb::list g
   }
 }
 void build_plain(Model* m, int nq, int nv, nb::list gravity, nb::list bodies, nb::list frames,
-                 const std::vector<int>& order, nb::list general) {
-  build(NumberReader<double>{}, m, nq, nv, gravity, bodies, frames, order, general);
+                 const std::vector<int>& order, nb::list general, nb::list armature) {
+  build(NumberReader<double>{}, m, nq, nv, gravity, bodies, frames, order, general, armature);
 }
 void build_dual(ModelT<Dual<double>>* m, double step, int nq, int nv, nb::list gravity, nb::list bodies,
-                nb::list frames, const std::vector<int>& order, nb::list general) {
-  build(NumberReader<Dual<double>>{step}, m, nq, nv, gravity, bodies, frames, order, general);
+                nb::list frames, const std::vector<int>& order, nb::list general, nb::list armature) {
+  build(NumberReader<Dual<double>>{step}, m, nq, nv, gravity, bodies, frames, order, general, armature);
 }
 
 // A coupling whose function is computed by the methods _evaluate and _vary of a Python object.
@@ -391,6 +393,7 @@ PyTypeObject* bind_model(nb::module_& module) {
   nb::class_<Model> model(module, "Model", nb::type_slots(model_slots));
   model.def("__init__", build_plain);
   model.def("same_tree", same_tree);
+  model.def_prop_ro("coupling_numbers", [](const Model& m) { return m.coupling ? m.coupling->numbers : 0; });
   model.def("couple", couple);
   nb::class_<ModelT<Dual<double>>>(module, "DualModel").def("__init__", build_dual);
   return reinterpret_cast<PyTypeObject*>(model.ptr());

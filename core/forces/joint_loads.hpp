@@ -105,6 +105,7 @@ LoadedDerivatives<S> loaded_derivatives(const Model& m, const LoadedTree& tree, 
                                         const WorldWrench<S>* held, const S* q, const S* v, double t, const S* p) {
   const int nv = m.nv, n = tree.m.nv;
   Motions<S> loaded = all;
+  loaded.armature = nullptr;  // added below
   loaded.columns = arena.get<DerivativeColumn<S>>(n);
   for (int k = 0; k < nv; ++k) loaded.columns[tree.at[k]] = all.columns[k];
   for (const BearingLaw& law : bearings) {
@@ -142,6 +143,7 @@ void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceS
   for (int x = 0; x < 3; ++x)
     for (int i = 0; i < nv; ++i)
       for (int k = 0; k < nv; ++k) narrow[x][i * nv + k] += wide.by[x][tree.at[i] * n + tree.at[k]];
+  for (int k = 0; all.armature != nullptr && k < nv; ++k) M[k * (nv + 1)] += all.armature[k];
   for_each_bearing(m, set, all, v, p, [&](const BearingLaw& law, const BearingTorque<S>& x) {
     const int iv = m.bodies[law.body].iv;
     for (int j = 0; j < x.nv; ++j) {

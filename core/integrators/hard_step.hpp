@@ -474,12 +474,14 @@ class HardStep {
     const double *q = at.nodes.q(1), *v = at.nodes.v(1), *a = at.nodes.a(1);
     at.arena.reset();
     double *inertia = at.arena.get<double>(10 * bodies), *placement = at.arena.get<double>(6 * bodies),
-           *gravity = at.arena.get<double>(3);
+           *gravity = at.arena.get<double>(3), *armature = at.arena.get<double>(m_.nv);
     inverse_dynamics_vjp<double>(m_, at.arena, q, v, a, lambda, nullptr, 0,
-                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity}, true, twists);
+                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true,
+                                 twists);
     add_scaled(10 * bodies, -1.0, inertia, out.inertia);
     add_scaled(6 * bodies, -1.0, placement, out.placement);
     add_scaled(3, -1.0, gravity, out.gravity);
+    add_scaled(m_.nv, -1.0, armature, out.armature);
     if (free_.forces == nullptr) return;
     const Motions<double> all = motions(m_, at.arena, q, v, a);
     force_parameter_gradient<double>(m_, *free_.forces, at.arena, all, q, v, t, at.p, lambda, out.forces, twists);

@@ -82,6 +82,11 @@ struct Coupling {
   Solver solver = Solver::dense;
   int numbers = 0;  // of rows and blocks, in the order of `number_gradient`
 
+  // The reduced velocity that one of the tree is, or -1.
+  int reduced_of(int velocity) const {
+    const auto found = std::find(tree_of.begin(), tree_of.end(), velocity);
+    return found == tree_of.end() ? -1 : static_cast<int>(found - tree_of.begin());
+  }
   int nq() const { return coordinates.nq; }
   int nv() const { return coordinates.nv; }
   bool is_linear() const { return blocks.empty(); }

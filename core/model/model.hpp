@@ -94,6 +94,7 @@ struct ModelT {
   std::vector<Link> links;
   std::vector<Frame> frames;
   std::vector<GeneralJointT<C>> general;
+  std::vector<C> armature;  // by velocity: inertia of drives, the diagonal that is added to M; empty if there is none
   int depth = 0;            // velocities on the longest path from a root to a tip
   bool has_weak = false;    // whether the mass matrix may be singular: some body resists a motion little or not at all
   std::vector<int> order;   // the user's bodies, parents first, in an order that does not depend on the user's

@@ -81,10 +81,13 @@ def _depth_first(tree: Sequence[tuple[str, int, Chain, Pose, Array]]) -> list[in
 
 
 def compile_tree(
-    tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array, named: Sequence[tuple[int, Pose]] = ()
+    tree: Sequence[tuple[str, int, Chain, Pose, Array]],
+    gravity: Array,
+    armature: Array,
+    named: Sequence[tuple[int, Pose]] = (),
 ) -> tuple[Any, ...]:
     """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
-    parameters), and frames (index of the body or -1, pose).
+    parameters), gravity, the armature of all velocities, and frames (index of the body or -1, pose).
 
     Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
     the children of each in order of their names, so that results do not depend on the order of the rows. All numbers
@@ -143,4 +146,4 @@ def compile_tree(
         at = _flat(_rows([compose(start, placement), placement]))
         frames.append((core, body, at[0], [0.0] * 10, at[1]))
     made = [(*row, M, inertia) for row, M, inertia in zip(bodies, _flat((R, p)), inertias.tolist(), strict=True)]
-    return nq, nv, gravity.tolist(), made, frames, order, general
+    return nq, nv, gravity.tolist(), made, frames, order, general, armature.tolist()

@@ -121,8 +121,11 @@ class Model:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[float],
     ) -> None: ...
     def same_tree(self, other: Model) -> bool: ...
+    @property
+    def coupling_numbers(self) -> int: ...
     def couple(
         self,
         coordinates: tuple[Any, ...],
@@ -145,6 +148,7 @@ class DualModel:
         frames: list[tuple[Any, ...]],
         order: list[int],
         general: list[tuple[Any, ...]],
+        armature: list[complex],
     ) -> None: ...
 
 class ForceSet:

@@ -86,7 +86,7 @@ class JointCoupling(ABC):
 
     @abstractmethod
     def renamed(self, rename: Callable[[str], str]) -> Self:
-        """A copy in which all joints and coordinates have other names."""
+        """A copy in which all joints and coordinates have other names, rename(name)."""
 
 
 def _renamed(coordinate: Coordinate, rename: Callable[[str], str]) -> Coordinate:
@@ -142,7 +142,7 @@ class Mimic(JointCoupling):
         return replace(self, **_known(self, values))
 
     def renamed(self, rename: Callable[[str], str]) -> Mimic:
-        """A copy in which all joints have other names."""
+        """A copy in which all joints have other names, rename(name)."""
         return replace(self, joint=_renamed(self.joint, rename), of=_renamed(self.of, rename))
 
 
@@ -200,7 +200,7 @@ class Polynomial(JointCoupling):
         return replace(self, **_known(self, values))
 
     def renamed(self, rename: Callable[[str], str]) -> Polynomial:
-        """A copy in which all joints have other names."""
+        """A copy in which all joints have other names, rename(name)."""
         return replace(self, joint=_renamed(self.joint, rename), of=_renamed(self.of, rename))
 
 
@@ -292,7 +292,7 @@ class Subspace(JointCoupling):
         return replace(self, **_known(self, values))
 
     def renamed(self, rename: Callable[[str], str]) -> Subspace:
-        """A copy in which all joints and coordinates have other names."""
+        """A copy in which all joints and coordinates have other names, rename(name)."""
         joints = None if self.joints is None else tuple(_renamed(j, rename) for j in self.joints)
         return replace(self, joints=joints, names=tuple(map(rename, self.names)))
 
@@ -330,15 +330,15 @@ class CustomCoupling(JointCoupling):
 
     @abstractmethod
     def dphi(self, z: Any, p: Any) -> ArrayLike:
-        """The derivatives (k, m) of phi."""
+        """The derivatives (k, m) of phi at inputs z with parameters p."""
 
     @abstractmethod
     def d2phi(self, z: Any, p: Any) -> ArrayLike:
-        """The derivatives (k, m, m) of dphi."""
+        """The derivatives (k, m, m) of dphi at inputs z with parameters p."""
 
     @abstractmethod
     def d3phi(self, z: Any, p: Any) -> ArrayLike:
-        """The derivatives (k, m, m, m) of d2phi."""
+        """The derivatives (k, m, m, m) of d2phi at inputs z with parameters p."""
 
     @property
     def followers(self) -> tuple[Coordinate, ...]:
@@ -374,7 +374,7 @@ class CustomCoupling(JointCoupling):
         return out
 
     def renamed(self, rename: Callable[[str], str]) -> Self:
-        """A copy in which all joints and coordinates have other names."""
+        """A copy in which all joints and coordinates have other names, rename(name)."""
         out = copy(self)
         object.__setattr__(out, "joints", tuple(_renamed(j, rename) for j in self.followers))
         object.__setattr__(out, "of", tuple(_renamed(j, rename) for j in self.leaders))

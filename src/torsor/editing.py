@@ -11,6 +11,7 @@ import numpy as np
 
 from torsor._check import listed, unknown
 from torsor._errors import ModelError
+from torsor.actuators import Actuator, Tendon
 from torsor.inertia import Inertia
 from torsor.model import PARAMETERS, WORLD, Body, Frame, Model, ModelBuilder, require_model
 from torsor.spatial import SE3, frozen_array
@@ -71,6 +72,8 @@ def with_body(model: Model, name: str, changes: dict[str, Any]) -> Model:
 def with_joint(model: Model, name: str, joint: Joint) -> Model:
     """As `Model.with_joint`."""
     body = model.bodies[model._find(name, "joint")]
+    if joint is None:
+        raise TypeError(f"joint of {name!r} must be a Joint, got None")
     if (body.joint.nq, body.joint.nv) == (getattr(joint, "nq", None), getattr(joint, "nv", None)):
         return _with_bodies(model, {body.name: _made(body, joint, {})})
     _refuse(model, _constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
@@ -163,9 +166,27 @@ def _kept(model: Model, kept: set[str], what: str, *, world: bool) -> dict[str, 
             raise ModelError(
                 f"{what} cuts apart joints that {coupling!r} couples; leave them out of model.tree.couple(...)"
             )
+    tendons, actuators = _kept_drives(model, known)
     return {
-        "constraints": tuple(constraints), "frames": frames, "collision_rules": rules, "couplings": tuple(couplings)
+        "constraints": tuple(constraints), "frames": frames, "collision_rules": rules, "couplings": tuple(couplings),
+        "tendons": tendons, "actuators": actuators,
     }  # fmt: skip
+
+
+def _kept_drives(model: Model, known: set[str]) -> tuple[tuple[Tendon, ...], tuple[Actuator, ...]]:
+    """Tendons and actuators that act on bodies and joints that are kept alone."""
+
+    def bodies(joints: Iterable[str], places: Iterable[str]) -> set[str]:
+        return {model.joint(j).body for j in joints} | {WORLD if p == WORLD else model.frame(p).body for p in places}
+
+    tendons = tuple(t for t in model.tendons if bodies(t.joints, t.bodies) <= known)
+    names = {t.name for t in tendons} | {None}
+    actuators = tuple(
+        a
+        for a in model.actuators
+        if a.tendon in names and bodies([a.joint] if a.joint else [], [a.body] if a.body else []) <= known
+    )
+    return tendons, actuators
 
 
 # ---- two models
@@ -201,6 +222,14 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
         else Frame(rename(f.name), rename(f.body), f.placement)
         for f in other.frames
     ]
+    tendons = [_carried_tendon(t, rename, prefix, on) for t in other.tendons]
+    actuators = [
+        replace(
+            a, name=prefix + a.name, joint=_prefixed(a.joint, prefix), tendon=_prefixed(a.tendon, prefix),
+            body=_prefixed(a.body, prefix),
+        )
+        for a in other.actuators
+    ]  # fmt: skip
     ground = tuple(shape(c) if still else shape(c).moved(on.placement) for c in other.world_collisions)
     own, world = model.bodies, model.world_collisions
     if on.body == WORLD:
@@ -222,9 +251,23 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
         frames=(*model.frames, *frames),
         constraints=tuple(constraints),
         world_collisions=world,
+        tendons=(*model.tendons, *tendons),
+        actuators=(*model.actuators, *actuators),
         collision_rules=_joined_rules(model, other, rename, prefix),
         couplings=(*model.couplings, *(c.renamed(rename) for c in other.couplings)),
     )
+
+
+def _carried_tendon(tendon: Tendon, rename: Callable[[str], str], prefix: str, on: Frame) -> Tendon:
+    """A tendon of a model whose world becomes a frame."""
+    places = [
+        (on.body, on.placement.R @ point + on.placement.p) if body == WORLD else (rename(body), np.array(point))
+        for body, point in zip(tendon.bodies, tendon.points, strict=True)
+    ]
+    return replace(
+        tendon, name=prefix + tendon.name, joints=tuple(map(rename, tendon.joints)),
+        bodies=tuple(body for body, _ in places), points=tuple(tuple(x.tolist()) for _, x in places),
+    )  # fmt: skip
 
 
 def _prefixed(name: str | None, prefix: str) -> str | None:
@@ -285,7 +328,14 @@ def _joined_rules(model: Model, other: Model, rename: Callable[[str], str], pref
 
 
 def with_parameters(
-    model: Model, inertia: Any, placement: Any, gravity: Any, constraints: Any, allow_unphysical: bool
+    model: Model,
+    inertia: Any,
+    placement: Any,
+    gravity: Any,
+    armature: Any,
+    constraints: Any,
+    couplings: Any,
+    allow_unphysical: bool,
 ) -> Model:
     """As `Model.with_parameters`."""
     changed: dict[str, Any] = {}
@@ -302,7 +352,10 @@ def with_parameters(
         for i, (b, pi) in enumerate(zip(bodies, rows, strict=True)):
             if np.array_equal(b.inertia.parameters, pi):
                 continue
-            made = Inertia.from_parameters(pi, allow_unphysical=True)
+            try:
+                made = Inertia.from_parameters(pi, allow_unphysical=True)
+            except ModelError as error:
+                raise ModelError(f"inertia of {b.name!r}: {error}") from None
             if not allow_unphysical and b.inertia.physical and (fault := made._fault()):
                 faults.append(f"{b.name!r} ({fault})")
             bodies[i] = replace(b, inertia=made)
@@ -311,26 +364,35 @@ def with_parameters(
             raise ModelError(
                 f"inertia is not physical: {shown}; take a smaller step, or pass allow_unphysical=True to accept it"
             )
-    if inertia is not None or placement is not None:
+    if armature is not None:
+        tree = model.tree
+        values = frozen_array(armature, (tree.nv,), "armature").tolist()
+        bodies = [replace(b, armature=tuple(values[j.v_slice])) for b, j in zip(bodies, tree.joints, strict=True)]
+    if any(x is not None for x in (inertia, placement, armature)):
         changed["bodies"] = tuple(bodies)
     if gravity is not None:
         changed["gravity"] = gravity
-    if constraints is not None:
-        if isinstance(constraints, (str, Mapping)) or len(list(constraints)) != len(model.constraints):
-            raise ValueError(f"constraints must have a dict or None for each of {len(model.constraints)} constraints")
-        changed["constraints"] = tuple(
-            c.with_parameters(values) if values else c for c, values in zip(model.constraints, constraints, strict=True)
-        )
+    described: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
+        ("constraints", model.constraints, constraints), ("couplings", model.couplings, couplings),
+    )  # fmt: skip
+    for what, own, given in described:
+        if given is None:
+            continue
+        if isinstance(given, (str, Mapping)) or len(list(given)) != len(own):
+            raise ValueError(f"{what} must have a dict or None for each of {len(own)} {what}")
+        changed[what] = tuple(c.with_parameters(values) if values else c for c, values in zip(own, given, strict=True))
     return replace(model, **changed)
 
 
 def _shapes(model: Model, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    known = {"inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,)}
+    known: dict[str, tuple[int, ...]] = {
+        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,), "armature": (model.tree.nv,),
+    }  # fmt: skip
     if isinstance(names, str):
-        raise TypeError(f"names is {names!r}, expected a sequence of some of {listed(PARAMETERS)}")
+        raise TypeError(f"names is {names!r}, expected a sequence of some of {listed([*known])}")
     for name in names:
         if name not in known:
-            raise unknown("parameter", name, PARAMETERS)
+            raise unknown("parameter", name, [*known])
     if len({*names}) < len(list(names)):
         raise ValueError(f"names is {list(names)}, expected each name once")
     return {name: known[name] for name in names}
@@ -358,9 +420,10 @@ def with_parameter_vector(model: Model, x: ArrayLike, names: Sequence[str], allo
     """As `Model.with_parameter_vector`."""
     shapes = _shapes(model, names)
     flat = frozen_array(x, (sum(prod(shape) for shape in shapes.values()),), "x")
-    given: dict[str, Any] = dict.fromkeys(PARAMETERS)
+    given: dict[str, Any] = dict.fromkeys((*PARAMETERS, "armature"))
     at = 0
     for name, shape in shapes.items():
         given[name] = flat[at : at + prod(shape)].reshape(shape)
         at += prod(shape)
-    return with_parameters(model, given["inertia"], given["placement"], given["gravity"], None, allow_unphysical)
+    inertia, placement, gravity, armature = (given[k] for k in ("inertia", "placement", "gravity", "armature"))
+    return with_parameters(model, inertia, placement, gravity, armature, None, None, allow_unphysical)

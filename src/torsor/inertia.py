@@ -117,6 +117,16 @@ class Inertia:
         if not allow_unphysical and (fault := self._fault()):
             raise ModelError(f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is")
 
+    @staticmethod
+    def _of(mass: float, com: FloatArray, I_com: FloatArray) -> Inertia:
+        """The inertia of finite numbers and a symmetric matrix, kept unchecked and read-only; physical or not."""
+        com.flags.writeable = I_com.flags.writeable = False
+        inertia = object.__new__(Inertia)
+        object.__setattr__(inertia, "mass", mass)
+        object.__setattr__(inertia, "com", com)
+        object.__setattr__(inertia, "I_com", I_com)
+        return inertia
+
     def _fault(self) -> str | None:
         """The reason why this inertia is not physical, or None."""
         if self.mass < 0:
@@ -134,6 +144,23 @@ class Inertia:
     def physical(self) -> bool:
         """Whether some distribution of mass has this inertia."""
         return self._fault() is None
+
+    def nearest_physical(self) -> Inertia:
+        """The nearest inertia that some distribution of mass has, with the same mass and centre of mass.
+
+        The second moments of mass about its centre, C with I_com = tr(C) 1 - C, are positive semidefinite. This takes
+        the nearest such C in the Frobenius norm, with zeros for negative eigenvalues: mass in a plane, or, if two are
+        negative, along a line, which has no moment about it. Physical inertias are returned as they are. Raises
+        `ModelError` if the mass is negative.
+        """
+        if self._fault() is None:
+            return self
+        if self.mass < 0:
+            raise ModelError(f"mass is {self.mass:g}, expected 0 or more: no inertia with this mass is physical")
+        moments, axes = np.linalg.eigh(self.I_com)
+        C = np.maximum(moments.sum() / 2 - moments, 0.0)
+        I_com = (axes * (C.sum() - C)) @ axes.T
+        return Inertia._of(self.mass, self.com, (I_com + I_com.T) / 2)
 
     @property
     def _I_origin(self) -> FloatArray:

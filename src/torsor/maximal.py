@@ -41,7 +41,7 @@ def _is_frame(body: Body) -> bool:
 
 def _keeps(body: Body) -> bool:
     """Whether the coordinates of its joint are kept."""
-    return not isinstance(body.joint, Free) and not closes_loops(body.joint)
+    return not isinstance(body.joint, Free) and (any(body.armature) or not closes_loops(body.joint))
 
 
 def _on_free(body: Body, inertia: Inertia) -> Body:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -16,7 +15,9 @@ import numpy as np
 from torsor import _core
 from torsor._check import direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
+from torsor._core import JointKind
 from torsor._errors import ModelError
+from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
 from torsor.couplings import JointCoupling, ReducedMap, as_couplings
 from torsor.inertia import Inertia, parameters_of
@@ -24,6 +25,8 @@ from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
@@ -72,6 +75,7 @@ class Body:
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
     are infinite where there is no limit. `dry_friction`, `damping`, `stiffness` and `armature` are (joint.nv,), zero
     where there is none, and `rest` is (joint.nq,), the coordinates at which springs of the joint are at rest.
+    `gravity_compensation` is the share of the body's weight that is compensated, for `forces_from`.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Body:
     stiffness: tuple[float, ...] = ()
     rest: tuple[float, ...] = ()
     armature: tuple[float, ...] = ()
+    gravity_compensation: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.joint, Joint):  # which the model refuses
@@ -206,6 +211,8 @@ def _require_sound(body: Body) -> None:
     for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
         if min(getattr(body, limit), default=0.0) < 0:
             raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+    if any(body.armature):
+        require_armature(name, body.joint, body.armature)
 
 
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
@@ -286,6 +293,7 @@ class ModelBuilder:
         stiffness: ArrayLike | None = None,
         rest: ArrayLike | None = None,
         armature: ArrayLike | None = None,
+        gravity_compensation: float = 0.0,
         visuals: Iterable[Visual] = (),
         collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
@@ -367,6 +375,7 @@ class ModelBuilder:
             _limits(stiffness, joint.nv, 0.0, f"stiffness of {name!r}"),
             () if rest is None else _limits(rest, joint.nq, 0.0, f"rest of {name!r}"),
             _limits(armature, joint.nv, 0.0, f"armature of {name!r}"),
+            float(gravity_compensation),
         )
         self._add(body)
         return self
@@ -381,12 +390,8 @@ class ModelBuilder:
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(body.parent, str) or (body.parent not in self._bodies and body.parent != WORLD):
-            names = [WORLD, *self._bodies]
-            near = get_close_matches(body.parent, names, n=1) if isinstance(body.parent, str) else []
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {listed(names)}{hint}"
-            )
+            names = listed([WORLD, *self._bodies], body.parent)
+            raise ModelError(f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {names}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
@@ -413,7 +418,7 @@ class ModelBuilder:
             If there is a frame or a body of that name, or no body to put it on.
         """
         placement = SE3() if placement is None else placement
-        if body in self._frames and isinstance(placement, SE3):
+        if isinstance(body, str) and body in self._frames and isinstance(placement, SE3):
             body, placement = self._frames[body].body, self._frames[body].placement @ placement
         self._add_frame(Frame(name, body, placement))
         return self
@@ -465,6 +470,25 @@ class ModelBuilder:
         return Model(self.name, self._gravity, bodies, constraints, tuple(self._world), frames=frames, **self._others)
 
 
+def require_armature(name: str, joint: Joint, armature: Sequence[float]) -> None:
+    """Refuses armature for which the energy of the drive would give forces that depend on velocities."""
+    at = 0
+    for factor in joint._factors[0]:
+        values = [float(x) for x in armature[at : at + factor.nv]]
+        at += factor.nv
+        if factor.kind == JointKind.free and any(values):
+            raise ModelError(
+                f"armature of {name!r} is {values}, but its joint is free: nothing drives it, and it is the "
+                "body that has inertia; give the inertia to the body"
+            )
+        if factor.kind == JointKind.spherical and len(set(values)) > 1:
+            raise ModelError(
+                f"armature of {name!r} is {values}, expected three equal numbers for the three angular "
+                "velocities of a spherical joint: with others the drive would turn like a body, and its torque would "
+                "depend on velocities; give such an inertia to a body"
+            )
+
+
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
     x, y, z = frozen_array(gravity, (3,), "gravity").tolist()
     return (x, y, z)
@@ -497,11 +521,13 @@ class ModelParameters(NamedTuple):
     placement : (nbodies, 6)
         Twists x by which placements move, to placement @ SE3.exp(x): zeros.
     gravity : (3,)
+    armature : (nv,)
     """
 
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @final
@@ -529,6 +555,11 @@ class Model:
         Named frames on bodies.
     couplings : tuple of JointCoupling
         Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
+    tendons : tuple of Tendon
+    actuators : tuple of Actuator
+        Tendons and actuators of a file, for `forces_from`, `actuation` and `ActuatorForce`.
+    keyframes : dict of Keyframe by name
+        States of a file. A copy with other coordinates has none.
     """
 
     name: str
@@ -539,6 +570,9 @@ class Model:
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
     frames: tuple[Frame, ...] = ()
     couplings: tuple[JointCoupling, ...] = ()
+    tendons: tuple[Tendon, ...] = ()
+    actuators: tuple[Actuator, ...] = ()
+    keyframes: Mapping[str, Keyframe] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -552,6 +586,10 @@ class Model:
             if not isinstance(b, Body):
                 raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
             builder._add(b)
+        object.__setattr__(self, "tendons", tuple(self.tendons))
+        object.__setattr__(self, "actuators", tuple(self.actuators))
+        fitting = {name: key for name, key in self.keyframes.items() if (len(key.q), len(key.v)) == (self.nq, self.nv)}
+        object.__setattr__(self, "keyframes", fitting)
         object.__setattr__(self, "frames", tuple(self.frames))
         for frame in self.frames:
             if not isinstance(frame, Frame):
@@ -563,7 +601,7 @@ class Model:
 
     @cached_property
     def _core(self) -> _core.Model:
-        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self._named()))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
         if self._map is not None:
             made.couple(*self._map.compiled())
         return made
@@ -600,7 +638,7 @@ class Model:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         added = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # since the first ones
-        self.__dict__.update({**added, "collision_rules": CollisionRules(), **state})
+        self.__dict__.update({**added, "collision_rules": CollisionRules(), "keyframes": {}, **state})
 
     @cached_property
     def joints(self) -> tuple[ModelJoint, ...]:
@@ -650,10 +688,11 @@ class Model:
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
             kind, names = "body", [*names, *(f.name for f in self.frames)]
-        raise unknown(kind, name, names)
+        raise unknown(kind, name, names, accepted=accepted)
 
     def joint(self, name: str) -> ModelJoint:
         """The joint with the name `name`, or of the body with that name."""
@@ -789,7 +828,7 @@ class Model:
             row[:] = tree if self._map is None else self._reduced(tree, 0.0)
             if self._map is not None:
                 row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
-            row[both] = rng.uniform(low[both], high[both])
+            row[both] = rng.uniform(low[both], high[both] + 0.0)  # -0.0 would be below 0
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
@@ -873,11 +912,22 @@ class Model:
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
 
+    def with_actuators(self, actuators: Iterable[Actuator], tendons: Iterable[Tendon] | None = None) -> Model:
+        """A copy with other `actuators` and, if given, other `tendons`, all of whose names must exist."""
+        model = replace(self, actuators=tuple(actuators), tendons=self.tendons if tendons is None else tuple(tendons))
+        require_drives(model)
+        return model
+
+    @property
+    def control_limits(self) -> FloatArray:
+        """Lower and upper limits (2, nu) of the controls of the actuators."""
+        return np.asarray(np.array([a.control_limits for a in self.actuators]).reshape(-1, 2).T)
+
     def with_placement(self, name: str, placement: SE3) -> Model:
         """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
         return _edited("with_placement", self, name, placement)
 
-    def with_body(self, name: str, **changes: Any) -> Model:
+    def with_body(self, name: str, /, **changes: Any) -> Model:
         """A copy in which the body `name` has other properties.
 
         Parameters
@@ -978,8 +1028,9 @@ class Model:
     @property
     def parameters(self) -> ModelParameters:
         """The numbers that gradients of `adjoint` are with respect to, under the same names."""
+        placements = np.zeros((self.nbodies, 6))
         return ModelParameters(
-            self.inertial_parameters.reshape(-1, 10), np.zeros((self.nbodies, 6)), np.array(self.gravity)
+            self.inertial_parameters.reshape(-1, 10), placements, np.array(self.gravity), self.armature
         )
 
     def with_parameters(
@@ -988,7 +1039,9 @@ class Model:
         inertia: ArrayLike | None = None,
         placement: ArrayLike | None = None,
         gravity: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
         constraints: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+        couplings: Sequence[Mapping[str, ArrayLike] | None] | None = None,
         allow_unphysical: bool = False,
     ) -> Model:
         """A copy with other numbers: the counterpart of the gradients of `adjoint`, which have the same names.
@@ -1000,8 +1053,12 @@ class Model:
         placement : (nbodies, 6) array_like, optional
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
+        armature : (nv,) array_like, optional
+            By the velocities of the `tree`.
         constraints : sequence of dict or None, optional
             Parameters of each of the constraints of the model, by name (`Constraint.with_parameters`).
+        couplings : sequence of dict or None, optional
+            The same of each of its couplings.
         allow_unphysical : bool
             Whether inertias that no body can have are accepted.
 
@@ -1020,7 +1077,8 @@ class Model:
         >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
         >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
         """
-        return _edited("with_parameters", self, inertia, placement, gravity, constraints, allow_unphysical)
+        numbers = inertia, placement, gravity, armature, constraints, couplings
+        return _edited("with_parameters", self, *numbers, allow_unphysical)
 
     def parameter_vector(self, source: object = None, names: Sequence[str] = PARAMETERS) -> FloatArray:
         """Parameters of the model, or gradients by them, as a flat vector (..., n) for optimizers.
@@ -1345,7 +1403,11 @@ class Model:
         for f in self.frames:
             body, at = moved.get(f.body, (f.body, SE3()))
             frames.append(replace(f, body=body, placement=at @ f.placement if f.body in moved else f.placement))
-        return replace(self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames))
+        tendons, actuators = on_locked(self.tendons, self.actuators, joints, places)
+        return replace(
+            self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames), tendons=tendons,
+            actuators=actuators,
+        )  # fmt: skip
 
     def _lock_leaders(self, positions: Mapping[str, ArrayLike]) -> Model:
         """`lock` for a model with couplings."""
@@ -1362,6 +1424,23 @@ class Model:
         all_positions = {given[j]: positions[given[j]] for j in given}
         all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
         return replace(tree.lock(all_positions), couplings=kept)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
+
+        Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
+        of time.
+        """
+        import_module("torsor.saving").save(self, path)  # a layer above
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Model:
+        """The model in the file `path` that `save` has written, equal to the one that was saved.
+
+        Raises `FormatError` if the file is not one, or is of a later version.
+        """
+        out: Model = import_module("torsor.saving").load(path)  # a layer above
+        return out
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _check, _core, shapes, spatial
+from torsor._core import JointKind
 from torsor.constraints import (
     Constraint,
     Coupling,
@@ -775,6 +776,14 @@ def _along_directions(
             placement=[b.placement @ spatial.SE3.exp(s * w) for b, w in zip(model.bodies, twists, strict=True)]
         ),
     )
+    drives = [random_armature(rng, b.joint) for b in model.bodies]
+    yield (
+        "derivative by armature",
+        along(by_parameters.get("armature"), np.concatenate([np.zeros(0), *drives])),
+        lambda s: of_bodies(
+            armature=[tuple((b.armature + s * d).tolist()) for b, d in zip(model.bodies, drives, strict=True)]
+        ),
+    )
     gravity = rng.standard_normal(3)
     yield (
         "derivative by gravity",
@@ -938,6 +947,28 @@ def random_inertia(rng: np.random.Generator) -> Inertia:
     return sum((Inertia.point(m, p) for m, p in zip(masses, points, strict=True)), Inertia.zero())
 
 
+def random_armature(rng: np.random.Generator, joint: Joint) -> Array:
+    """Random armature of a joint, positive where it may have any.
+
+    Parameters
+    ----------
+    rng : Generator
+        Generator of random numbers.
+    joint : Joint
+
+    Returns
+    -------
+    (joint.nv,) array
+    """
+    values = [np.zeros(0)]
+    for factor in joint._factors[0]:
+        own = rng.uniform(0.1, 0.6, factor.nv)
+        if factor.kind == JointKind.spherical:
+            own[:] = own[0]
+        values.append(own if factor.kind != JointKind.free else np.zeros(factor.nv))
+    return np.concatenate(values)
+
+
 def random_pose(rng: np.random.Generator) -> spatial.SE3:
     """A random pose.
 
@@ -954,9 +985,13 @@ def random_pose(rng: np.random.Generator) -> spatial.SE3:
 
 
 def random_tree(
-    rng: np.random.Generator | int | None = None, joints: Sequence[Joint] | int = 8, *, branching: float = 0.5
+    rng: np.random.Generator | int | None = None,
+    joints: Sequence[Joint] | int = 8,
+    *,
+    branching: float = 0.5,
+    armature: bool = True,
 ) -> Model:
-    """A model with random tree, placements, inertias and gravity.
+    """A model with random tree, placements, inertias, armature and gravity.
 
     Parameters
     ----------
@@ -966,6 +1001,8 @@ def random_tree(
         The joints to use, in order, or the number of joints to draw from `example_joints`.
     branching : float
         Probability with which a body is attached to a random one instead of the one before it.
+    armature : bool
+        Whether joints have armature.
 
     Returns
     -------
@@ -975,10 +1012,13 @@ def random_tree(
     if isinstance(joints, int):
         population = example_joints()
         joints = [population[k] for k in rng.integers(len(population), size=joints)]
+    drives = np.random.default_rng(len(joints))
     builder = ModelBuilder("random tree", gravity=rng.standard_normal(3) * 5)
     names = ["world"]
     for k, joint in enumerate(joints):
         parent = names[rng.integers(len(names))] if rng.uniform() < branching else names[-1]
-        builder.add_body(f"body{k}", parent, joint, random_pose(rng), random_inertia(rng))
+        pose, inertia = random_pose(rng), random_inertia(rng)
+        own = random_armature(drives, joint) if armature else None
+        builder.add_body(f"body{k}", parent, joint, pose, inertia, armature=own)
         names.append(f"body{k}")
     return builder.build()

@@ -32,10 +32,11 @@ def mimics(path):
     return out
 
 
+@pytest.mark.filterwarnings("ignore::torsor.FormatWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_robots_with_mimic_joints(name):
     path = ROBOTS / name
-    model = ts.load_urdf(path, mimic="ignore", unphysical="accept").couple(mimics(path))
+    model = ts.load_urdf(path, mimic="ignore").couple(mimics(path))
     reference = pin.buildModelFromUrdf(str(path), True)
     assert model.nv == reference.nv < model.tree.nv
     rng = np.random.default_rng(0)

@@ -66,7 +66,7 @@ class Constraint(ABC):
         for name, value in values.items():
             if name not in known:
                 raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known]) or 'none'}"
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known], name) or 'none'}"
                 )
             now = getattr(self, name, None)
             if isinstance(now, SE3) and not isinstance(value, SE3):

@@ -49,6 +49,7 @@ class ConstrainedForwardDynamicsVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     parameters : tuple of dicts
         For each constraint the gradients with respect to its parameters: name -> (..., *shape of the parameter).
     """
@@ -60,6 +61,7 @@ class ConstrainedForwardDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
 
 
@@ -193,7 +195,7 @@ def constrained_forward_dynamics_vjp(
     -------
     ConstrainedForwardDynamicsVJP
         q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3); and for each constraint a dict of gradients by name of the parameter.
+        (..., 3); armature (..., nv); and for each constraint a dict of gradients by name of the parameter.
 
     Raises
     ------

@@ -170,7 +170,8 @@ class Cost(ABC):
 
     def _by_parameters(self, x: States) -> dict[str, FloatArray]:
         """Derivatives with respect to parameters at fixed states: "inertia" (..., nbodies, 10), "placement" (...,
-        nbodies, 6), "gravity" (..., 3), and "springs" (..., n), the parameters of forces with an energy."""
+        nbodies, 6), "gravity" (..., 3), "armature" (..., nv), and "springs" (..., n), the parameters of forces with an
+        energy."""
         return {}
 
     def _rows(self) -> int | None:

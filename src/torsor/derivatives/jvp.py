@@ -21,7 +21,7 @@ from torsor._core import complex_step
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Composite, CustomJoint, Joint, SplineCurve
-from torsor.model import Model, require_model
+from torsor.model import Model, require_armature, require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -45,15 +45,18 @@ class ModelDirection:
         Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
         6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
         a Composite). Axes keep unit length: only the part of their rate perpendicular to them is used.
+    armature : mapping from joint to (nv,)
+        Rates of the armature of the joint.
     """
 
     inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
     placement: Mapping[str, ArrayLike] = field(default_factory=dict)
     gravity: ArrayLike | None = None
     joint: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    armature: Mapping[str, ArrayLike] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("inertia", "placement", "joint"):
+        for name in ("inertia", "placement", "joint", "armature"):
             _require_mapping(getattr(self, name), name, "names")
 
 
@@ -73,7 +76,7 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     for key, rate in rates.items():
         known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
         if key not in known:
-            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known, key) or 'none'}")
         if isinstance(joint, Composite):
             if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
                 raise ValueError(
@@ -128,7 +131,13 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     gravity = np.array(model.gravity) + 0j
     if direction.gravity is not None:
         gravity = gravity + 1j * complex_step * _rate(direction.gravity, (3,), "gravity")
-    return _core.DualModel(complex_step, *compile_tree(tree, gravity, model._named()))
+    armature = model.armature + 0j
+    for name, rate in direction.armature.items():
+        at = model.tree.joints[model._find(name, "joint")].v_slice
+        drive = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
+        require_armature(name, model.joint(name).joint, drive.tolist())
+        armature[at] += 1j * complex_step * drive
+    return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature, model._named()))
 
 
 @record_of("inverse_dynamics_jvp")

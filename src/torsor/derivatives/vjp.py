@@ -38,6 +38,7 @@ class InverseDynamicsVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     """
 
     q: FloatArray
@@ -47,6 +48,7 @@ class InverseDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("forward_dynamics_vjp")
@@ -63,6 +65,7 @@ class ForwardDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("hybrid_dynamics_vjp")
@@ -81,6 +84,7 @@ class HybridDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("joint_reactions_vjp")
@@ -97,6 +101,7 @@ class JointReactionsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @direct("inverse_dynamics_vjp")
@@ -139,7 +144,7 @@ def inverse_dynamics_vjp(
     -------
     InverseDynamicsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Examples
     --------
@@ -193,7 +198,7 @@ def forward_dynamics_vjp(
     -------
     ForwardDynamicsVJP
         q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -253,7 +258,7 @@ def hybrid_dynamics_vjp(
     -------
     HybridDynamicsVJP
         q, v, a, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6);
-        gravity (..., 3).
+        gravity (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -310,7 +315,7 @@ def joint_reactions_vjp(
     -------
     JointReactionsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -329,7 +334,7 @@ def inertial_regressor(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters.
+    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters + model.armature a.
 
     Parameters
     ----------

@@ -49,7 +49,9 @@ class Force(ABC):
         require_names(values)
         for name in values:
             if name not in self._numbers:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers)}")
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers, name)}"
+                )
         return replace(self, **values)  # type: ignore[type-var]
 
     def _for_model(self, model: Model) -> Force:

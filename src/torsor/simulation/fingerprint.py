@@ -69,9 +69,16 @@ def _add_model(out: Description, model: Model, where: str) -> None:
         _add(out, f"joint of {label}", b.joint)
         _add(out, f"placement of {label}", b.placement)
         out[f"inertia of {label}"] = b.inertia.parameters.tolist()
+        if any(b.armature):
+            out[f"armature of {label}"] = list(b.armature)
     for frame in model.frames:
         out[f"body of {frame.name!r}{where}"] = frame.body
         _add(out, f"placement of {frame.name!r}{where}", frame.placement)
+    for k, coupling in enumerate(model.couplings):
+        label = f"coupling {k} ({type(coupling).__name__}){where}"
+        out[f"coupling {k}{where}"] = type(coupling).__name__
+        for name, value in _attributes(coupling).items():
+            _add(out, f"{name} of {label}", value)
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:

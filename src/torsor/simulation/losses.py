@@ -42,7 +42,7 @@ class Loss:
     dq, dv : (..., rows, nv)
         With respect to the rows, dq in the tangent space.
     du : as the controls
-    dinertia, dplacement, dgravity, dforces, dsignals
+    dinertia, dplacement, dgravity, darmature, dforces, dsignals
         The explicit parameter dependence of the loss, at fixed states: shaped as the fields of `AdjointGradient`, to
         which `adjoint` adds them.
     of : Trajectory, str or None
@@ -57,6 +57,7 @@ class Loss:
     dinertia: FloatArray | None = None
     dplacement: FloatArray | None = None
     dgravity: FloatArray | None = None
+    darmature: FloatArray | None = None
     dforces: tuple[dict[str, FloatArray], ...] | None = None
     dsignals: tuple[dict[str, FloatArray], ...] | None = None
     of: Trajectory | str | None = field(default=None, repr=False, compare=False)
@@ -220,7 +221,7 @@ class _Total:
         return Loss(
             shaped("value"), shaped("dq"), shaped("dv"),
             None if du is None or u is None else du.reshape(u.shape),
-            shaped("inertia"), shaped("placement"), shaped("gravity"), of_forces, of_signals,
+            shaped("inertia"), shaped("placement"), shaped("gravity"), shaped("armature"), of_forces, of_signals,
             self.trajectory,
         )  # fmt: skip
 
