@@ -25,36 +25,35 @@ struct Projected {
     tree()->slots(m, options, in, out);
     reduce_slots(m, Rule::in, Rule::out, in, out);
   }
-  static constexpr bool has(char kind, const char* kinds) {
+  // The array of a kind, or -1.
+  static constexpr int place(char kind, const char* kinds) {
     for (int i = 0; kinds[i] != 0; ++i)
-      if (kinds[i] == kind) return true;
-    return false;
+      if (kinds[i] == kind) return i;
+    return -1;
   }
+  static constexpr bool has(char kind, const char* kinds) { return place(kind, kinds) >= 0; }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     const Coupling& c = *m.coupling;
-    constexpr int level = has('a', Rule::in) ? 2 : 1;
-    const BlockTerms<S> t = block_terms(c, arena, in[0], level);
-    const S *from[inputs + 1], *v = nullptr;
-    for (int i = 0; i < inputs; ++i) {
-      from[i] = in[i];
-      const char kind = Rule::in[i];
-      if (kind == '-') continue;
-      const bool bends = kind == 'a' && v != nullptr && !c.is_linear();
-      if (in[i] == nullptr && !bends) continue;
-      S* y = arena.get<S>(kind == 'q' ? m.nq : m.nv);
-      if (kind == 'q')
-        lift_coordinates(t, in[i], y);
-      else
-        lift_velocities(t, arena, in[i] != nullptr ? in[i] : zeros<S>(arena, c.nv()), y, bends ? v : nullptr);
-      from[i] = y;
-      if (kind == 'v') v = in[i];
-    }
+    constexpr int level = has('a', Rule::in) ? 2 : 1, of_v = place('v', Rule::in), of_a = place('a', Rule::in);
+    const Lifted<S> at =
+        lift_state<S>(m, arena, in[0], of_v < 0 ? nullptr : in[of_v], of_a < 0 ? nullptr : in[of_a], level);
+    const BlockTerms<S>& t = at.terms;
+    const S* from[inputs + 1];
+    std::copy_n(in, inputs, from);
+    from[0] = at.q;
+    if (of_v > 0) from[of_v] = at.v;
+    if (of_a > 0) from[of_a] = at.a;
     Slot in_slots[inputs + 1], out_slots[outputs];
+    if (has('c', Rule::out) || has('r', Rule::out)) tree()->slots(m, options, in_slots, out_slots);
     S* to[outputs];
-    tree()->slots(m, options, in_slots, out_slots);
-    for (int i = 0; i < outputs; ++i)
-      to[i] = out[i] == nullptr || Rule::out[i] == '-' ? out[i] : arena.get<S>(out_slots[i].size());
+    for (int i = 0; i < outputs; ++i) {
+      const char kind = Rule::out[i];
+      to[i] = out[i] == nullptr || kind == '-' ? out[i]
+              : kind == 'f'                    ? arena.get<S>(m.nv)
+              : kind == 'm'                    ? arena.get<S>(m.nv * m.nv)
+                                               : arena.get<S>(out_slots[i].size());
+    }
     tree().run(m, arena, options, from, to);
     for (int i = 0; i < outputs; ++i) {
       if (out[i] == nullptr || Rule::out[i] == '-') continue;
@@ -63,11 +62,10 @@ struct Projected {
         continue;
       }
       const TangentMatrix<S> P = tangent_map(t, arena);
-      const int size = static_cast<int>(out_slots[i].size());
       if (Rule::out[i] == 'm') {
         project_symmetric(arena, P, to[i], out[i]);
       } else if (Rule::out[i] == 'c') {
-        const int n = m.nv == 0 ? 0 : size / m.nv;
+        const int n = m.nv == 0 ? 0 : static_cast<int>(out_slots[i].size()) / m.nv;
         for (int k = 0; k < n * c.nv(); ++k) out[i][k] = S(0.0);
         add_times(n, to[i], P, out[i]);
       } else {
@@ -175,6 +173,9 @@ struct CouplingJacobian {
       return;
     }
     const TangentMatrix<S> P = tangent_map(block_terms(*m.coupling, arena, in[0], 1), arena);
+    each_run(P, [&](int tree, int reduced, int count) {
+      for (int k = 0; k < count; ++k) out[0][(tree + k) * nr + reduced + k] = S(1.0);
+    });
     each_row(P, [&](int i, int begin, int end) {
       for (int k = begin; k < end; ++k) out[0][i * nr + m.coupling->column[k]] += P.x[k];
     });

@@ -116,7 +116,7 @@ ReducedMass<S> factor_reduced_mass(const Model& m, Arena& arena, const TangentMa
   f.L = arena.get<S>(f.n * f.n);
   for (int i = 0; i < f.n; ++i)
     for (int j = 0; j <= i; ++j) f.L[i * f.n + j] = f.M[f.which[i] * nr + f.which[j]];
-  factor_ldl(f.n, f.L, [&](int k, const S& D, const S& size) {
+  factor_ldl(f.n, f.L, arena.get<S>(f.n), [&](int k, const S& D, const S& size) {
     note_singular(arena, is_nothing(D, size), c.joint_of[f.which[k]], f.which[k]);
   });
   return f;
@@ -146,7 +146,7 @@ void solve_by_multipliers(const Model& m, Arena& arena, const TangentMatrix<S>& 
     for (int j = 0; j <= i; ++j) A[i * rows + j] = along(j, x);
     d[i] = -along(i, y);
   }
-  factor_ldl(rows, A,
+  factor_ldl(rows, A, arena.get<S>(rows),
              [&](int k, const S& D, const S& size) { note_singular(arena, is_nothing(D, size), c.rows[k].joint, -1); });
   solve_ldl(rows, A, 1, d);
   for (int i = 0; i < rows; ++i) add_scaled(nv, d[i], X + i * nv, y);

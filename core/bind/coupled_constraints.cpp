@@ -106,7 +106,8 @@ struct ReducedConstrainedDerivatives {
         solve_reduced_constrained<S>(m, arena, options, in[0], in[1], in[2], in[3], in[4], a, lambda);
     const ChainedState<S> s = chained_state<S>(m, arena, in[0], in[1], a);
     // ID - G^T lambda as one generalized force of the tree
-    S *A_q = arena.get<S>(nv * nv), *A_v = arena.get<S>(nv * nv), *M = arena.get<S>(nv * nv), *K = arena.get<S>(nv * nv);
+    S *A_q = arena.get<S>(nv * nv), *A_v = arena.get<S>(nv * nv), *M = arena.get<S>(nv * nv),
+      *K = arena.get<S>(nv * nv);
     first.operator()<S>(m, arena, options, {s.tree.q, s.tree.v, s.tree.a, in[4]}, {A_q, A_v, M});
     stiffness.operator()<S>(m, arena, options, {s.tree.q, lambda, in[2], nullptr}, {K});
     for (int k = 0; k < nv * nv; ++k) A_q[k] -= K[k];

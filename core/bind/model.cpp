@@ -332,6 +332,8 @@ void couple(Model& m, nb::tuple coordinates, nb::list runs_q, nb::list runs_v, c
   }
   for (const Coupling::Block& b : c.blocks)
     c.numbers += static_cast<int>(b.B.size() + b.constants.size() + b.coefficients.size()) + b.parameters;
+  for (const Coupling::Row& row : c.rows) c.coupled.push_back(row.iv);
+  std::sort(c.coupled.begin(), c.coupled.end());
   std::sort(c.bent.begin(), c.bent.end());
   c.start.push_back(0);
   for (const auto& row : P) {
@@ -347,6 +349,8 @@ void couple(Model& m, nb::tuple coordinates, nb::list runs_q, nb::list runs_v, c
     for (int k = 0; k < body.nv; ++k) c.joint_of[body.iv + k] = body.joint;
   for (const Coupling::Run& run : c.runs_v)
     for (int k = 0; k < run.count; ++k) c.tree_of[run.reduced + k] = run.tree + k;
+  for (int k = 0; k < c.nv(); ++k)
+    if (c.tree_of[k] < 0) c.added.push_back(k);
   c.solver = solver < 0 ? fastest_solver(m, c) : static_cast<Coupling::Solver>(solver);
   m.coupling = std::move(made);
 }

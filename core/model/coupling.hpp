@@ -74,7 +74,9 @@ struct Coupling {
   // P by rows of the tree's velocities: columns from start[i] to start[i + 1] - 1.
   std::vector<int> start, column;
   std::vector<double> constant;  // the values of P where they do not depend on z
-  std::vector<int> bent;         // velocities of the tree that have nonlinear rows
+  std::vector<int> coupled;      // velocities of the tree that have rows
+  std::vector<int> bent;         // those of them that have nonlinear ones
+  std::vector<int> added;        // reduced velocities of no joint
   std::vector<int> joint_of;     // the user's joint of each reduced velocity; from nframes on new coordinates
   std::vector<int> tree_of;      // the velocity of the tree that each reduced one is, or -1
   Solver solver = Solver::dense;
@@ -292,7 +294,7 @@ void lift_velocities(const BlockTerms<S>& t, Arena& arena, const S* x, S* y, con
 template <class S>
 void pull(const BlockTerms<S>& t, const S* x, S* y) {
   const Coupling& c = t.coupling;
-  for (int k = 0; k < c.nv(); ++k) y[k] = S(0.0);
+  for (int k : c.added) y[k] = S(0.0);
   for (const Coupling::Run& run : c.runs_v)
     for (int k = 0; k < run.count; ++k) y[run.reduced + k] = x[run.tree + k];
   for (const Coupling::Row& row : c.rows) {
@@ -309,13 +311,14 @@ void pull(const BlockTerms<S>& t, const S* x, S* y) {
   }
 }
 
-// A matrix of the form of P: its entries by rows of the tree's velocities. Where `rows` is not null, other rows are
-// zero and are not stored.
+// A matrix of the form of P: its entries in some rows of the tree's velocities. The others are zero or, if it `passes`,
+// those of P, ones for joints that pass.
 template <class S>
 struct TangentMatrix {
   const Coupling& coupling;
   S* x;
-  const std::vector<int>* rows;
+  const std::vector<int>& rows;
+  bool passes;
 };
 
 // The entries of the nonlinear rows: for each output the sum over inputs j of parts[output][j] B[j].
@@ -343,7 +346,7 @@ TangentMatrix<S> tangent_map(const BlockTerms<S>& t, Arena& arena) {
     const S* D1 = t.of(block, 1);
     fill_bent(c, block, [&](int i, int j) { return D1[i * block.inputs + j]; }, x);
   }
-  return {c, x, nullptr};
+  return {c, x, c.coupled, true};
 }
 // phi''[u] + phi'''[v, v]; either may be null. With u = v_R this is Pdot; with a_R and v_R, Pddot.
 template <class S>
@@ -369,19 +372,20 @@ TangentMatrix<S> tangent_rate(const BlockTerms<S>& t, Arena& arena, const S* u, 
         },
         x);
   }
-  return {c, x, &c.bent};
+  return {c, x, c.bent, false};
 }
 
-// Calls f(i, from, to) for the rows i of X and their entries.
+// Calls f(i, from, to) for the rows i of P that are stored, and their entries.
 template <class S, class F>
 TORSOR_INLINE void each_row(const TangentMatrix<S>& P, F&& f) {
   const Coupling& c = P.coupling;
-  if (P.rows != nullptr) {
-    for (int i : *P.rows) f(i, c.start[i], c.start[i + 1]);
-  } else {
-    const int n = static_cast<int>(c.start.size()) - 1;
-    for (int i = 0; i < n; ++i) f(i, c.start[i], c.start[i + 1]);
-  }
+  for (int i : P.rows) f(i, c.start[i], c.start[i + 1]);
+}
+// Calls f(tree, reduced, count) for the joints that pass.
+template <class S, class F>
+TORSOR_INLINE void each_run(const TangentMatrix<S>& P, F&& f) {
+  if (P.passes)
+    for (const Coupling::Run& run : P.coupling.runs_v) f(run.tree, run.reduced, run.count);
 }
 
 // Y += s X P, X of n rows and as many columns as the tree has velocities, Y with as many as there are reduced ones.
@@ -389,18 +393,20 @@ template <class S>
 void add_times(int n, const S* X, const TangentMatrix<S>& P, S* Y, double s = 1.0) {
   const Coupling& c = P.coupling;
   const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv();
-  each_row(P, [&](int i, int begin, int end) {
-    for (int k = begin; k < end; ++k) {
-      const S value = S(s) * P.x[k];
-      const int column = c.column[k];
-      for (int r = 0; r < n; ++r) Y[r * nr + column] = mul_add(X[r * nv + i], value, Y[r * nr + column]);
-    }
-  });
+  const S scale(s);
+  for (int r = 0; r < n; ++r, X += nv, Y += nr) {
+    each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, scale, X + tree, Y + reduced); });
+    each_row(P, [&](int i, int begin, int end) {
+      const S x = scale * X[i];
+      for (int k = begin; k < end; ++k) Y[c.column[k]] = mul_add(x, P.x[k], Y[c.column[k]]);
+    });
+  }
 }
 // Y += s P^T X, X of n columns.
 template <class S>
 void add_transposed_times(int n, const TangentMatrix<S>& P, const S* X, S* Y, double s = 1.0) {
   const Coupling& c = P.coupling;
+  each_run(P, [&](int tree, int reduced, int count) { add_scaled(count * n, S(s), X + tree * n, Y + reduced * n); });
   each_row(P, [&](int i, int begin, int end) {
     for (int k = begin; k < end; ++k) add_scaled(n, S(s) * P.x[k], X + i * n, Y + c.column[k] * n);
   });
@@ -408,12 +414,14 @@ void add_transposed_times(int n, const TangentMatrix<S>& P, const S* X, S* Y, do
 // y += s P x, and y += s P^T x.
 template <class S>
 void add_applied(const TangentMatrix<S>& P, const S* x, S* y, double s = 1.0) {
+  each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, S(s), x + reduced, y + tree); });
   each_row(P, [&](int i, int begin, int end) {
     for (int k = begin; k < end; ++k) y[i] = mul_add(S(s) * P.x[k], x[P.coupling.column[k]], y[i]);
   });
 }
 template <class S>
 void add_pulled(const TangentMatrix<S>& P, const S* x, S* y, double s = 1.0) {
+  each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, S(s), x + tree, y + reduced); });
   each_row(P, [&](int i, int begin, int end) {
     for (int k = begin; k < end; ++k) {
       S& to = y[P.coupling.column[k]];
@@ -430,11 +438,23 @@ S* zeros(Arena& arena, int n) {
 // Y = P^T X P.
 template <class S>
 void project(Arena& arena, const TangentMatrix<S>& P, const S* X, S* Y) {
-  const int nv = static_cast<int>(P.coupling.start.size()) - 1, nr = P.coupling.nv();
-  S* half = zeros<S>(arena, nv * nr);
-  add_times(nv, X, P, half);
-  for (int k = 0; k < nr * nr; ++k) Y[k] = S(0.0);
-  add_transposed_times(nr, P, half, Y);
+  const Coupling& c = P.coupling;
+  const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv();
+  S* half = arena.get<S>(nv * nr);
+  for (int r = 0; r < nv; ++r) {
+    const S* x = X + r * nv;
+    S* y = half + r * nr;
+    for (int k : c.added) y[k] = S(0.0);
+    each_run(P, [&](int tree, int reduced, int count) { std::copy_n(x + tree, count, y + reduced); });
+    each_row(P, [&](int i, int begin, int end) {
+      for (int k = begin; k < end; ++k) y[c.column[k]] = mul_add(x[i], P.x[k], y[c.column[k]]);
+    });
+  }
+  for (int k : c.added) std::fill_n(Y + k * nr, nr, S(0.0));
+  each_run(P, [&](int tree, int reduced, int count) { std::copy_n(half + tree * nr, count * nr, Y + reduced * nr); });
+  each_row(P, [&](int i, int begin, int end) {
+    for (int k = begin; k < end; ++k) add_scaled(nr, P.x[k], half + i * nr, Y + c.column[k] * nr);
+  });
 }
 // The same of a symmetric matrix: symmetric to the last bit.
 template <class S>
@@ -499,6 +519,30 @@ Lifted<S> lift_state(const Model& m, Arena& arena, const S* z, const S* v, const
   const Coupling& c = *m.coupling;
   Lifted<S> out{block_terms(c, arena, z, level), nullptr, nullptr, nullptr};
   S* q = arena.get<S>(m.nq);
+  if (c.is_linear() && v != nullptr && a != nullptr) {  // all at once
+    S *tv = arena.get<S>(m.nv), *ta = arena.get<S>(m.nv);
+    for (const Coupling::Run& run : c.runs_q) std::copy_n(z + run.reduced, run.count, q + run.tree);
+    for (const Coupling::Run& run : c.runs_v) {
+      std::copy_n(v + run.reduced, run.count, tv + run.tree);
+      std::copy_n(a + run.reduced, run.count, ta + run.tree);
+    }
+    for (const Coupling::Row& row : c.rows) {
+      S of_q(row.offset), of_v(0.0), of_a(0.0);
+      for (const Coupling::Term& term : row.terms) {
+        const S value(term.value);
+        of_q = mul_add(value, z[c.position[term.column]], of_q);
+        of_v = mul_add(value, v[term.column], of_v);
+        of_a = mul_add(value, a[term.column], of_a);
+      }
+      q[row.iq] = of_q;
+      tv[row.iv] = of_v;
+      ta[row.iv] = of_a;
+    }
+    out.q = q;
+    out.v = tv;
+    out.a = ta;
+    return out;
+  }
   lift_coordinates(out.terms, z, q);
   out.q = q;
   if (v != nullptr) {

@@ -529,6 +529,17 @@ def _composed(outer: Sequence[Any], inner: Sequence[Any]) -> list[Any]:
     return out
 
 
+def _joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Runs (tree, reduced, count), those that continue each other as one."""
+    out: list[tuple[int, int, int]] = []
+    for tree, reduced, count in runs:
+        if count and out and (out[-1][0] + out[-1][2], out[-1][1] + out[-1][2]) == (tree, reduced):
+            out[-1] = (*out[-1][:2], out[-1][2] + count)
+        elif count:
+            out.append((tree, reduced, count))
+    return out
+
+
 Place = tuple[int, int]  # a joint by index, and which of its coordinates
 
 
@@ -686,6 +697,7 @@ class ReducedMap:
             self.columns[name] = nv
             nq, nv = nq + 1, nv + 1
         self.nq, self.nv = nq, nv
+        self.runs_q, self.runs_v = _joined(self.runs_q), _joined(self.runs_v)
 
     def _add_number(self, nq: int, nv: int, joint: int) -> None:
         self.bodies.append((int(JointKind.prismatic), nq, nv, 1, joint))
