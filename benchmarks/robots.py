@@ -45,7 +45,7 @@ def robot_directory() -> Path:
     raise FileNotFoundError(f"no robots in {' or '.join(map(str, places))}; pip install example-robot-data")
 
 
-def load(path: Path, **options: Any) -> ts.Model:
+def load(path: Path | str, **options: Any) -> ts.Model:
     """The model of a file, whose warnings do not matter here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ts.FormatWarning)
@@ -68,6 +68,28 @@ def robots() -> Iterator[Pair]:
     ):
         peer = pin.buildModelFromUrdf(str(file), pin.JointModelFreeFlyer())
         yield Pair(name, load(file, root=ts.Free()), peer)
+
+
+def mimicking() -> Iterator[Pair]:
+    """Robots with joints that mimic others: panda (9 to 8 freedoms) and TIAGo Pro (33 to 23)."""
+    directory = robot_directory()
+    for name, path in (
+        ("panda", "panda_description/urdf/panda.urdf"),
+        ("TIAGo", "tiago_pro_description/robots/tiago_pro.urdf"),
+    ):
+        file = directory / path
+        yield Pair(name, load(file), pin.buildModelFromUrdf(str(file), mimic=True))
+
+
+def chain_file(links: int) -> str:
+    """A URDF of a chain."""
+    body = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+    place = '<axis xyz="0 1 0"/><origin xyz="0 0 1"/></joint>'
+    parts = [f'<robot name="chain"><link name="l0">{body}']
+    for k in range(1, links + 1):
+        ends = f'<parent link="l{k - 1}"/><child link="l{k}"/>'
+        parts.append(f'<link name="l{k}">{body}<joint name="j{k}" type="continuous">{ends}{place}')
+    return "".join([*parts, "</robot>"])
 
 
 def ur5() -> Pair:
