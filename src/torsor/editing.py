@@ -398,4 +398,5 @@ def with_parameter_vector(model: Model, x: ArrayLike, names: Sequence[str], allo
     for name, shape in shapes.items():
         given[name] = flat[at : at + prod(shape)].reshape(shape)
         at += prod(shape)
-    return with_parameters(model, *given.values(), None, allow_unphysical)
+    inertia, placement, gravity, armature = (given[name] for name in (*PARAMETERS, "armature"))
+    return with_parameters(model, inertia, placement, gravity, armature, None, allow_unphysical)
