@@ -326,7 +326,7 @@ def _packed_weights(*, wq: Any, wp: Any, **arrays: Any) -> Arguments:
 
 
 _STEP = ["q", "v"] + ["v v"] * 6
-_GRADIENT = ["b 6", "b 10", "b 6", "3"]  # by wrenches, inertias, placements and gravity
+_GRADIENT = ["b 6", "b 10", "b 6", "3", "v"]  # by wrenches, inertias, placements, gravity and armature
 
 FUNCTIONS: dict[str, Function] = {
     # dynamics
@@ -350,6 +350,7 @@ FUNCTIONS: dict[str, Function] = {
     "center_of_mass_jacobian": line(ts.center_of_mass_jacobian, "q", "3 v"),
     # kinematics
     "body_poses": line(ts.body_poses, "q", "b 4 4", placed=True),
+    "body_pose": line(ts.body_pose, "q", "4 4", given=body, placed=True),
     "body_velocities": line(ts.body_velocities, "q v", "b 6"),
     "body_accelerations": line(ts.body_accelerations, "q v a", "b 6"),
     "jacobian": line(ts.jacobian, "q", "6 v", given=body, from_origin=True),
@@ -365,6 +366,7 @@ FUNCTIONS: dict[str, Function] = {
     "plus": line(ts.Model.plus, "q dv", "q"),
     "minus": line(ts.Model.minus, "q1 q0", "v"),
     "normalize": line(ts.Model.normalize, "q", "q"),
+    "expand": line(ts.Model.expand, "q", "q"),
     # first derivatives
     "inverse_dynamics_derivatives": line(ts.inverse_dynamics_derivatives, "q v a f_ext", ["v v"] * 3),
     "forward_dynamics_derivatives": line(ts.forward_dynamics_derivatives, "q v tau f_ext", ["v v"] * 3, error=SINGULAR),

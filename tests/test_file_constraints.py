@@ -190,14 +190,12 @@ def test_loop_joints(kind, joint):
     assert second.constraints == model.constraints
 
 
-def test_mimic_joints_are_coupled():
-    text = four_bar(more='<mimic joint="one" multiplier="-0.5" offset="0.2"/>')
-    model = ts.load_urdf(text, mimic="couple")
-    (gear,) = model.constraints
-    assert (gear.driver, gear.driven, gear.ratio, gear.offset) == ("one", "three", -0.5, 0.2)
-    q = np.array([0.4, 0.1, 0.3])  # of one, two, three
-    close(errors(model, [gear], q)[0], [0.3 - (-0.5 * 0.4 + 0.2)], 1e-15)
-    assert ts.load_urdf(text, mimic="ignore").constraints == ()
+def test_mimic_joints_follow_others_in_loops_too():
+    mimic = '<mimic joint="one" multiplier="-0.5" offset="0.2"/>'
+    model = ts.load_urdf(four_bar(CLOSING.format(type=""), more=mimic))
+    assert model.couplings == (ts.Mimic("three", "one", -0.5, 0.2),)
+    assert [c.name for c in model.constraints] == ["closing"]
+    assert (model.nv, ts.load_urdf(four_bar(more=mimic), mimic="ignore").nv) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,31 @@ def test_kinematics(framed, twin):
 
 
 @pytest.mark.parametrize(("framed", "twin"), PAIRS)
+def test_twists_and_their_derivatives(framed, twin):
+    q, v, a, _, _ = state(framed, 1, (2,))
+    names = [*NAMES, "body3"]
+    rows = [twin.body_index(name) for name in names]
+    one = rows[3]
+    for axes in FRAMES:
+        for function, args in (
+            (ts.body_velocities, (q, v)),
+            (ts.body_accelerations, (q, v, a)),
+            (ts.body_velocities_derivatives, (q, v)),
+            (ts.body_accelerations_derivatives, (q, v, a)),
+        ):
+            several = function(framed, *args, bodies=names, frame=axes)
+            single = function(framed, *args, bodies=names[3], frame=axes)
+            whole = function(twin, *args, frame=axes)
+            if isinstance(whole, np.ndarray):
+                same(several, whole[:, rows])
+                same(single, whole[:, one])
+                same(function(framed, *args, bodies=names, frame=axes, out=np.empty_like(several)), several)
+            for x, y, z in zip(several, single, whole, strict=True) if isinstance(whole, tuple) else ():
+                same(x, z[:, rows])
+                same(y, z[:, one])
+
+
+@pytest.mark.parametrize(("framed", "twin"), PAIRS)
 def test_forces(framed, twin):
     rng = np.random.default_rng(3)
     q, v, w, _, _ = state(framed, rng)
@@ -219,6 +244,10 @@ def test_errors():
         model.with_frame("tool", hand, np.eye(4))
     with pytest.raises(ts.ModelError, match="name of the world"):
         model.with_frame("world", hand)
+    with pytest.raises(ts.ModelError, match=r"no body named \['b'\] for the frame 'a'"):
+        ts.ModelBuilder().add_frame("a", ["b"])
+    with pytest.raises(TypeError, match="bodies must be a name or a sequence"):
+        ts.body_velocities(model, model.neutral, np.zeros(model.nv), bodies=[])
     framed = model.with_frame("tool", hand)
     with pytest.raises(ts.ConstraintError, match="fixed to each other"):
         ts.constraint_errors(framed, [ts.Loop(hand, "tool", ts.Revolute())], framed.neutral)
@@ -271,5 +300,27 @@ def test_wrenches_by_name_in_batches_and_wrong_ones():
         ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones(3)})
     with pytest.raises(ValueError, match="about which its moment changes with q"):
         ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones(6)}, f_ext_frame="local_world_aligned")
+    with pytest.raises(ValueError, match=r"batch shapes of f_ext do not fit together: 'frame2' \(3, 6\), 'body1'"):
+        ts.inverse_dynamics(framed, q, v, a, f_ext={"frame2": np.ones((3, 6)), "body1": np.ones((4, 6))})
     with pytest.raises(TypeError, match="q is a dict, expected an array"):
         ts.inverse_dynamics(framed, {"frame2": q}, v, a)
+
+
+def test_contacts_of_frames():
+    """Frames stand for their bodies where contacts are chosen; what was locked keeps its exclusions."""
+    box = ts.Collision(ts.shapes.Box((0.1, 0.1, 0.1)))
+    b = ts.ModelBuilder()
+    for name in ("a", "b", "c"):
+        b.add_body(name, joint=ts.Free(), inertia=ts.Inertia.box((0.1, 0.1, 0.1), mass=1.0), collisions=[box])
+    b.add_body("flap", "c", ts.Revolute((1, 0, 0)), inertia=ts.Inertia.point(0.1))
+    model = b.add_frame("tip", "b").build()
+    ground = ts.shapes.HalfSpace()
+
+    def pairs(m, **options):
+        made = ts.contacts(m, ground=ground, stiffness=1e3, unsupported="skip", **options)
+        return {frozenset((x.body, x.other)) for x in made}
+
+    assert pairs(model, bodies=["tip"]) == pairs(model, bodies=["b"])
+    assert pairs(model, exclude=[("tip", "world")]) == pairs(model) - {frozenset(("b", "world"))}
+    locked = model.lock({"flap": 0.0})
+    assert pairs(locked, exclude=[("flap", "world")]) == pairs(model) - {frozenset(("c", "world"))}

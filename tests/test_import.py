@@ -20,6 +20,7 @@ ALWAYS = {
     "torsor._lazy",
     "torsor._runtime",
     "torsor.collision",
+    "torsor.couplings",
     "torsor.derivatives",
     "torsor.derivatives.matrices",
     "torsor.dynamics",

@@ -295,9 +295,22 @@ def test_mimic_joints_can_be_refused_or_ignored() -> None:
     assert ts.load_urdf(fingers('<mimic joint="none"/>'), mimic="ignore").nv == 2
 
 
+def test_mimic_joints_follow_others() -> None:
+    """Inverse dynamics of the coupled model is that of the tree, with forces of followers carried over to leaders."""
+    text = fingers('<mimic joint="j0" multiplier="-2" offset="0.5"/>', "", '<mimic joint="j1" multiplier="3"/>')
+    model, tree = ts.load_urdf(text), ts.load_urdf(text, mimic="ignore")
+    assert model.couplings == (ts.Mimic("j1", "j0", -2.0, 0.5), ts.Mimic("j3", "j1", 3.0))
+    assert (model.nv, tree.nv) == (2, 4)
+    P = np.array([[1, 0], [-2, 0], [0, 1], [-6, 0]])
+    q, v, a = np.random.default_rng(0).standard_normal((3, 2))
+    tau = ts.inverse_dynamics(tree, P @ q + [0, 0.5, 0, 1.5], P @ v, P @ a)
+    np.testing.assert_allclose(ts.inverse_dynamics(model, q, v, a), P.T @ tau, rtol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("mimics", "message"),
     [
+        (['<mimic joint="j2"/>', '<mimic joint="j1"/>'], "<mimic> of joint 'j1': "),
         (['<mimic joint="x"/>', "", '<mimic joint="y"/>'], r"<mimic> of joint 'j1'.*missing: 'x' \(of 'j1'\), 'y'"),
         (['<mimic joint="j1"/>'], "<mimic> of joint 'j1': .*itself"),
         (["<mimic/>"], "<mimic> of joint 'j1': has no attribute 'joint'"),
@@ -319,7 +332,7 @@ def test_joints_of_other_kinds_cannot_be_mimicked(kind: str) -> None:
 @pytest.mark.parametrize(
     ("ratio", "offset", "limit", "stuck"),
     [
-        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (1, 2, (0, 1), True),
+        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (0, 0.5, (0, 1), False),
         (-1, 0, (-1, 0), False),
     ],
 )  # fmt: skip
@@ -334,6 +347,15 @@ def test_limits_that_contradict_a_mimic_are_noted(
         warnings.simplefilter("always")
         ts.load_urdf(text)
     assert ["leave these no range of motion: 'j1'" in str(one.message) for one in caught] == [True] * stuck
+
+
+def test_limits_that_leave_no_position_are_refused() -> None:
+    text = fingers('<mimic joint="j0" offset="2"/><limit lower="0" upper="1"/>')
+    text = text.replace('<child link="f0"/>', '<child link="f0"/><limit lower="0" upper="1"/>')
+    with pytest.raises(
+        ts.FormatError, match=r"<mimic> of joint 'j1': .*limits of joint 'j1' leave no position for joint"
+    ):
+        ts.load_urdf(text)
 
 
 def test_losses_of_joints_are_kept() -> None:

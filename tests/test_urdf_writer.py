@@ -57,7 +57,7 @@ def same_mechanics(model: ts.Model, other: ts.Model, rng: np.random.Generator) -
 def test_random_trees_come_back(seed: int) -> None:
     rng = np.random.default_rng(seed)
     joints = [JOINTS[i] for i in rng.permutation(len(JOINTS))[:8]]
-    model = testing.random_tree(seed, joints, branching=0.5).with_gravity((0, 0, -9.81))
+    model = testing.random_tree(seed, joints, branching=0.5, armature=False).with_gravity((0, 0, -9.81))
     again = ts.load_urdf(ts.to_urdf(model))
     assert again.nv == model.nv
     assert {body.name for body in model.bodies} <= {body.name for body in again.bodies}
@@ -160,9 +160,22 @@ def test_loops_and_gears_come_back() -> None:
         assert (other.a, other.b, other.joint) == (loop.a, loop.b, loop.joint)
         for x, z in ((loop.placement_a, other.placement_a), (loop.placement_b, other.placement_b)):
             np.testing.assert_allclose(x.matrix, z.matrix, atol=1e-15)
-    gears = {c.driven: c for c in again.constraints if isinstance(c, ts.Gear)}
-    assert (gears["b"].driver, gears["b"].ratio, gears["b"].offset) == ("a", -2.0, 0.1)
-    assert (gears["ball"].driver, gears["ball"].ratio) == ("c", 3.0)
+    assert again.couplings == (ts.Mimic("b", "a", -2.0, 0.1), ts.Mimic("ball", "c", 3.0))
+
+
+def test_couplings_come_back() -> None:
+    builder = ts.ModelBuilder()
+    for name in "abc":
+        builder.add_body(name, "world", ts.Revolute((0, 1, 0)), inertia=ROD)
+    builder.add_body("d", "world", ts.Universal(), inertia=ROD)
+    model = builder.build().couple(ts.Mimic("b", "a", -2.0, 0.1), ts.Mimic(("d", 0), "b", 3.0))
+    again = ts.load_urdf(ts.to_urdf(model))
+    assert again.couplings == (ts.Mimic("b", "a", -2.0, 0.1), ts.Mimic("d_1", "b", 3.0))
+    q, v, a = np.random.default_rng(0).standard_normal((3, model.nv))
+    np.testing.assert_allclose(ts.inverse_dynamics(again, q, v, a), ts.inverse_dynamics(model, q, v, a), rtol=1e-13)
+    curved = builder.build().couple(ts.Polynomial("b", "a", (0, 1, 2)))
+    with pytest.raises(ts.ModelError, match="couplings of kind 'Polynomial'"):
+        ts.to_urdf(curved)
 
 
 def test_frames_become_links() -> None:
@@ -228,7 +241,8 @@ def test_all_that_cannot_be_carried_is_listed() -> None:
     with pytest.warns(ts.FormatWarning, match="left out of the URDF of 'm'") as warned:
         text = ts.to_urdf(model, unsupported="warn")
     assert len(warned) == 1
-    same_mechanics(model.with_gravity((0, 0, -9.81)), ts.load_urdf(text), np.random.default_rng(0))
+    bare = model.with_body("a", armature=(0.0,)).with_gravity((0, 0, -9.81))
+    same_mechanics(bare, ts.load_urdf(text), np.random.default_rng(0))
 
 
 def test_names() -> None:

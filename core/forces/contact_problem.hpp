@@ -13,6 +13,7 @@
 #include "contact/contact_law.hpp"
 #include "linear/cholesky.hpp"
 #include "linear/joint_load.hpp"
+#include "model/coupling.hpp"
 
 namespace torsor {
 
@@ -53,6 +54,38 @@ class ContactProblem {
     loads_.push_back(std::move(load));
   }
   bool empty() const { return places_.empty(); }
+  // Replaces columns and loads, which are those of a tree, by their products with P; lane(x) is an entry of it.
+  template <class S, class F>
+  void reduce(const TangentMatrix<S>& P, F&& lane) {
+    const Coupling& coupling = P.coupling;
+    const std::vector<int> columns = std::move(columns_);
+    const std::vector<Vec3<double>> J = std::move(J_);
+    std::vector<Vec3<double>> sums(nv_);
+    columns_.clear();
+    J_.clear();
+    for (StiffPlace& place : places_) {
+      std::fill(sums.begin(), sums.end(), Vec3<double>{0.0, 0.0, 0.0});
+      for (int k = place.begin; k < place.end; ++k)
+        for (int e = coupling.start[columns[k]]; e < coupling.start[columns[k] + 1]; ++e)
+          sums[coupling.column[e]] += lane(P.x[e]) * J[k];
+      place.begin = place.end = static_cast<int>(columns_.size());
+      for (int k = 0; k < nv_; ++k) {
+        if (sums[k].x == 0.0 && sums[k].y == 0.0 && sums[k].z == 0.0) continue;
+        columns_.push_back(k);
+        J_.push_back(sums[k]);
+        ++place.end;
+      }
+    }
+    const int rows = static_cast<int>(coupling.start.size()) - 1;
+    for (JointLoad& load : loads_) {
+      const std::vector<double> map = std::move(load.map);
+      load.map.assign(std::size_t(6) * nv_, 0.0);
+      for (int k = 0; k < 6; ++k)
+        for (int i = 0; i < rows; ++i)
+          for (int e = coupling.start[i]; e < coupling.start[i + 1]; ++e)
+            load.map[std::size_t(k) * nv_ + coupling.column[e]] += map[std::size_t(k) * rows + i] * lane(P.x[e]);
+    }
+  }
 
   // w (nv) for the symmetric positive definite matrix A (nv x nv, of which M is used instead if it is not), the
   // residual r with all forces, and velocities v, which set the scale. False if there is no solution.
@@ -363,6 +396,11 @@ class StiffPlaces {
       for (int k = 0; k < 6 * nv; ++k) load.map[k] = lane_of(map[k], l);
       problem.add_load(std::move(load));
     });
+  }
+  // From velocities of a tree to reduced ones.
+  void reduce(const TangentMatrix<S>& P) {
+    for (int l = 0; l < lanes; ++l)
+      if (in_lane(where_, l)) problems_[l].reduce(P, [&](const S& x) { return lane_of(x, l); });
   }
   ContactProblem& operator[](int l) { return problems_[l]; }
   static double lane_of(const S& x, int l) {

@@ -289,7 +289,7 @@ class StageMatrix {
   // `rows`: the constraints, if any; their border is not included.
   Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
                  bool products, StageRows<S>* rows = nullptr) {
-    const Model& m = scene_.m;
+    const Model& m = scene_.tree;
     e_ = e;
     c_ = c;
     bodies_ = products ? copy_inertias(m, at.arena, e.all) : nullptr;

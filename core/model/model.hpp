@@ -48,6 +48,8 @@ struct GeneralJointT {
   std::shared_ptr<CustomJoint> custom;
 };
 
+struct Coupling;
+
 // C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>, or a pack, if
 // lanes have models of their own (model/lane_models.hpp).
 template <class C>
@@ -98,6 +100,7 @@ struct ModelT {
   std::vector<int> order;   // the user's bodies, parents first, in an order that does not depend on the user's
   std::vector<int> angles;  // which coordinates are angles, in rising order
   std::vector<Rotation> quaternions;
+  std::shared_ptr<const Coupling> coupling;  // of reduced coordinates (model/coupling.hpp), or null
 
   int n() const { return static_cast<int>(bodies.size()); }
   int nframes() const { return static_cast<int>(order.size()); }   // the user's bodies

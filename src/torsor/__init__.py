@@ -13,6 +13,7 @@ from torsor import shapes as shapes
 from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
+from torsor._errors import CouplingError as CouplingError
 from torsor._errors import FormatError as FormatError
 from torsor._errors import FormatWarning as FormatWarning
 from torsor._errors import ImpactWarning as ImpactWarning
@@ -26,6 +27,11 @@ from torsor.actuators import Tendon as Tendon
 from torsor.collision import Collision as Collision
 from torsor.collision import CollisionPair as CollisionPair
 from torsor.collision import CollisionRules as CollisionRules
+from torsor.couplings import CustomCoupling as CustomCoupling
+from torsor.couplings import JointCoupling as JointCoupling
+from torsor.couplings import Mimic as Mimic
+from torsor.couplings import Polynomial as Polynomial
+from torsor.couplings import Subspace as Subspace
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
@@ -154,6 +160,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
     from torsor.derivatives.kinematics import momentum_derivatives as momentum_derivatives
     from torsor.derivatives.kinematics import point_hessian as point_hessian
+    from torsor.derivatives.vjp import coupling_vjp as coupling_vjp
     from torsor.derivatives.vjp import forward_dynamics_vjp as forward_dynamics_vjp
     from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
@@ -191,6 +198,7 @@ if TYPE_CHECKING:
     from torsor.formats.mjcf_writer import to_mjcf as to_mjcf
     from torsor.formats.urdf import load_urdf as load_urdf
     from torsor.formats.urdf_writer import to_urdf as to_urdf
+    from torsor.ik import inverse_kinematics as inverse_kinematics
     from torsor.integrators import BDF1 as BDF1
     from torsor.integrators import BDF2 as BDF2
     from torsor.integrators import SDIRK2 as SDIRK2
@@ -241,7 +249,8 @@ else:
                 momentum_derivatives point_hessian
             """,
             "derivatives.vjp": """
-                forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp joint_reactions_vjp
+                coupling_vjp forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp
+                joint_reactions_vjp
             """,
             "forces": """
                 ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring
@@ -252,6 +261,7 @@ else:
             "formats.mjcf": "load_mjcf",
             "formats.mjcf_writer": "to_mjcf",
             "formats.urdf": "load_urdf",
+            "ik": "inverse_kinematics",
             "formats.urdf_writer": "to_urdf",
             "integrators": """
                 Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3

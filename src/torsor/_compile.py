@@ -87,7 +87,7 @@ def compile_tree(
     named: Sequence[tuple[int, Pose]] = (),
 ) -> tuple[Any, ...]:
     """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
-    parameters), the armature of all velocities, and frames (index of the body or -1, pose).
+    parameters), gravity, the armature of all velocities, and frames (index of the body or -1, pose).
 
     Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
     the children of each in order of their names, so that results do not depend on the order of the rows. All numbers

@@ -40,6 +40,10 @@ class ConstraintError(TorsorError, ValueError):
         self.rows = tuple(rows)
 
 
+class CouplingError(TorsorError, NotImplementedError):
+    """A function that does not take models with couplings, or not in this way."""
+
+
 class ImpactWarning(UserWarning):
     """A gradient through an impact that the steps neither resolve nor take as rigid."""
 

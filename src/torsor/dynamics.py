@@ -186,7 +186,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     if array.dtype.kind == "U" or (array.size == 0 and array.dtype != np.bool_):
         mask = np.zeros(model.nv, np.bool_)
         for name in array.ravel().tolist():
-            mask[model.joint(name).v_slice] = True
+            mask[model._velocities(name, "prescribe")] = True
     elif array.dtype == np.bool_ and array.shape == (model.nv,):
         mask = array
     else:

@@ -65,16 +65,18 @@ def with_body(model: Model, name: str, changes: dict[str, Any]) -> Model:
             raise TypeError(f"with_body takes no {key!r}, expected some of {', '.join(map(repr, _CHANGES))}{remedy}")
     made = _made(body, body.joint, changes)
     if made.joint_name != body.joint_name:
-        _refuse(model, _constraints_in(model, body), f"with_body({name!r}) renames the joint {body.joint_name!r}")
+        _refuse(_constraints_in(model, body), f"with_body({name!r}) renames the joint {body.joint_name!r}")
     return _with_bodies(model, {body.name: made})
 
 
 def with_joint(model: Model, name: str, joint: Joint) -> Model:
     """As `Model.with_joint`."""
     body = model.bodies[model._find(name, "joint")]
+    if joint is None:
+        raise TypeError(f"joint of {name!r} must be a Joint, got None")
     if (body.joint.nq, body.joint.nv) == (getattr(joint, "nq", None), getattr(joint, "nv", None)):
         return _with_bodies(model, {body.name: _made(body, joint, {})})
-    _refuse(model, _constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
+    _refuse(_constraints_in(model, body), f"with_joint({name!r}) changes coordinates")
     return _with_bodies(model, {body.name: _made(body, joint, dict.fromkeys(_OF_JOINT))})
 
 
@@ -82,17 +84,21 @@ def with_joint(model: Model, name: str, joint: Joint) -> Model:
 
 
 def _constraints_in(model: Model, body: Body) -> list[str]:
-    """Constraints in coordinates of the joint of a body."""
-    return [c.shown_name for c in model.constraints if body.joint_name in c._joints(model)]
+    """Constraints and couplings in coordinates of the joint of a body."""
+    found = [c.shown_name for c in model.constraints if body.joint_name in c._joints(model)]
+    i = model.body_index(body.name)
+    return found + [
+        repr(c) for k, c in enumerate(model.couplings) if model._map is not None and i in model._map.joints_of(k)
+    ]
 
 
-def _refuse(model: Model, names: Iterable[str], what: str) -> None:
+def _refuse(names: Iterable[str], what: str) -> None:
     found = list(names)
     if found:
+        verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
         raise ModelError(
-            f"{what} that {listed(found)} {'is' if len(found) == 1 else 'are'} given in; leave "
-            f"{'it' if len(found) == 1 else 'them'} out first, by with_constraints, and add what replaces "
-            f"{'it' if len(found) == 1 else 'them'} afterwards"
+            f"{what} that {listed(found)} {verb} given in; leave {it} out first, by with_constraints or couple, and "
+            f"add what replaces {it} afterwards"
         )
 
 
@@ -118,7 +124,7 @@ def without(model: Model, name: str) -> Model:
     """As `Model.without`."""
     if isinstance(name, str) and any(f.name == name for f in model.frames):
         used = [c.shown_name for c in model.constraints if (named := c._named()) is not None and name in named[0]]
-        _refuse(model, used, f"without({name!r}) removes a frame")
+        _refuse(used, f"without({name!r}) removes a frame")
         return replace(model, frames=tuple(f for f in model.frames if f.name != name))
     removed = _below(model, model.body(name))
     outside = {b.name for b in model.bodies} - removed
@@ -145,7 +151,7 @@ def _kept(model: Model, kept: set[str], what: str, *, world: bool) -> dict[str, 
             constraints.append(c)
         elif subjects is None or subjects & kept:
             cut.append(c.shown_name)
-    _refuse(model, cut, f"{what} cuts apart bodies or coordinates")
+    _refuse(cut, f"{what} cuts apart bodies or coordinates")
     frames = tuple(f for f in model.frames if f.body in known)
     gone = {b.name for b in model.bodies} - kept
     shapes = {c.name for b in model.bodies if b.name in gone for c in b.collisions}
@@ -154,10 +160,20 @@ def _kept(model: Model, kept: set[str], what: str, *, world: bool) -> dict[str, 
         exclude=tuple(pair for pair in model.collision_rules.exclude if not gone & {*pair}),
         pairs=tuple(pair for pair in model.collision_rules.pairs if not shapes & {pair.first, pair.second}),
     )
+    couplings = []
+    for i, coupling in enumerate(model.couplings):
+        assert model._map is not None
+        inside = [model.bodies[j].name in kept for j in model._map.joints_of(i)]
+        if all(inside):
+            couplings.append(coupling)
+        elif any(inside):
+            raise ModelError(
+                f"{what} cuts apart joints that {coupling!r} couples; leave them out of model.tree.couple(...)"
+            )
     tendons, actuators = _kept_drives(model, known)
     return {
-        "constraints": tuple(constraints), "frames": frames, "collision_rules": rules, "tendons": tendons,
-        "actuators": actuators,
+        "constraints": tuple(constraints), "frames": frames, "collision_rules": rules, "couplings": tuple(couplings),
+        "tendons": tendons, "actuators": actuators,
     }  # fmt: skip
 
 
@@ -232,7 +248,7 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
             refused.append(c.shown_name)
         else:
             constraints.append(made)
-    _refuse(model, refused, f"attach({other.name!r}) changes the coordinates or the world")
+    _refuse(refused, f"attach({other.name!r}) changes the coordinates or the world")
     return replace(
         model,
         bodies=(*own, *bodies),
@@ -242,6 +258,7 @@ def attach(model: Model, other: Model, at: str, prefix: str) -> Model:
         tendons=(*model.tendons, *tendons),
         actuators=(*model.actuators, *actuators),
         collision_rules=_joined_rules(model, other, rename, prefix),
+        couplings=(*model.couplings, *(c.renamed(rename) for c in other.couplings)),
     )
 
 
@@ -315,7 +332,14 @@ def _joined_rules(model: Model, other: Model, rename: Callable[[str], str], pref
 
 
 def with_parameters(
-    model: Model, inertia: Any, placement: Any, gravity: Any, armature: Any, constraints: Any, allow_unphysical: bool
+    model: Model,
+    inertia: Any,
+    placement: Any,
+    gravity: Any,
+    armature: Any,
+    constraints: Any,
+    couplings: Any,
+    allow_unphysical: bool,
 ) -> Model:
     """As `Model.with_parameters`."""
     changed: dict[str, Any] = {}
@@ -332,7 +356,10 @@ def with_parameters(
         for i, (b, pi) in enumerate(zip(bodies, rows, strict=True)):
             if np.array_equal(b.inertia.parameters, pi):
                 continue
-            made = Inertia.from_parameters(pi, allow_unphysical=True)
+            try:
+                made = Inertia.from_parameters(pi, allow_unphysical=True)
+            except ModelError as error:
+                raise ModelError(f"inertia of {b.name!r}: {error}") from None
             if not allow_unphysical and b.inertia.physical and (fault := made._fault()):
                 faults.append(f"{b.name!r} ({fault})")
             bodies[i] = replace(b, inertia=made)
@@ -342,24 +369,28 @@ def with_parameters(
                 f"inertia is not physical: {shown}; take a smaller step, or pass allow_unphysical=True to accept it"
             )
     if armature is not None:
-        values = frozen_array(armature, (model.nv,), "armature").tolist()
-        bodies = [replace(b, armature=tuple(values[j.v_slice])) for b, j in zip(bodies, model.joints, strict=True)]
+        tree = model.tree
+        values = frozen_array(armature, (tree.nv,), "armature").tolist()
+        bodies = [replace(b, armature=tuple(values[j.v_slice])) for b, j in zip(bodies, tree.joints, strict=True)]
     if any(x is not None for x in (inertia, placement, armature)):
         changed["bodies"] = tuple(bodies)
     if gravity is not None:
         changed["gravity"] = gravity
-    if constraints is not None:
-        if isinstance(constraints, (str, Mapping)) or len(list(constraints)) != len(model.constraints):
-            raise ValueError(f"constraints must have a dict or None for each of {len(model.constraints)} constraints")
-        changed["constraints"] = tuple(
-            c.with_parameters(values) if values else c for c, values in zip(model.constraints, constraints, strict=True)
-        )
+    described: tuple[tuple[str, tuple[Any, ...], Any], ...] = (
+        ("constraints", model.constraints, constraints), ("couplings", model.couplings, couplings),
+    )  # fmt: skip
+    for what, own, given in described:
+        if given is None:
+            continue
+        if isinstance(given, (str, Mapping)) or len(list(given)) != len(own):
+            raise ValueError(f"{what} must have a dict or None for each of {len(own)} {what}")
+        changed[what] = tuple(c.with_parameters(values) if values else c for c, values in zip(own, given, strict=True))
     return replace(model, **changed)
 
 
 def _shapes(model: Model, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     known: dict[str, tuple[int, ...]] = {
-        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,), "armature": (model.nv,),
+        "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,), "armature": (model.tree.nv,),
     }  # fmt: skip
     if isinstance(names, str):
         raise TypeError(f"names is {names!r}, expected a sequence of some of {listed([*known])}")
@@ -398,5 +429,5 @@ def with_parameter_vector(model: Model, x: ArrayLike, names: Sequence[str], allo
     for name, shape in shapes.items():
         given[name] = flat[at : at + prod(shape)].reshape(shape)
         at += prod(shape)
-    inertia, placement, gravity, armature = (given[name] for name in (*PARAMETERS, "armature"))
-    return with_parameters(model, inertia, placement, gravity, armature, None, allow_unphysical)
+    inertia, placement, gravity, armature = (given[k] for k in ("inertia", "placement", "gravity", "armature"))
+    return with_parameters(model, inertia, placement, gravity, armature, None, None, allow_unphysical)

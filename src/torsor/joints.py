@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import numpy as np
@@ -51,13 +51,21 @@ def z_to(axis: ArrayLike) -> Array:
     x[(int(np.abs(z.real).argmax()) + 1) % 3] = 1.0
     x = x - (x @ z) * z
     x = x / np.sqrt(x @ x)
-    return np.stack([x, np.cross(z, x), z], axis=1)
+    y = z[[1, 2, 0]] * x[[2, 0, 1]] - z[[2, 0, 1]] * x[[1, 2, 0]]  # np.cross takes as long as all the rest
+    return np.stack([x, y, z], axis=1)
 
 
 def _about(kind: int, axis: ArrayLike, pitch: complex = 0.0) -> Chain:
     """The chain of one revolute, prismatic or screw factor about or along `axis`."""
+    return _about_known(kind, axis, pitch) if isinstance(axis, tuple) else _about_any(kind, axis, pitch)
+
+
+def _about_any(kind: int, axis: ArrayLike, pitch: complex) -> Chain:
     R = z_to(axis)
     return (Factor(kind, 1, 1, (R, np.zeros(3)), pitch),), (R.T, np.zeros(3))
+
+
+_about_known = lru_cache(maxsize=1024)(_about_any)  # most joints of a model share a few axes
 
 
 def _concatenate(chains: Sequence[Chain]) -> Chain:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor._check import as_array
+from torsor._check import as_array, refuse_couplings
 from torsor._errors import ConstraintError, ModelError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.pairs import Loop, closes_loops
@@ -53,6 +53,7 @@ def _on_free(body: Body, inertia: Inertia) -> Body:
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     """The model with all bodies free, and a constraint for each joint that constrains, then those of the model."""
+    refuse_couplings(model, "maximal")
     bodies: list[Body] = []
     carriers: list[Body] = []
     constraints: list[Constraint] = []
@@ -231,7 +232,8 @@ def from_maximal(
 
 def _free(model: Model) -> Model:
     """The model in maximal coordinates, cached."""
-    cache: dict[str, Any] = require_model(model)._cache
+    refuse_couplings(require_model(model), "to_maximal or from_maximal")
+    cache: dict[str, Any] = model._cache
     if "maximal" not in cache:
         cache["maximal"] = maximal(model.with_constraints(()))[0]
     out: Model = cache["maximal"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -20,11 +19,14 @@ from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings
 from torsor.inertia import Inertia, parameters_of
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
@@ -144,6 +146,9 @@ class ModelJoint:
     where there is no limit. `dry_friction` (nv,) is the torque or force that friction of the joint reaches, `damping`
     and `stiffness` (nv,) are those of its damper and its spring, which is at rest at `rest` (nq,), and `armature` (nv,)
     is the inertia of its drive; they are zero where there is none. `forces_from` makes forces of them.
+
+    In a model with couplings, slices are those of the model's reduced coordinates: empty for a joint that follows
+    others, which `follows` names. The other numbers are those of the joint itself.
     """
 
     name: str
@@ -159,6 +164,7 @@ class ModelJoint:
     stiffness: tuple[float, ...]
     rest: tuple[float, ...]
     armature: tuple[float, ...]
+    follows: tuple[str, ...] = ()
 
     @property
     def nq(self) -> int:
@@ -384,12 +390,8 @@ class ModelBuilder:
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
         if not isinstance(body.parent, str) or (body.parent not in self._bodies and body.parent != WORLD):
-            names = [WORLD, *self._bodies]
-            near = get_close_matches(body.parent, names, n=1) if isinstance(body.parent, str) else []
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {listed(names)}{hint}"
-            )
+            names = listed([WORLD, *self._bodies], body.parent)
+            raise ModelError(f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {names}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
 
@@ -416,7 +418,7 @@ class ModelBuilder:
             If there is a frame or a body of that name, or no body to put it on.
         """
         placement = SE3() if placement is None else placement
-        if body in self._frames and isinstance(placement, SE3):
+        if isinstance(body, str) and body in self._frames and isinstance(placement, SE3):
             body, placement = self._frames[body].body, self._frames[body].placement @ placement
         self._add_frame(Frame(name, body, placement))
         return self
@@ -551,6 +553,8 @@ class Model:
         Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
     frames : tuple of Frame
         Named frames on bodies.
+    couplings : tuple of JointCoupling
+        Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
     tendons : tuple of Tendon
     actuators : tuple of Actuator
         Tendons and actuators of a file, for `forces_from`, `actuation` and `ActuatorForce`.
@@ -565,6 +569,7 @@ class Model:
     world_collisions: tuple[Collision, ...] = ()
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
     frames: tuple[Frame, ...] = ()
+    couplings: tuple[JointCoupling, ...] = ()
     tendons: tuple[Tendon, ...] = ()
     actuators: tuple[Actuator, ...] = ()
     keyframes: Mapping[str, Keyframe] = field(default_factory=dict, hash=False)
@@ -590,10 +595,24 @@ class Model:
             if not isinstance(frame, Frame):
                 raise TypeError(f"frames of a model must be Frame records, got {frame!r}")
             builder._add_frame(frame)
+        object.__setattr__(self, "couplings", as_couplings(self.couplings))
+        if self.couplings:
+            _ = self.position_limits  # which checks names, sizes and limits
 
     @cached_property
     def _core(self) -> _core.Model:
-        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
+        if self._map is not None:
+            made.couple(*self._map.compiled())
+        return made
+
+    @cached_property
+    def _map(self) -> ReducedMap | None:
+        """The couplings, resolved, or None."""
+        if not self.couplings:
+            return None
+        tree = self.tree
+        return ReducedMap(tree.joints, lambda name: tree._find(name, "joint"), self.couplings)
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -631,6 +650,11 @@ class Model:
             passive = b.dry_friction, b.damping, b.stiffness, b.rest, b.armature
             joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits, *passive))
             nq, nv = q.stop, v.stop
+        if self._map is not None:
+            where = zip(joints, self._map.q_slices, self._map.v_slices, strict=True)
+            return tuple(
+                replace(j, q_slice=q, v_slice=v, follows=self._map.follows(i)) for i, (j, q, v) in enumerate(where)
+            )
         return tuple(joints)
 
     @cached_property
@@ -650,20 +674,25 @@ class Model:
     @cached_property
     def nq(self) -> int:
         """Number of coordinates: the length of q."""
+        if self._map is not None:
+            return self._map.nq
         return self.joints[-1].q_slice.stop if self.bodies else 0
 
     @cached_property
     def nv(self) -> int:
         """Number of velocities: the length of v, a and tau."""
+        if self._map is not None:
+            return self._map.nv
         return self.joints[-1].v_slice.stop if self.bodies else 0
 
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
             kind, names = "body", [*names, *(f.name for f in self.frames)]
-        raise unknown(kind, name, names)
+        raise unknown(kind, name, names, accepted=accepted)
 
     def joint(self, name: str) -> ModelJoint:
         """The joint with the name `name`, or of the body with that name."""
@@ -685,19 +714,41 @@ class Model:
 
     @property
     def position_limits(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        """Lower and upper position limits, (nq,) each, infinite where there is none.
+
+        Those of followers in couplings that are linear in one coordinate limit that coordinate.
+        """
         lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
-        return lower, upper
+        if self._map is None:
+            return lower, upper
+        own = self._reduced(lower, -np.inf), self._reduced(upper, np.inf)
+        self._map.limits(lower, upper, own)
+        return own
 
     @property
     def velocity_limits(self) -> FloatArray:
-        """Velocity limits (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limits])
+        """Velocity limits (nv,), infinite where there is none. Those of followers count as in `position_limits`."""
+        tree = np.array([x for b in self.bodies for x in b.velocity_limits])
+        if self._map is None:
+            return tree
+        own = self._reduced(tree, np.inf, self._map.runs_v)
+        self._map.narrow_velocities(tree, own)
+        return own
 
     @property
     def effort_limits(self) -> FloatArray:
-        """Limits of generalized forces (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limits])
+        """Limits of generalized forces (nv,), infinite where there is none; those of followers do not count."""
+        tree = np.array([x for b in self.bodies for x in b.effort_limits])
+        return tree if self._map is None else self._reduced(tree, np.inf, self._map.runs_v)
+
+    def _reduced(self, tree: FloatArray, new: float, runs: Sequence[tuple[int, int, int]] | None = None) -> FloatArray:
+        """Numbers of the tree's coordinates, or of velocities with their `runs`, for the reduced ones; `new` for those
+        of no joint."""
+        assert self._map is not None
+        out = np.full(self._map.nq if runs is None else self._map.nv, new)
+        for at, to, count in self._map.runs_q if runs is None else runs:
+            out[to : to + count] = tree[at : at + count]
+        return out
 
     @property
     def dry_friction(self) -> FloatArray:
@@ -738,7 +789,8 @@ class Model:
     @property
     def neutral(self) -> FloatArray:
         """The neutral configuration (nq,): zeros, and identity quaternions."""
-        return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        tree = np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        return tree if self._map is None else self._reduced(tree, 0.0)
 
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
@@ -764,14 +816,19 @@ class Model:
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
         low, high = self.position_limits
-        plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
+        kinds = [np.full(b.joint.nq, float(b.joint.nq == b.joint.nv)) for b in self.bodies]
+        of_tree = np.concatenate([np.zeros(0), *kinds])
+        plain = (of_tree if self._map is None else self._reduced(of_tree, 1.0)) == 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
         above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
         q = np.empty((*shape, self.nq))
         for row in q.reshape(prod(shape), self.nq):
-            row[:] = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
-            row[both] = rng.uniform(low[both], high[both])
+            tree = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            row[:] = tree if self._map is None else self._reduced(tree, 0.0)
+            if self._map is not None:
+                row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
+            row[both] = rng.uniform(low[both], high[both] + 0.0)  # -0.0 would be below 0
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
@@ -870,7 +927,7 @@ class Model:
         """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
         return _edited("with_placement", self, name, placement)
 
-    def with_body(self, name: str, **changes: Any) -> Model:
+    def with_body(self, name: str, /, **changes: Any) -> Model:
         """A copy in which the body `name` has other properties.
 
         Parameters
@@ -984,6 +1041,7 @@ class Model:
         gravity: ArrayLike | None = None,
         armature: ArrayLike | None = None,
         constraints: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+        couplings: Sequence[Mapping[str, ArrayLike] | None] | None = None,
         allow_unphysical: bool = False,
     ) -> Model:
         """A copy with other numbers: the counterpart of the gradients of `adjoint`, which have the same names.
@@ -996,8 +1054,11 @@ class Model:
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
         armature : (nv,) array_like, optional
+            By the velocities of the `tree`.
         constraints : sequence of dict or None, optional
             Parameters of each of the constraints of the model, by name (`Constraint.with_parameters`).
+        couplings : sequence of dict or None, optional
+            The same of each of its couplings.
         allow_unphysical : bool
             Whether inertias that no body can have are accepted.
 
@@ -1016,7 +1077,8 @@ class Model:
         >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
         >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
         """
-        return _edited("with_parameters", self, inertia, placement, gravity, armature, constraints, allow_unphysical)
+        numbers = inertia, placement, gravity, armature, constraints, couplings
+        return _edited("with_parameters", self, *numbers, allow_unphysical)
 
     def parameter_vector(self, source: object = None, names: Sequence[str] = PARAMETERS) -> FloatArray:
         """Parameters of the model, or gradients by them, as a flat vector (..., n) for optimizers.
@@ -1091,6 +1153,138 @@ class Model:
         """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
         return replace(self, constraints=_constraints(constraints))
 
+    @cached_property
+    def tree(self) -> Model:
+        """The model without its couplings: the tree underneath, with all joints."""
+        return replace(self, couplings=()) if self.couplings else self
+
+    def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
+        """A model with fewer coordinates, in which joints are functions of others: q = phi(z).
+
+        Reduced coordinates are those of the joints that follow no others, in their order, and then new ones. All
+        functions take and return vectors of the reduced nq and nv; generalized forces are P^T times those of the tree,
+        with P = `coupling_jacobian`. Bodies, forces, losses and constraints are those of the tree.
+
+        Parameters
+        ----------
+        *couplings : Mimic, Polynomial, Subspace, CustomCoupling or mapping
+            A mapping is {follower: (leader, ratio, offset)}, the last two optional.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            If a joint is coupled twice or its coordinates are not a vector, couplings are a ring, columns of a
+            subspace are dependent, or limits of followers leave no position for a leader.
+
+        Examples
+        --------
+        >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
+        >>> hand = model.couple({"finger_2": ("finger_1", -1.0)})
+        """
+        made = replace(self, couplings=self.couplings + as_couplings(couplings))
+        return made if made._map is None else replace(made, couplings=made._map.named())
+
+    @direct("expand")
+    def expand(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The configuration of all joints, that of the `tree`, from reduced coordinates q.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nq) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_q : (..., tree.nq) array
+        """
+        return _core.expand(self, q, out, threads)
+
+    @direct("expand_velocity")
+    def expand_velocity(
+        self, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The velocities of all joints, P v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v : (..., nv) array_like
+            Velocities.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_v : (..., tree.nv) array
+        """
+        return _core.expand_velocity(self, q, v, out, threads)
+
+    @direct("expand_acceleration")
+    def expand_acceleration(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The accelerations of all joints, P a + dP/dt v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v, a : (..., nv) array_like
+            Velocities and accelerations.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_a : (..., tree.nv) array
+        """
+        return _core.expand_acceleration(self, q, v, a, out, threads)
+
+    @direct("coupling_jacobian")
+    def coupling_jacobian(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The matrix P with which velocities of all joints are P v; the unit matrix without couplings.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nv, nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        P : (..., tree.nv, nv) array
+        """
+        return _core.coupling_jacobian(self, q, out, threads)
+
+    def _velocities(self, name: str, purpose: str) -> slice:
+        """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
+        if self._map is not None and isinstance(name, str) and name in self._map.new:
+            at = self._map.columns[name]
+            return slice(at, at + 1)
+        joint = self.joint(name)
+        if joint.follows and joint.nv == 0:
+            raise ModelError(
+                f"joint {name!r} follows {listed(joint.follows)} by a coupling and has no velocity of its own; "
+                f"{purpose} {listed(joint.follows)} in its place"
+            )
+        return joint.v_slice
+
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
@@ -1141,6 +1335,7 @@ class Model:
         children are attached there, and its name becomes that of a frame there. A body locked to the world remains, on
         a fixed joint. Frames move with their bodies.
         Constraints of the model between bodies move with them; those in coordinates of a locked joint are refused.
+        Joints that follow locked ones by couplings are locked too.
 
         Parameters
         ----------
@@ -1154,6 +1349,8 @@ class Model:
         locked: dict[int, FloatArray] = {}
         if not isinstance(positions, Mapping):
             raise TypeError(f"lock takes a mapping from joints to positions, got {type(positions).__name__}")
+        if self._map is not None:
+            return self._lock_leaders(positions)
         for name, value in positions.items():
             i = self._find(name, "joint")
             if i in locked:
@@ -1212,6 +1409,39 @@ class Model:
             actuators=actuators,
         )  # fmt: skip
 
+    def _lock_leaders(self, positions: Mapping[str, ArrayLike]) -> Model:
+        """`lock` for a model with couplings."""
+        assert self._map is not None
+        q = self.neutral
+        for name, value in positions.items():
+            self._velocities(name, "lock")
+            joint = self.joint(name)
+            if np.size(value) == joint.nq == joint.joint.nq:  # others are refused below
+                q[joint.q_slice] = np.asarray(value, dtype=np.float64).reshape(-1)
+        given = {self._find(name, "joint"): name for name in positions}
+        found, kept = self._map.locked(given)
+        tree, full = self.tree, self.expand(q)
+        all_positions = {given[j]: positions[given[j]] for j in given}
+        all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
+        return replace(tree.lock(all_positions), couplings=kept)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
+
+        Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
+        of time.
+        """
+        import_module("torsor.saving").save(self, path)  # a layer above
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Model:
+        """The model in the file `path` that `save` has written, equal to the one that was saved.
+
+        Raises `FormatError` if the file is not one, or is of a later version.
+        """
+        out: Model = import_module("torsor.saving").load(path)  # a layer above
+        return out
+
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}
         for i, b in enumerate(self.bodies):
@@ -1222,10 +1452,11 @@ class Model:
             i, indent, last = stack.pop()
             b, j = self.bodies[i], self.joints[i]
             label = f"{indent}{'└─' if last else '├─'} {b.name}"
+            place = _slice_text("q", j.q_slice)
+            if j.follows:
+                place = f"follows {', '.join(j.follows)}" if j.nq == 0 else f"{place}, follows {', '.join(j.follows)}"
             joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
-            rows.append(
-                (label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}")
-            )
+            rows.append((label, joint, place, _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
             if len(inner) > 3 * _DEEPEST:  # deeper ones stand below each other
@@ -1235,6 +1466,9 @@ class Model:
         table = [("world", "joint", "q", "v", "mass"), *rows]
         width = [max(len(row[k]) for row in table) for k in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
+        if self._map is not None and self._map.new:
+            first = self.nq - len(self._map.new)
+            lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
         frames = [f"frame {f.name} on {f.body}" for f in self.frames]
         return "\n".join([head, *lines, *frames, *closed])

@@ -155,6 +155,35 @@ def test_what_is_written_is_the_same_robot(robot: tuple[ts.Model, Any]) -> None:
     close(pin.rnea(theirs, theirs.createData(), q_pin, v_pin, a_pin), tau_pin)
 
 
+@pytest.mark.parametrize("free", [False, True], ids=["fixed", "free"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "panda_description/urdf/panda.urdf",
+        "baxter_description/urdf/baxter.urdf",
+        "pr2_description/urdf/pr2.urdf",
+        "tiago_pro_description/robots/tiago_pro.urdf",
+    ],
+)
+def test_mimic_joints(name: str, free: bool) -> None:
+    model = ts.load_urdf(ROBOTS / name, root=ts.Free() if free else None)
+    root = [pin.JointModelFreeFlyer()] if free else []
+    reference = pin.buildModelFromUrdf(str(ROBOTS / name), *root, True)
+    assert model.nv == reference.nv < model.tree.nv
+    rng = np.random.default_rng(4)
+    q = model.random(rng)
+    v, a = rng.standard_normal((2, model.nv))
+    tau = ts.inverse_dynamics(model, q, v, a)
+    data = reference.createData()
+    q_pin, v_pin, a_pin, tau_pin = to_pinocchio(model, q, v, a, tau, order=reference)
+    close(tau_pin, pin.rnea(reference, data, q_pin, v_pin, a_pin))
+    X = velocities(model, q, reference)
+    close(X.T @ ts.mass_matrix(model, q) @ X, pin.crba(reference, data, q_pin))
+    again = ts.load_urdf(ts.to_urdf(model))
+    assert again.couplings == model.couplings
+    close(ts.inverse_dynamics(again, q, v, a), tau, 1e-14)
+
+
 def test_locked_joints() -> None:
     """The arm of a panda with its fingers locked, as Pinocchio's reduced model."""
     model, reference = load(ROBOTS / "panda_description/urdf/panda.urdf", False)

@@ -66,7 +66,7 @@ class Constraint(ABC):
         for name, value in values.items():
             if name not in known:
                 raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known]) or 'none'}"
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known], name) or 'none'}"
                 )
             now = getattr(self, name, None)
             if isinstance(now, SE3) and not isinstance(value, SE3):
@@ -81,7 +81,7 @@ class Constraint(ABC):
 
     def row_names(self, model: Model) -> tuple[str, ...]:
         """Names of the rows for a `model`, in the order of the multipliers."""
-        return named_rows(self.shown_name, self._labels(require_model(model)))
+        return named_rows(self.shown_name, self._labels(require_model(model).tree))
 
     def flipped(self, model: Model, q: ArrayLike, *, t: float = 0.0) -> bool:
         """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) of the model and
@@ -249,9 +249,11 @@ _lock = Lock()
 def compile_constraints(model: Model, constraints: Iterable[Constraint]) -> CompiledConstraints:
     """The constraints compiled for the core.
 
-    The model caches the lists that it compiled last, by the identity of the constraints.
+    The model caches the lists that it compiled last, by the identity of the constraints. They are rows of the tree of a
+    model with couplings.
     """
-    cache: dict[tuple[int, ...], CompiledConstraints] = require_model(model)._cache.setdefault("constraints", {})
+    model = require_model(model).tree
+    cache: dict[tuple[int, ...], CompiledConstraints] = model._cache.setdefault("constraints", {})
     if type(constraints) is not tuple and type(constraints) is not list:
         constraints = require_constraints(constraints)
     key = tuple(map(id, constraints))  # of objects that `found.constraints` keeps alive

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from torsor import _core
-from torsor._check import require_finite
+from torsor._check import refuse_couplings, require_finite
 from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.nearest import Factor, Nearest, Terms, roots, whitened
@@ -312,7 +312,8 @@ class _Task:
         tolerance: float,
         iterations: int,
     ) -> None:
-        self.model, self.compiled = require_model(model), compile_constraints(model, constraints)
+        refuse_couplings(require_model(model), "project")
+        self.model, self.compiled = model, compile_constraints(model, constraints)
         self.held = kept_velocities(model, keep)
         self.free = np.flatnonzero(~self.held)
         if not isinstance(iterations, (int, np.integer)) or isinstance(iterations, bool) or iterations < 1:

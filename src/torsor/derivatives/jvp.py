@@ -76,7 +76,7 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     for key, rate in rates.items():
         known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
         if key not in known:
-            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known, key) or 'none'}")
         if isinstance(joint, Composite):
             if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
                 raise ValueError(
@@ -133,10 +133,10 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
         gravity = gravity + 1j * complex_step * _rate(direction.gravity, (3,), "gravity")
     armature = model.armature + 0j
     for name, rate in direction.armature.items():
-        at = model.joints[model._find(name, "joint")].v_slice
-        own = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
-        require_armature(name, model.joint(name).joint, own.tolist())
-        armature[at] += 1j * complex_step * own
+        at = model.tree.joints[model._find(name, "joint")].v_slice
+        drive = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
+        require_armature(name, model.joint(name).joint, drive.tolist())
+        armature[at] += 1j * complex_step * drive
     return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature, model._named()))
 
 

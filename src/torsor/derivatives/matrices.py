@@ -78,7 +78,7 @@ def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
     names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
     for name in names:
         if name not in fields:
-            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
+            raise ValueError(f"no output {name!r}; outputs are {listed(fields, name)}")
     return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 

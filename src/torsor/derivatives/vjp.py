@@ -16,6 +16,7 @@ from torsor import _core
 from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
+from torsor.model import require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -352,3 +353,48 @@ def inertial_regressor(
     Y : (..., nv, 10 nbodies) array
     """
     return _core.inertial_regressor(model, q, v, a, out, threads)
+
+
+def coupling_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    w: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    threads: Threads = 1,
+) -> tuple[dict[str, FloatArray], ...]:
+    """Gradients of w . inverse_dynamics(q, v, a) with respect to the parameters of the couplings of a model.
+
+    Those of w . forward_dynamics are minus these at its accelerations, with mass_matrix_solve(model, q, w) for w.
+
+    Parameters
+    ----------
+    model : Model
+        With couplings (`Model.couple`); without any the result is empty.
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    w : (..., nv) array_like
+        Cotangents: weights on the generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    tuple of dict
+        For each coupling, arrays (..., *shape) by the names of its `parameters`.
+    """
+    resolved = require_model(model)._map
+    if resolved is None:
+        return ()
+    options = {"axes": axes(f_ext_frame, "f_ext_frame")}
+    numbers = _core.coupling_vjp(model, q, v, a, w, f_ext, options, None, threads)
+    return resolved.gradients(numbers)

@@ -49,7 +49,9 @@ class Force(ABC):
         require_names(values)
         for name in values:
             if name not in self._numbers:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers)}")
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers, name)}"
+                )
         return replace(self, **values)  # type: ignore[type-var]
 
     def _for_model(self, model: Model) -> Force:
@@ -159,9 +161,10 @@ def compile_forces(model: Model, forces: Iterable[Force]) -> CompiledForces:
     """The forces compiled for the core, with their parameters in one flat array.
 
     The model caches the lists that it compiled last, by the identity of the forces: a look-up takes a hundredth of the
-    time of compiling.
+    time of compiling. Forces act on the tree of a model with couplings.
     """
-    cache: dict[tuple[int, ...], CompiledForces] = require_model(model)._cache.setdefault("forces", {})
+    model = require_model(model).tree
+    cache: dict[tuple[int, ...], CompiledForces] = model._cache.setdefault("forces", {})
     if type(forces) is not tuple and type(forces) is not list:
         forces = require_forces(forces)
     key = tuple(map(id, forces))  # of objects that `found.given` keeps alive

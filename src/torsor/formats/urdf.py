@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from torsor._check import listed
 from torsor._errors import FormatError, FormatWarning
 from torsor.collision import CollisionRules
-from torsor.constraints.constraint import Constraint, compile_constraints
-from torsor.constraints.couplings import Gear
+from torsor.constraints.constraint import compile_constraints
 from torsor.constraints.pairs import Loop
+from torsor.couplings import Mimic
 from torsor.formats import _inertias, _urdf_links
 from torsor.formats._source import Source
 from torsor.formats._urdf_joints import ONE_AXIS, joint_numbers, joint_of, loop_of
@@ -109,8 +109,8 @@ def load_urdf(
     loops : str, bytes or path-like, optional
         A second file, or its text: a `<robot>` of `<loop_joint>` elements, which are added to those of the first.
     mimic : {'couple', 'refuse', 'ignore'}
-        Whether to couple joints that copy others to them, by a `Gear`, which becomes a constraint of the model; to
-        refuse files with such joints; or to load them as independent joints.
+        Whether joints that copy others follow them (`Model.couple`, with `Mimic`), so that they have no coordinates of
+        their own; are refused; or are loaded as independent joints.
     inertia : {'refuse', 'repair', 'accept'}
         What to do with inertias that no distribution of mass has. Links that are fixed to each other are judged
         together. Those of bodies that make kinetic energy negative are refused by default: bodies with negative mass,
@@ -164,14 +164,10 @@ def load_urdf(
         name = robot.attributes.get("name") or "robot"
     bodies = tuple(row.body() for row in rows)
     _check_ranges(mimics, bodies, notes)
-    names = {body.name for body in bodies}
-    frames = tuple(
-        Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
-        for row in rows
-        if row.above is not None and row.above.attributes["type"] == "fixed" and row.joint_name not in names
-    )
     try:
-        model = Model(name, gravity, bodies, world_collisions=world_collisions, frames=frames)  # type: ignore[arg-type]
+        model = Model(
+            name, gravity, bodies, world_collisions=world_collisions, frames=_frames(rows)  # type: ignore[arg-type]
+        )  # fmt: skip
     except ValueError as error:
         robot.fail(str(error), error)
     if negative and (reason := _inertias.negative_energy(model)):
@@ -180,7 +176,7 @@ def load_urdf(
     sources = (robot, *(() if loops is None else (parse_robot(loops),)))
     found = [child for source in sources for child in source.children if child.tag == "loop_joint"]
     closed = [(child, loop_of(child, links, renamed)) for child in found]
-    model = _coupled(model, mimics, closed)
+    model = _coupled(_closed(model, closed), mimics)
     _ignored(robot, notes)
     if notes:
         text = notes[0] if len(notes) == 1 else "".join(f"\n- {note}" for note in notes)
@@ -335,6 +331,16 @@ def _rows(
     return rows, world_collisions
 
 
+def _frames(rows: Sequence[_Row]) -> tuple[Frame, ...]:
+    """Frames with the names of fixed joints, at their links."""
+    names = {row.name for row in rows}
+    return tuple(
+        Frame(row.joint_name, row.name, _urdf_links.IDENTITY)
+        for row in rows
+        if row.above is not None and row.above.attributes["type"] == "fixed" and row.joint_name not in names
+    )
+
+
 # ---- inertias ----------------------------------------------------------------------------------------------
 
 
@@ -461,32 +467,31 @@ def _check_ranges(mimics: Sequence[_Mimic], bodies: Sequence[Body], notes: list[
         notes.append(f"limits of joints that mimic others leave these no range of motion: {listed(stuck)}")
 
 
-def _coupled(model: Model, mimics: Sequence[_Mimic], loops: Sequence[tuple[Element, Loop]]) -> Model:
-    """The model with its mimics and loops."""
-    made: list[tuple[Element, Constraint]] = []
-    for mimic in mimics:
-        try:
-            gear = Gear(mimic.of, mimic.joint, mimic.ratio, offset=mimic.offset, name=f"mimic {mimic.joint}")
-        except ValueError as error:
-            mimic.element.fail(str(error), error)
-        made.append((mimic.element, gear))
-    made += loops
-    if not made:
+def _coupled(model: Model, mimics: Sequence[_Mimic]) -> Model:
+    """The model in which joints follow those that they mimic."""
+    if not mimics:
         return model
-    for element, constraint in made:
+    try:
+        return model.couple(*(Mimic(mimic.joint, mimic.of, mimic.ratio, mimic.offset) for mimic in mimics))
+    except ValueError as error:
+        mimics[0].element.fail(str(error), error)
+
+
+def _closed(model: Model, loops: Sequence[tuple[Element, Loop]]) -> Model:
+    """The model with its loops, across which links do not touch."""
+    for element, loop in loops:
         try:
-            compile_constraints(model, [constraint])
+            compile_constraints(model, [loop])
         except (KeyError, ValueError) as error:
             element.fail(str(error), error)
-    closed = tuple((loop.a, loop.b) for _, loop in loops)
+    if not loops:
+        return model
+    constraints = tuple(loop for _, loop in loops)
+    rules = CollisionRules(exclude=tuple((loop.a, loop.b) for loop in constraints))
     try:
-        return replace(
-            model,
-            constraints=tuple(constraint for _, constraint in made),
-            collision_rules=CollisionRules(exclude=closed),
-        )
+        return replace(model, constraints=constraints, collision_rules=rules)
     except ValueError as error:
-        made[-1][0].fail(str(error), error)
+        loops[-1][0].fail(str(error), error)
 
 
 # ---- what is left out --------------------------------------------------------------------------------------

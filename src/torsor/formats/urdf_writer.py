@@ -20,6 +20,7 @@ from torsor._errors import FormatWarning, ModelError
 from torsor.collision import Collision
 from torsor.constraints.couplings import Coordinate, Gear
 from torsor.constraints.pairs import Loop
+from torsor.couplings import Mimic
 from torsor.formats._urdf_joints import NO_LIMIT, plane
 from torsor.formats._urdf_links import SIZES, TENSOR
 from torsor.inertia import Inertia
@@ -48,14 +49,14 @@ def to_urdf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     Bodies become links, and the world a link called `'world'`, unless `load_urdf` adds the only joint to it by itself.
     A joint of several degrees of freedom that is a chain of rotations and translations becomes such a chain, with links
     without mass between them: `body_1`, `body_2`, ... on joints `joint_1`, `joint_2`, ... Frames become links on fixed
-    joints. Limits, damping, dry friction, inertias, visuals, collision shapes and their names are written; a `Gear`
-    between two joints as `<mimic>`, a `Loop` as `<loop_joint>`. Numbers have all their digits; orientations are as
-    roll, pitch and yaw, and come back to rounding. Bodies of the loaded model are depth first: where those of `model`
-    are not, coordinates are in another order.
+    joints. Limits, damping, dry friction, inertias, visuals, collision shapes and their names are written; a `Mimic`,
+    or a `Gear` between two joints, as `<mimic>`, a `Loop` as `<loop_joint>`. Numbers have all their digits;
+    orientations are as roll, pitch and yaw, and come back to rounding. Bodies of the loaded model are depth first:
+    where those of `model` are not, coordinates are in another order.
 
     What URDF cannot carry: `Spherical`, `SphericalExp`, `Screw`, splines and user-defined joints; limits and losses of
-    `Free`; stiffness, armature; other constraints and rules for contact; friction and softness of collision shapes;
-    ellipsoids, half-spaces, terrains, meshes without a file; gravity, which is an argument of `load_urdf`.
+    `Free`; stiffness, armature; other couplings, constraints and rules for contact; friction and softness of collision
+    shapes; ellipsoids, half-spaces, terrains, meshes without a file; gravity, which is an argument of `load_urdf`.
 
     Parameters
     ----------
@@ -299,10 +300,13 @@ class _Writer:
     # ---- constraints
 
     def _constraints(self) -> list[Loop]:
-        """The loops; gears become mimics."""
+        """The loops; gears become mimics, as couplings of that kind do."""
         loops = []
+        for coupling in self.model.couplings:
+            if not (isinstance(coupling, Mimic) and self._mimic(coupling.of, coupling.joint, coupling)):
+                self.lose("couplings of kind", type(coupling).__name__)
         for constraint in self.model.constraints:
-            if isinstance(constraint, Gear) and self._mimic(constraint):
+            if isinstance(constraint, Gear) and self._mimic(constraint.driver, constraint.driven, constraint):
                 continue
             known = isinstance(constraint, Loop) and type(constraint.joint) in _LOOPS
             if isinstance(constraint, Loop) and known and not callable(constraint.placement_a):
@@ -311,19 +315,22 @@ class _Writer:
                 self.lose("constraints", constraint.shown_name)
         return loops
 
-    def _mimic(self, gear: Gear) -> bool:
-        """Whether a gear is between two joints of the URDF, the second of which mimics no other yet."""
-        driver, driven = (self._step(end) for end in (gear.driver, gear.driven))
+    def _mimic(self, of: Coordinate, joint: Coordinate, by: Gear | Mimic) -> bool:
+        """Whether both are joints of the URDF, the second of which mimics no other yet."""
+        driver, driven = self._step(of), self._step(joint)
         if driver is None or driven is None or driven in self.mimics:
             return False
-        self.mimics[driven] = {"joint": driver, "multiplier": _text([gear.ratio]), "offset": _text([gear.offset])}
+        self.mimics[driven] = {"joint": driver, "multiplier": _text([by.ratio]), "offset": _text([by.offset])}
         return True
 
     def _step(self, coordinate: Coordinate) -> str | None:
         """The joint of the URDF that has a coordinate, if that is its only one."""
         name, k = (coordinate, 0) if isinstance(coordinate, str) else coordinate
+        if name not in self.model._index["joint"]:  # a new coordinate of a coupling
+            return None
         names, kinds = self.steps[self.model.joint(name).name]
-        return names[k] if kinds[k] in _KINDS.values() else None
+        several = isinstance(coordinate, str) and len(names) > 1
+        return names[k] if kinds[k] in _KINDS.values() and not several else None
 
     def _loop(self, robot: Element, loop: Loop) -> None:
         kind = _LOOPS[type(loop.joint)]

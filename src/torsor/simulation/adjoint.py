@@ -14,9 +14,9 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import all_finite, as_array
-from torsor._errors import ConvergenceError
+from torsor._errors import ConvergenceError, CouplingError
 from torsor.costs.cost import Cost
-from torsor.integrators import Adaptive
+from torsor.integrators import Adaptive, LinearlyImplicitEuler
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.impacts import warn_of_impacts
@@ -58,6 +58,9 @@ class AdjointGradient(NamedTuple):
     constraints : tuple of dicts
         For each constraint the gradients with respect to its parameters, by name, for a fixed initial state; a
         parameter that moves the constraint also moves a start that satisfies it (`project_derivatives`).
+    couplings : tuple of dicts
+        For each coupling of the model (`Model.couplings`) the gradients with respect to its parameters, by name, for a
+        fixed initial state in reduced coordinates.
     """
 
     q0: FloatArray
@@ -70,6 +73,7 @@ class AdjointGradient(NamedTuple):
     forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
     constraints: tuple[dict[str, FloatArray], ...] = ()
+    couplings: tuple[dict[str, FloatArray], ...] = ()
 
 
 class StateGradient(NamedTuple):
@@ -169,6 +173,11 @@ def adjoint(
     if isinstance(trajectory.integrator, Adaptive):
         raise TypeError("a trajectory of Adaptive has no adjoint; simulate with another integrator")
     require_second_derivatives(trajectory.integrator, trajectory.forces)
+    if parameters and trajectory.model.couplings and isinstance(trajectory.integrator, LinearlyImplicitEuler):
+        raise CouplingError(
+            "LinearlyImplicitEuler has no gradient with respect to the parameters of couplings; give parameters=False, "
+            "or simulate with another integrator"
+        )
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
@@ -203,11 +212,13 @@ def adjoint(
     state = shaped(total["q0"]), shaped(total["v0"]), shaped(u[:, :, 0] if controls.stages == 1 else u)
     if not parameters:
         return StateGradient(*state)
+    resolved = trajectory.model._map
     gradient = AdjointGradient(
         *state, shaped(total["inertia"]), shaped(total["placement"]), shaped(total["gravity"]),
         shaped(total["armature"]),
         batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
         () if batch.rows is None else batch.rows.unflatten(shaped(total["constraints"])),
+        () if resolved is None else resolved.gradients(shaped(total["couplings"])),
     )  # fmt: skip
     if loss is not None:
         _add_direct(gradient, loss)
@@ -275,9 +286,10 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     table = trajectory._batch.signal_table
     sizes: dict[str, tuple[int, ...] | None] = {
         "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,),
-        "armature": (model.nv,),
+        "armature": (model.tree.nv,),
         "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
         "constraints": None if trajectory._batch.rows is None else (trajectory._batch.rows.size,),
+        "couplings": None if model._map is None else (model._core.coupling_numbers,),
     }  # fmt: skip
     return {
         "q0": np.zeros((n, model.nv)), "v0": np.zeros((n, model.nv)), "u": u,
@@ -316,7 +328,7 @@ def _sweep(
     model, size, rows, u = trajectory.model, part.stop - part.start, len(trajectory.t), total["u"]
     # Arrays to which the core adds: of rows (size, rows, nv), of torques (size, steps, stages, nv), and of parameters.
     # With actuation, the derivatives of the loss with respect to controls are apart, in "direct_u".
-    names = ("inertia", "placement", "gravity", "armature", "forces", "signals", "constraints")
+    names = ("inertia", "placement", "gravity", "armature", "forces", "signals", "constraints", "couplings")
     gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
     for name, given in (("q", dq), ("v", dv)):
         gradients[name] = _zeros((size, rows, model.nv))

@@ -74,6 +74,11 @@ def _add_model(out: Description, model: Model, where: str) -> None:
     for frame in model.frames:
         out[f"body of {frame.name!r}{where}"] = frame.body
         _add(out, f"placement of {frame.name!r}{where}", frame.placement)
+    for k, coupling in enumerate(model.couplings):
+        label = f"coupling {k} ({type(coupling).__name__}){where}"
+        out[f"coupling {k}{where}"] = type(coupling).__name__
+        for name, value in _attributes(coupling).items():
+            _add(out, f"{name} of {label}", value)
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:

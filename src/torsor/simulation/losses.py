@@ -297,7 +297,7 @@ class _Total:
     ) -> dict[str, FloatArray]:
         """Adds a cost at states (tracks, ...), each with its weight, to the derivatives at their places. Returns those
         with respect to parameters."""
-        found = term._evaluate(x, False)
+        found = term._value(x, False)
         axes = tuple(range(1, found.value.ndim))
         self.sums["value"][tracks] += (weights * found.value).sum(axis=axes)
         for name, at in places.items():
@@ -305,7 +305,7 @@ class _Total:
             if part is not None:
                 where = (tracks, *at) if isinstance(at, tuple) else (tracks, at)
                 self._sum(name, part)[where] += weights[..., None] * part
-        by_parameters = term._by_parameters(x) if self.parameters else {}
+        by_parameters = term._by_parameters(x.on_tree) if self.parameters else {}
         for name, part in by_parameters.items():
             share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
             self.sums.setdefault(name, np.zeros((self.n, *part.shape[1 + weights.ndim :])))

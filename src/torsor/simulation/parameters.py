@@ -40,7 +40,7 @@ def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: in
         known = {**dict.fromkeys(force._numbers, ()), **shapes_of(model, force)}
         for name, value in values.items():
             if name not in known:
-                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
+                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known], name)}")
             array, shape = as_array(f"{name} of {label}", value), row + known[name]
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
                 expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
