@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import mujoco
 import numpy as np
 import pytest
 from compare import close
@@ -11,6 +10,8 @@ from test_mjcf_dynamics import accelerations, smooth, states
 
 import torsor as ts
 from torsor import testing
+
+mujoco = pytest.importorskip("mujoco")
 
 
 def loaded(text: str) -> ts.Model:
@@ -182,6 +183,28 @@ def test_locking_keeps_what_still_moves() -> None:
     forces = [ts.forces_from(m, actuators=False, damping=False, springs=False) for m in (locked, model)]
     tau = [ts.generalized_forces(m, f, x, 0 * x) for m, f, x in zip((locked, model), forces, (q, whole), strict=True)]
     close(tau[0], np.delete(tau[1], 2))
+
+
+def test_editing_keeps_what_belongs_to_the_bodies() -> None:
+    model = loaded(CRANE)
+    assert [t.name for t in model.subtree("boom").tendons] == ["guy"]
+    assert [a.name for a in model.without("trolley").actuators] == ["hoist", "actuator1"]
+    both = ts.models.arm7().attach(model, at="world", prefix="x/")
+    assert [t.name for t in both.tendons] == ["x/luffing", "x/guy"]
+    q = np.array([0.1, -0.2, 0.3, 0.2, 0.1])
+    arm = both.nq - model.nq
+    tau = ts.generalized_forces(
+        both, ts.forces_from(both, actuators=False), np.insert(q, 0, [0.0] * arm), [0.0] * both.nv
+    )
+    close(tau[arm:], ts.generalized_forces(model, ts.forces_from(model, actuators=False), q, 0 * q))
+
+
+def test_armature_is_a_parameter_of_the_model() -> None:
+    model = loaded(CRANE)
+    other = model.with_parameters(armature=model.parameters.armature + 1.0)
+    close(other.armature, model.armature + 1.0)
+    x = model.parameter_vector(names=("armature", "gravity"))
+    assert model.with_parameter_vector(x, names=("armature", "gravity")) == model
 
 
 # ---- writing

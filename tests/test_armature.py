@@ -163,7 +163,7 @@ def test_gradients_of_hard_contact() -> None:
 def test_models_side_by_side() -> None:
     """Models of a batch with armature of their own, as alone."""
     model = testing.random_tree(3, [ts.Spherical(), ts.Revolute(), ts.Prismatic(), ts.Universal()])
-    models = [with_more(model, s * direction(model)) for s in np.linspace(0, 1, 5)]
+    models = [without(model), *(with_more(model, s * direction(model)) for s in np.linspace(0, 1, 5))]
     rng = np.random.default_rng(0)
     q, v = model.random(rng), rng.standard_normal(model.nv)
     for integrator in (ts.BDF2(1e-2), ts.SymplecticEuler(1e-2), ts.Variational(1e-2)):

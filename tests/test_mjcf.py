@@ -194,6 +194,28 @@ def test_what_a_model_cannot_hold(message: str, parts: tuple[str, str]) -> None:
     assert len(caught) == 1 and model.actuators == ()
 
 
+def test_sites_and_cameras_are_frames() -> None:
+    inside = '<site name="tip" pos="1 0 0"/><site/><site name="b" pos="0 1 0"/><camera name="eye" pos="0 0 1"/>'
+    model = ts.load_mjcf(world('<site name="home" pos="1 2 3"/>', body("<joint/>", inside)))
+    assert [f.name for f in model.frames] == ["home", "tip", "b/site", "eye"]
+    np.testing.assert_array_equal(ts.body_pose(model, [0.0], "tip")[:3, 3], (1, 0, 0))
+    assert model.frame("home").body == "world"
+
+
+def test_drives_of_actuators() -> None:
+    """Armature and damping of an actuator are those of its joint, times the square of the gear."""
+    text = world(body('<joint name="j" armature="0.1" damping="0.2"/>')).replace(
+        "</mujoco>", '<actuator><motor joint="j" gear="3" armature="0.2" damping="0.5"/></actuator></mujoco>'
+    )
+    mj = mujoco.MjModel.from_xml_string(text)
+    model, data = ts.load_mjcf(mj), mujoco.MjData(mj)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = 0.3, 1.5, 0.7
+    mujoco.mj_forward(mj, data)
+    forces = [*ts.forces_from(model), ts.ActuatorForce(model, [0.7])]
+    tau = ts.generalized_forces(model, forces, [0.3], [1.5])
+    np.testing.assert_allclose(ts.forward_dynamics(model, [0.3], [1.5], tau), data.qacc, rtol=1e-12)
+
+
 def test_keyframes() -> None:
     text = world(body('<freejoint/><body name="c"><joint type="ball"/><geom size="0.1"/></body>'))
     key = 'qpos="1 2 3 0 0 0 2 0.5 0.5 0.5 0.5" qvel="1 2 3 4 5 6 7 8 9" time="0.5"'

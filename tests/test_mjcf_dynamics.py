@@ -1,12 +1,13 @@
 """Models of tests/mjcf_models.py: accelerations under all that their files have, against MuJoCo's."""
 
-import mujoco
 import numpy as np
 import pytest
 from mjcf_models import MODELS
 
 import torsor as ts
 from torsor import interop
+
+mujoco = pytest.importorskip("mujoco")
 
 RIGID = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")  # what MuJoCo solves softly
 

@@ -320,6 +320,8 @@ class ActuatorForce(CustomForce):
         self._drives = _drives(require_model(model), model.actuators)
         if not self._drives:
             raise ValueError(f"model {model.name!r} has no actuators")
+        # what saved trajectories are compared by
+        self.laws = [[*a.gear, *a.gain, *a.bias, *a.control_limits, *a.force_limits] for a in model.actuators]
         self.p = np.zeros(len(self._drives)) if controls is None else np.array(controls, dtype=np.float64)
         if np.shape(self.p) != (len(self._drives),):
             raise ValueError(

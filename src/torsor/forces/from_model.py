@@ -132,8 +132,9 @@ def _limits(model: Model, stiffness: float, damping: float) -> list[Force]:
     ]
     for tendon in model.tendons:
         if not all(isinf(x) for x in tendon.limits):
-            # a damper would act between the limits too
-            forces.append(_tendon(model, tendon, stiffness, 0.0, tendon.limits))
+            # a damper would act between the limits too; parameters are finite
+            lower, upper = np.clip(tendon.limits, -1e300, 1e300).tolist()
+            forces.append(_tendon(model, tendon, stiffness, 0.0, (lower, upper)))
     return forces
 
 

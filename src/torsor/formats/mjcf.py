@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torsor._errors import FormatError, ModelError
+from torsor._errors import FormatError, FormatWarning, ModelError
 from torsor.formats._mjcf_drives import (
     actuators_of,
     closed,
@@ -67,7 +67,7 @@ def load_mjcf(
     massless body of its own, to which the MuJoCo body is fixed.
 
     What else a file has becomes what the library has for it: `forces_from(model)` makes forces of it, and `actuation`
-    or `ActuatorForce` apply controls (docs/model_files.md has the whole table).
+    or `ActuatorForce` apply controls (docs/mjcf.md has the whole table).
 
     ========================================== ========================================================
     in the file                                becomes
@@ -79,6 +79,7 @@ def load_mjcf(
     fixed tendons; spatial ones through sites  `Model.tendons`
     motors, servos, general actuators          `Model.actuators`
     keyframes                                  `Model.keyframes`
+    sites and cameras with names               frames, `Model.frames`
     equality connect, weld                     `Loop` in `Model.constraints`
     equality joint                             `Gear`, `PrescribedJoint` or `PolynomialCoupling`
     equality tendon of fixed tendons           `Coupling`
@@ -152,6 +153,7 @@ def load_mjcf(
             _add_body(builder, mj, names, joints, body, unphysical == "accept")
         for collision in collisions_of(mj, names, 0):
             builder.add_world_collision(collision)
+        _add_frames(builder, mj, names)
         model = replace(builder.build(), collision_rules=rules_of(mj, names))
         model = model.with_actuators(actuators_of(mj, names), tendons_of(mj, names))
         model = replace(model, keyframes=keyframes_of(mj, names, model))
@@ -170,7 +172,7 @@ def _report(mj: mujoco.MjModel, names: Names, warn: bool, equality: bool) -> Non
     what = "; ".join(lines)
     if not warn:
         raise FormatError(f"the file has what a model cannot hold: {what}; pass unsupported='warn' to load it without")
-    warnings.warn(f"left out of the model: {what}", stacklevel=3)
+    warnings.warn(f"left out of the model: {what}", FormatWarning, stacklevel=3)
 
 
 def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
@@ -313,3 +315,18 @@ def _add_body(
         gravity_compensation=float(mj.body_gravcomp[body]),
         **({} if own is None else joints.of(own)),
     )
+
+
+def _add_frames(builder: ModelBuilder, mj: mujoco.MjModel, names: Names) -> None:
+    """Sites and cameras with names as frames; of names that bodies have, `'hand/site'`."""
+    taken = {*names.bodies}
+    for kind, count in (("site", mj.nsite), ("camera", mj.ncam)):
+        part = "site" if kind == "site" else "cam"
+        bodies, places, turns = (getattr(mj, f"{part}_{field}") for field in ("bodyid", "pos", "quat"))
+        for i in range(count):
+            name = names.of(kind.upper(), i)
+            if name is None:
+                continue
+            name = name if name not in taken else f"{name}/{kind}"
+            taken.add(name)
+            builder.add_frame(name, names.bodies[bodies[i]], pose_of(places[i], turns[i]))

@@ -16,7 +16,7 @@ from numpy.polynomial import Polynomial
 
 from torsor._compile import IDENTITY, Pose, compose
 from torsor._core import JointKind
-from torsor._errors import ModelError
+from torsor._errors import FormatWarning, ModelError
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.pairs import Loop
 from torsor.joints import Fixed, Free, Spherical
@@ -78,14 +78,17 @@ def to_mjcf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     if unsupported not in ("refuse", "warn"):
         raise ValueError(f"unsupported must be 'refuse' or 'warn', got {unsupported!r}")
     writer = _Writer(require_model(model))
-    root = writer.root()
+    try:
+        root = writer.root()
+        ElementTree.indent(root)
+    except RecursionError:
+        raise ModelError(f"MJCF nests bodies, and MuJoCo refuses trees as deep as {model.name!r}") from None
     faults = [*writer.refused, *writer.lost]
     if writer.refused or (faults and unsupported == "refuse"):
         hint = "" if writer.refused else "; change the model, or pass unsupported='warn' to leave this out"
         raise ModelError(f"MJCF cannot carry all of {model.name!r}: {'; '.join(faults)}{hint}")
     if writer.lost:
-        warnings.warn(f"left out of the MJCF of {model.name!r}: {'; '.join(writer.lost)}", stacklevel=2)
-    ElementTree.indent(root)
+        warnings.warn(f"left out of the MJCF of {model.name!r}: {'; '.join(writer.lost)}", FormatWarning, stacklevel=2)
     text = ElementTree.tostring(root, encoding="unicode") + "\n"
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
@@ -133,6 +136,9 @@ class _Writer:
         self.assets: dict[tuple[Any, ...], str] = {}
         self.geom_names: set[str] = set()
         self.sites: dict[str, list[tuple[str, SE3]]] = {}
+        for frame in model.frames:
+            self.sites.setdefault(frame.body, []).append((frame.name, frame.placement))
+        self.site_names = {frame.name for frame in model.frames}
         self.named = self._referred()
 
     def _referred(self) -> set[str]:
@@ -143,12 +149,26 @@ class _Writer:
         for tendon in model.tendons:
             out |= {*tendon.bodies}
         out |= {str(actuator.body) for actuator in model.actuators}
-        out |= {frame.body for frame in getattr(model, "frames", ())}
-        return out
+        named = {frame.name: frame.body for frame in model.frames}
+        return {named.get(name, name) for name in out} | {*named.values()}
 
-    def _site(self, name: str, body: str, pose: SE3) -> str:
-        self.sites.setdefault(body, []).append((name, pose))
-        return name
+    def _site(self, name: str, place: str, pose: SE3, *, point: bool = False) -> str:
+        """Name of a site at a pose on a body or frame, or at a point: that of a frame, or of a new one."""
+        body = WORLD
+        if place != WORLD:
+            on = self.model.frame(place)
+            body, pose = on.body, on.placement @ pose
+        for frame in self.model.frames:
+            same = frame.body == body and np.array_equal(frame.placement.p, pose.p)
+            if same and (point or np.array_equal(frame.placement.R, pose.R)):
+                return frame.name
+        free, number = name, 1
+        while free in self.site_names:
+            number += 1
+            free = f"{name}_{number}"
+        self.site_names.add(free)
+        self.sites.setdefault(body, []).append((free, pose))
+        return free
 
     def root(self) -> Element:
         """The whole file."""
@@ -161,8 +181,6 @@ class _Writer:
         asset = Element("asset")
         later = [self._tendons(), self._equality(), self._actuators()]  # which give bodies their sites
         world = Element("worldbody")
-        for frame in getattr(model, "frames", ()):
-            self._site(frame.name, frame.body, frame.placement)
         self._geoms(world, (), model.world_collisions)
         self._put_sites(world, WORLD)
         for child in self.children.get(WORLD, []):
@@ -397,7 +415,7 @@ class _Writer:
             for name, coefficient in zip(tendon.joints, tendon.coefficients, strict=True):
                 SubElement(element, "joint", {"joint": self._joint_of(name) or name, "coef": repr(coefficient)})
             for k, (body, point) in enumerate(zip(tendon.bodies, tendon.points, strict=True)):
-                site = self._site(f"{tendon.name}_{k + 1}", body, SE3.translation(point))
+                site = self._site(f"{tendon.name}_{k + 1}", body, SE3.translation(point), point=True)
                 SubElement(element, "site", {"site": site})
         return section
 
