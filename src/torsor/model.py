@@ -325,6 +325,8 @@ class ModelBuilder:
         armature : array_like, optional
             Inertia of the drive of the joint, which the mass matrix has on its diagonal beside that of the bodies: one
             number for all of the velocities of the joint or (nv,).
+        gravity_compensation : float
+            Share of the body's weight that is compensated, which a model only keeps: `forces_from` makes a force of it.
         visuals : iterable of Visual
             Shapes for drawing.
         collisions : iterable of Collision
