@@ -19,6 +19,7 @@ ALWAYS = {
     "torsor._errors",
     "torsor._lazy",
     "torsor._runtime",
+    "torsor.actuators",
     "torsor.collision",
     "torsor.couplings",
     "torsor.derivatives",

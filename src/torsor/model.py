@@ -325,6 +325,8 @@ class ModelBuilder:
         armature : array_like, optional
             Inertia of the drive of the joint, which the mass matrix has on its diagonal beside that of the bodies: one
             number for all of the velocities of the joint or (nv,).
+        gravity_compensation : float
+            Share of the weight of the body that is compensated. A model only keeps it, for `forces_from`.
         visuals : iterable of Visual
             Shapes for drawing.
         collisions : iterable of Collision
