@@ -96,23 +96,23 @@ class TendonSpring(CustomForce):
         return x, p[..., 0] * x + p[..., 1] * (_along(v, self._v))
 
     def value(self, q: Array, v: Array, t: float, p: Array) -> Array:
-        """Generalized forces (..., nv) at (q, v) and time t with parameters p."""
+        """Generalized forces (..., nv) at the states q (..., nq), v (..., nv), the time t and with the parameters p."""
         return -self._tension(q, v, p)[1][..., None] * self._v
 
     def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
-        """Derivatives (..., nv, nv) of `value` with respect to q and v, at time t with parameters p."""
+        """Derivatives (..., nv, nv) of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
         x, _ = self._tension(q, v, p)
         pair = np.multiply.outer(self._v, self._v)
         pulls = np.where(x != 0, p[..., 0], 0.0 * p[..., 0])
         return -pulls[..., None, None] * pair, -p[..., 1, None, None] * pair
 
     def energy(self, q: Array, t: float, p: Array) -> Array:
-        """The energy (...) of the spring at q and time t with parameters p."""
+        """The energy (...) of the spring at (q, t, p)."""
         x = stretch(_along(q, self._q), p[..., 2], p[..., 3])
         return np.asarray(0.5 * p[..., 0] * x * x)
 
     def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
-        """The gradient (..., 4) of w . value with respect to p, at (q, v) and time t."""
+        """The gradient (..., 4) of w . value(q, v, t, p) with respect to p."""
         x, _ = self._tension(q, v, p)
         length, along = _along(q, self._q), _along(w, self._v)
         lower = np.where(length.real < p[..., 2].real, p[..., 0], 0.0)
@@ -334,7 +334,7 @@ class ActuatorForce(CustomForce):
         return not any(isinstance(drive.along, _ByForces) for drive in self._drives)
 
     def value(self, q: Array, v: Array, t: float, p: Array) -> Array:
-        """Generalized forces (..., nv) at (q, v) and time t with parameters p."""
+        """Generalized forces (..., nv) at the states q (..., nq), v (..., nv), the time t and with the parameters p."""
         tau = 0.0 * v
         for k, drive in enumerate(self._drives):
             m, l, rate = drive.state(q, v)
@@ -342,7 +342,7 @@ class ActuatorForce(CustomForce):
         return np.asarray(tau)
 
     def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
-        """Derivatives (..., nv, nv) of `value` with respect to q and v, at time t with parameters p."""
+        """Derivatives (..., nv, nv) of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
         K = 0.0 * (q[..., :1, None] + v[..., :, None] * v[..., None, :] + p[..., :1, None])
         D = K
         for k, drive in enumerate(self._drives):
@@ -358,7 +358,7 @@ class ActuatorForce(CustomForce):
         return K, D
 
     def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
-        """The gradient (..., nu) of w . value with respect to the controls p, at (q, v) and time t."""
+        """The gradient (..., nu) of w . value(q, v, t, p) with respect to the controls p."""
         out = []
         for k, drive in enumerate(self._drives):
             m, l, rate = drive.state(q, v)
