@@ -350,7 +350,6 @@ FUNCTIONS: dict[str, Function] = {
     "center_of_mass_jacobian": line(ts.center_of_mass_jacobian, "q", "3 v"),
     # kinematics
     "body_poses": line(ts.body_poses, "q", "b 4 4", placed=True),
-    "body_pose": line(ts.body_pose, "q", "4 4", given=body, placed=True),
     "body_velocities": line(ts.body_velocities, "q v", "b 6"),
     "body_accelerations": line(ts.body_accelerations, "q v a", "b 6"),
     "jacobian": line(ts.jacobian, "q", "6 v", given=body, from_origin=True),

@@ -153,6 +153,53 @@ def test_gradients_with_respect_to_couplings_and_bodies(name, method):
     assert g.inertia[2] @ along == pytest.approx(difference(heavier), rel=2e-6, abs=2e-6)
 
 
+@pytest.mark.parametrize("name", MAPS)
+def test_costs_depend_on_couplings_themselves(name):
+    """Costs are those of the tree, which moves with the parameters at fixed reduced states."""
+    maps, integrator, rng = MAPS[name], INTEGRATORS["BDF1"], np.random.default_rng(3)
+    model = model_of(name)
+    cost = (
+        ts.PointTarget("tip", (0.1, 0.2, 0.3), (1.0, 0.0, 0.5), at="time")
+        + 0.3 * ts.EnergyCost(("kinetic", "potential"))
+        + ts.VelocityTarget(np.zeros(model.tree.nv))
+        + 0.1 * ts.ControlEffort()
+    )
+
+    def run(model):
+        return motion(model, integrator, controls=np.ones((5, model.nv)))
+
+    g = ts.adjoint(run(model), cost)
+    for k, coupling in enumerate(maps):
+        along = {key: rng.standard_normal(value.shape) for key, value in coupling.parameters.items()}
+        found = sum(np.sum(g.couplings[k][key] * along[key]) for key in along)
+        values = []
+        for s in (1e-6, -1e-6):
+            moved = coupling.with_parameters({key: x + s * along[key] for key, x in coupling.parameters.items()})
+            values.append(ts.loss(run(model_of(name, [*maps[:k], moved, *maps[k + 1 :]])), cost).value)
+        assert found == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "force", [ts.JointSpring("tip", 2.0), ts.JointSpring(None, 2.0), ts.JointLimits("tip", 100.0, 1.0)]
+)
+def test_forces_on_followers_take_parameters_and_signals(force, tmp_path):
+    base = tree().with_body("tip", position_limits=((-0.1,), (0.1,)))
+    model = base.couple(ts.Mimic("tip", of="hip", ratio=-0.7, offset=0.2))
+    model = model.with_body("hip", position_limits=((-np.inf,), (np.inf,)))
+    q, v = start(model)
+    expected = ts.simulate(model, q, v, steps=4, integrator=INTEGRATORS["BDF1"], forces=[force])
+    stiffness = np.asarray(force.parameters["stiffness"])
+    for given in (
+        {"parameters": [{"stiffness": stiffness}]},
+        {"signals": [{"stiffness": np.broadcast_to(stiffness, (4, *stiffness.shape))}]},
+    ):
+        found = ts.simulate(model, q, v, steps=4, integrator=INTEGRATORS["BDF1"], forces=[force], **given)
+        np.testing.assert_array_equal(found.q, expected.q)
+    both = ts.simulate([model, model], q, v, steps=4, integrator=INTEGRATORS["BDF1"], forces=[force])
+    np.testing.assert_allclose(both.q[1], expected.q, atol=1e-12)
+    expected.save(tmp_path / "motion.npz")
+
+
 def test_linearly_implicit_euler_says_that_it_has_no_gradients_of_couplings():
     trajectory = motion(model_of("mimic"), INTEGRATORS["LinearlyImplicitEuler"])
     with pytest.raises(ts.CouplingError, match="parameters=False"):

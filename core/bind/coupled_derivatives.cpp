@@ -487,6 +487,28 @@ struct CouplingVJP {
   }
 };
 
+// The gradient of g_q . q + g_v . v of the tree with respect to the numbers of the couplings, at a reduced state.
+struct ExpansionVJP {
+  static constexpr int inputs = 4, outputs = 1;
+  static constexpr bool has_options = false, has_complex = false;
+  static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
+    const Model& states = manifold(m);
+    in[0] = {"q", 1, {states.nq}};
+    in[1] = {"v", 1, {states.nv}};
+    in[2] = {"g_q", 1, {m.nv}};
+    in[3] = {"g_v", 1, {m.nv}};
+    out[0] = {"numbers", 1, {m.coupling ? m.coupling->numbers : 0}};
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options&, const S* const* in, S* const* out) {
+    if (!m.coupling) return;
+    const S *none = zeros<S>(arena, m.nv), *rest = zeros<S>(arena, m.coupling->nv());
+    std::fill_n(out[0], m.coupling->numbers, S(0.0));
+    add_number_gradient<S>(block_terms(*m.coupling, arena, in[0], 3), arena, {in[0], in[1], rest, rest},
+                           {in[2], in[3], none, none}, out[0]);
+  }
+};
+
 }  // namespace
 
 void bind_coupled_derivatives(Kernels& kernels) {
@@ -505,6 +527,8 @@ void bind_coupled_derivatives(Kernels& kernels) {
   kernels.add_coupled<ReducedReactionsVJP>("joint_reactions_vjp");
   kernels.add<CouplingVJP>("coupling_vjp");
   kernels.add_coupled<CouplingVJP>("coupling_vjp");
+  kernels.add<ExpansionVJP>("expansion_vjp");
+  kernels.add_coupled<ExpansionVJP>("expansion_vjp");
 }
 
 }  // namespace torsor

@@ -20,8 +20,9 @@ void kinetic_energy(const Model& m, Arena& arena, const S* q, const S* v, S* ene
       if (body.parent >= 0) V[i] += T.act_inverse(V[body.parent]);
     });
     if (!body.massless) sum += dot(V[i], body.I * V[i]);
+    for (int k = body.iv; !m.armature.empty() && k < body.iv + body.nv; ++k)
+      sum = mul_add(S(m.armature[k]) * v[k], v[k], sum);
   }
-  for (std::size_t k = 0; k < m.armature.size(); ++k) sum = mul_add(S(m.armature[k]) * v[k], v[k], sum);
   *energy = S(0.5) * sum;
 }
 

@@ -37,8 +37,9 @@ Motions<S> inertial_motions(const ModelT<C>& m, Arena& arena, const S* q, const 
     kinetic += S(0.5) * dot(b.v, momentum);
     gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
   }
-  for (int k = 0; all.armature != nullptr && k < m.nv; ++k)
-    kinetic = mul_add(S(0.5) * all.armature[k] * v[k], v[k], kinetic);
+  for (int i = 0; all.armature != nullptr && i < m.n(); ++i)
+    for (int k = m.bodies[i].iv; k < m.bodies[i].iv + m.bodies[i].nv; ++k)
+      kinetic = mul_add(S(0.5) * all.armature[k] * v[k], v[k], kinetic);
   return all;
 }
 

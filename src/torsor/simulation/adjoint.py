@@ -50,6 +50,7 @@ class AdjointGradient(NamedTuple):
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     armature : (..., nv)
+        With respect to `Model.armature`; with couplings by the velocities of the tree.
     forces : tuple of dicts
         For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
     signals : tuple of dicts or None
@@ -373,6 +374,9 @@ def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
         if part is not None:
             total += part
     for totals, own in zip(gradient.forces, loss.dforces or (), strict=False):
+        for name, value in own.items():
+            totals[name] += value
+    for totals, own in zip(gradient.couplings, loss.dcouplings or (), strict=False):
         for name, value in own.items():
             totals[name] += value
     for totals, own in zip(gradient.signals or (), loss.dsignals or (), strict=False):

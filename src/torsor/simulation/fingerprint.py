@@ -82,7 +82,7 @@ def _add_model(out: Description, model: Model, where: str) -> None:
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:
-    numbers = force._for_model(model).parameters
+    numbers = force._for_model(model.tree).parameters
     for name, value in numbers.items():
         if name not in replaced:
             out[f"{name} of {label}"] = value.ravel().tolist()

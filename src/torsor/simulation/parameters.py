@@ -87,7 +87,7 @@ def shapes_of(model: Model, force: Force) -> dict[str, tuple[int, ...]]:
     cache: dict[int, tuple[Force, dict[str, tuple[int, ...]]]] = model._cache.setdefault("shapes", {})
     found = cache.get(id(force))
     if found is None or found[0] is not force:
-        found = force, {name: value.shape for name, value in force._for_model(model).parameters.items()}
+        found = force, {name: value.shape for name, value in force._for_model(model.tree).parameters.items()}
         if force._frozen:
             if len(cache) >= 64:
                 cache.clear()
