@@ -177,6 +177,7 @@ std::shared_ptr<const Surface> read_surface(ShapeKind kind, nb::handle given) {
     triangles.push_back({static_cast<int>(v[0]), static_cast<int>(v[1]), static_cast<int>(v[2])});
   }
   out->triangles = std::make_shared<Triangles>(std::move(points), std::move(triangles));
+  if (kind == ShapeKind::convex) out->polytope = std::make_shared<Polytope>(*out->triangles);
   return out;
 }
 

@@ -4,11 +4,12 @@
 #include "contact/box_spots.hpp"
 #include "contact/cylinder_spots.hpp"
 #include "contact/ellipsoid_spots.hpp"
+#include "contact/hull_spots.hpp"
 #include "contact/terrain_spots.hpp"
 
 namespace torsor {
 
-constexpr int kMostSpots = 256;  // also the most vertices of a convex shape
+constexpr int kMostSpots = 2 * kMostVertices + 2 * kMostCrossings + 1;
 
 // How many places a pair has, in either order; 0 if there are no formulas for it.
 inline int spot_count(const Shape& a, const Shape& b) {
@@ -28,9 +29,12 @@ inline int spot_count(const Shape& a, const Shape& b) {
       return a.kind == ShapeKind::box         ? BoxSpots<double>::count
              : a.kind == ShapeKind::cylinder  ? CylinderBoxSpots<double>::count
              : a.kind == ShapeKind::ellipsoid ? EllipsoidBoxSpots<double>::count
+             : a.kind == ShapeKind::convex    ? hull_spot_count(a, b)
                                               : 0;
+    case ShapeKind::convex:
+      return a.kind == ShapeKind::convex ? hull_spot_count(a, b) : 0;
     default:
-      return 0;
+      return a.kind > ShapeKind::convex ? 0 : 1;
   }
 }
 
@@ -63,6 +67,10 @@ inline void with_spots(const Shape& a, const Shape& b, const T* pa, const T* pb,
     if (a.kind == ShapeKind::height_field) return use(CapsuleHeightsSpots<T>(second, first), true);
     return use(CapsuleSpots<T>(second, first), true);
   }
+  const bool flat = b.kind == ShapeKind::box || b.kind == ShapeKind::convex;
+  if (a.kind == ShapeKind::convex && flat)
+    return use(HullSpots<T>(first, second, vertex_count(a), vertex_count(b)), false);
+  if (b.kind > ShapeKind::box || a.kind == ShapeKind::convex) return use(NearestSpot<T>(first, second), false);
   if (a.kind == ShapeKind::box) return use(BoxSpots<T>(first, second), false);
   if (a.kind == ShapeKind::cylinder) return use(CylinderBoxSpots<T>(first, second), false);
   return use(EllipsoidBoxSpots<T>(first, second), false);
