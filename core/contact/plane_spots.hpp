@@ -51,8 +51,20 @@ TORSOR_INLINE T rim_relief(const T& radius, const T& cosine) {
   return T(2.0) * radius * positive_part(mul_add(-cosine, cosine, T(1.0)));
 }
 
-// Places 0-4 are of the rim at -z, 5-9 of that at z. What the fixed points carry is taken from the deepest point, whose
-// direction is undefined where the cylinder stands.
+// What is taken from the depth of the deepest point of a rim, for the depths of its fixed points: all of it, and more,
+// where the cylinder stands on these. The direction of the deepest point is undefined there.
+template <class T, class F>
+inline T taken_from_deepest(const T& deepest, F&& fixed_depth) {
+  T sum(0.0);
+  for (int i = 0; i < 4; ++i) {
+    const T depth = positive_part(fixed_depth(i));
+    sum = mul_add(depth, depth, sum);
+  }
+  const auto touches = less(T(0.0), deepest);
+  return select(touches, T(2.0) * sum / select(touches, deepest, T(1.0)), T(0.0));
+}
+
+// Places 0-4 are of the rim at -z, 5-9 of that at z: the deepest point, and four fixed ones.
 template <class T>
 inline Spot<T> cylinder_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
   const int rim = k / 5, point = k % 5;
@@ -66,9 +78,7 @@ inline Spot<T> cylinder_on_plane(const Solid<T>& a, const Plane<T>& b, int k) {
     return s;
   }
   Spot<T> s = knob_on_plane(Knob<T>{deepest_of_rim(centre, radius, axes, b.normal), T(0.0)}, b);
-  T least = height_above(b, fixed_point(0));
-  for (int i = 1; i < 4; ++i) least = smaller(least, height_above(b, fixed_point(i)));
-  s.gap += positive_part(-(least + relief));
+  s.gap += taken_from_deepest(T(-s.gap), [&](int i) { return T(-(height_above(b, fixed_point(i)) + relief)); });
   return s;
 }
 

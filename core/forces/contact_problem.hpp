@@ -51,11 +51,11 @@ class ContactProblem {
     c_ = c;
     const int n = nv_;
     A_.assign(A, A + std::size_t(n) * n);
-    L_ = A_;
-    if (!cholesky(n, L_.data())) {
+    U_ = A_;
+    if (!cholesky(n, U_.data())) {
       A_.assign(M, M + std::size_t(n) * n);
-      L_ = A_;
-      if (!cholesky(n, L_.data())) return false;
+      U_ = A_;
+      if (!cholesky(n, U_.data())) return false;
     }
     for (auto* x : {&R_, &F_, &step_, &trial_, &rate_}) x->assign(n, 0.0);
     K_.resize(std::size_t(n) * n);
@@ -134,17 +134,19 @@ class ContactProblem {
       out[i] = state(places_[i], moved_[i]);
     }
   }
+  // A w, by the rows of the symmetric A.
   void multiply(const double* w, double* out) const {
+    std::fill_n(out, nv_, 0.0);
     for (int i = 0; i < nv_; ++i) {
-      double sum = 0.0;
-      for (int j = 0; j < nv_; ++j) sum += A_[std::size_t(i) * nv_ + j] * w[j];
-      out[i] = sum;
+      const double* row = A_.data() + std::size_t(i) * nv_;
+      const double x = w[i];
+      for (int j = 0; j < nv_; ++j) out[j] += x * row[j];
     }
   }
   // |F| in the metric of A^-1.
   double measure(const std::vector<double>& F) {
     trial_ = F;
-    solve_lower(nv_, L_.data(), trial_.data());
+    solve_transposed(nv_, U_.data(), trial_.data());
     double sum = 0.0;
     for (const double x : trial_) sum += x * x;
     return std::sqrt(sum);
@@ -152,12 +154,11 @@ class ContactProblem {
   // The velocities without stiff forces, in the metric of A.
   double free_speed(const double* v) {
     trial_ = R_;
-    cholesky_solve(nv_, L_.data(), trial_.data());
-    std::vector<double> y(nv_);
+    cholesky_solve(nv_, U_.data(), trial_.data());
     for (int k = 0; k < nv_; ++k) trial_[k] = v[k] - trial_[k];
-    multiply(trial_.data(), y.data());
+    multiply(trial_.data(), rate_.data());
     double sum = 0.0;
-    for (int k = 0; k < nv_; ++k) sum += trial_[k] * y[k];
+    for (int k = 0; k < nv_; ++k) sum += trial_[k] * rate_[k];
     return std::sqrt(std::max(sum, 0.0)) + 1e-12;
   }
   // F = R + A w - sum J^T f with friction by the present normal forces; returns its size.
@@ -168,8 +169,8 @@ class ContactProblem {
     for (std::size_t i = 0; i < places_.size(); ++i) add_transposed(places_[i], -at[i].force, F.data());
     return measure(F);
   }
-  // K += -J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
-  // with c = n and the limit by the lag, which is symmetric.
+  // K = A - J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
+  // with c = n and the limit by the lag, which is symmetric, in the upper triangle alone.
   void assemble(bool lagged) {
     std::copy(A_.begin(), A_.end(), K_.begin());
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -184,7 +185,8 @@ class ContactProblem {
         const double n = dot3(p.n, J), t = dot3(s.t, J);
         const Vec3<double> across = J - n * p.n;
         const Vec3<double> f = (-s.slope * n) * along + most * ((s.dF - s.over) * t * s.t + s.over * across);
-        for (int a = p.begin; a < p.end; ++a) K_[std::size_t(columns_[a]) * nv_ + columns_[b]] += dot3(J_[a], f);
+        for (int a = p.begin; a < p.end; ++a)
+          if (!lagged || columns_[a] <= columns_[b]) K_[std::size_t(columns_[a]) * nv_ + columns_[b]] += dot3(J_[a], f);
       }
     }
   }
@@ -294,7 +296,7 @@ class ContactProblem {
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;
   std::vector<State> at_, other_;
-  std::vector<double> A_, L_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
+  std::vector<double> A_, U_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
   std::vector<Pivot<double>> pivots_;
 };
 

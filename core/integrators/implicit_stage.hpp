@@ -244,9 +244,22 @@ class ImplicitStage {
   }
   bool extrapolates() const { return at_.scene.affine; }
   bool relocates() const { return at_.scene.stiff; }
-  S marked_merit() { return rows_ ? marked_merit_ : merit_of(marked_q_, marked_r_); }
+  // Merits within a search are in one metric, of the first point at which one is asked for.
+  S marked_merit() {
+    if (rows_) return marked_merit_;
+    if (!metric_) {
+      Arena& arena = *metric_lease_;
+      arena.reset();
+      arena.singular_joint = -1;
+      metric_ = with_model<S>(at_.scene, [&](const auto& m) {
+        return factor_mass<S>(m, arena, static_cast<const S*>(marked_q_), nullptr, nullptr);
+      });
+      if (arena.singular_joint >= 0) metric_.reset();
+    }
+    return in_metric(marked_q_, marked_r_);
+  }
   S merit() {
-    if (!rows_) return merit_of(q(), r_);
+    if (!rows_) return in_metric(q(), r_);
     if (!any(missing_accelerations(q(), r_) & measure_rows())) return S(kInfinity);
     rows_->project_residual(stage_.c, work_);
     const S most = largest(m_.nv, work_);
@@ -290,6 +303,7 @@ class ImplicitStage {
   // Sets the stage, and the coordinates of its other nodes.
   void set(const Stage& stage, double t) {
     stage_ = stage;
+    metric_.reset();
     c_ = stage.c;
     t_ = t;
     if (rows_) first_lambda_.assign(rows_->lambda, rows_->lambda + rows_->count());
@@ -434,6 +448,14 @@ class ImplicitStage {
     at_.arena.singular_joint = -1;
     return good;
   }
+  // The merit in the metric of the search or, if the mass matrix was singular there, in that of q.
+  S in_metric(const S* q, const S* r) {
+    if (!metric_) return merit_of(q, r);
+    solve_mass(m_, *metric_, r, work_);
+    S sum(0.0);
+    for (int k = 0; k < m_.nv; ++k) sum = mul_add(r[k], work_[k], sum);
+    return sum;
+  }
   // r . M^-1 r: the squared acceleration residual in the kinetic-energy metric.
   S merit_of(const S* q, const S* r) {
     if (!any(missing_accelerations(q, r))) return S(kInfinity);
@@ -444,6 +466,8 @@ class ImplicitStage {
 
   StepContext<S>& at_;
   const Model& m_;
+  Lease metric_lease_;
+  std::optional<MassFactor<S>> metric_;  // of merits, if known
   Stage stage_{};
   double c_ = 0.0, t_ = 0.0;  // c_: of the whole stage
   StageMatrix<S> H_;

@@ -309,8 +309,8 @@ Mask<S> iterate(System& s, double tolerance, S norm, Mask<S> going, int& left, S
   }
 }
 
-// The same for systems with a method of their own (relocates): whole corrections with new factors, as long as they
-// halve |r|, and that method where they do not. What it returns is confirmed likewise.
+// The same for systems with a method of their own (relocates): whole corrections as long as they halve |r|, with new
+// factors unless they shrink fast, and that method where they do not. What it returns is confirmed likewise.
 template <class System, class S = typename System::Scalar>
 Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Shortfall& shortfall) {
   constexpr bool alone = Lanes<S>::value == 1;
@@ -318,25 +318,28 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
   const auto note = [&](const S& error, const S& allowed) {
     if constexpr (alone) shortfall = {error, allowed};
   };
-  S before(-1.0);  // the merit, where it is known
+  S before(-1.0);               // the merit, where it is known
+  S moved(0.0);                 // since the factors were made
+  Mask<S> kept = no_lane<S>();  // where delta comes from factors of an earlier point
   int relocations = 0;
   while (true) {
     poll();
     const S allowed = s.allowance(tolerance);
     note(norm, allowed);
     going = going & is_finite(norm) & is_finite(allowed);
-    const Mask<S> solved = going & less_equal(norm, allowed);
+    const Mask<S> solved = going & !kept & less_equal(norm, allowed);
     found = found | solved;
     going = going & !solved;
     if (!any(going) || left == 0) return found;
     --left;
     s.mark();
-    S after(kInfinity);
+    S after(kInfinity), limit = allowed;
     Mask<S> good = go(s, 1.0, going, after);
     if (any(good)) {
-      const S limit = s.allowance(tolerance);
+      limit = s.allowance(tolerance);
+      moved += norm;
       Mask<S> last = good & less_equal(after, limit) & less_equal(after, S(0.1) * norm);
-      if (any(last)) last = last & s.bounded(limit, norm);
+      if (any(last)) last = last & s.bounded(limit, moved);
       found = found | last;
       going = going & !last;
       if (!any(going)) return found;
@@ -346,7 +349,7 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       before = now;
     }
     // No better point, and the correction is about the tolerance: rounding of stiff forces. The marked one is accepted.
-    const Mask<S> rounded = going & !good & less_equal(norm, S(5.0) * allowed);
+    const Mask<S> worse = going & !good, rounded = worse & !kept & less_equal(norm, S(5.0) * allowed);
     if (any(rounded)) {
       Mask<S> back = rounded & s.place(0.0, s.delta, rounded);
       if (any(back)) back = back & s.evaluate();
@@ -354,17 +357,31 @@ Mask<S> search(System& s, double tolerance, S norm, Mask<S> going, int& left, Sh
       going = going & !rounded;
       if (!any(going)) return found;
     }
-    const Mask<S> lost = going & !good;
+    before = select(worse, S(-1.0), before);
+    const Mask<S> fast = good & !is_slow(norm, after) & less(limit, after);
+    if (any(fast)) {
+      for (int k = 0; k < s.size(); ++k) s.delta[k] = s.correction[k];
+      norm = after;
+    }
+    // Old factors lead nowhere: new ones at the marked point.
+    Mask<S> back = worse & going & kept;
+    if (any(back)) back = back & s.place(0.0, s.delta, back);
+    if (any(back)) back = back & s.evaluate();
+    const Mask<S> lost = worse & going & !kept;
+    Mask<S> there = no_lane<S>();
     if (any(lost)) {
       // The move keeps the geometry: where that leads back to where it came from, part of the way leads on.
       const double length = relocations < 10 || relocations % 2 == 0 ? 1.0 : 0.5;
       if (++relocations > 40) return found;
-      const Mask<S> moved = relocate(s, lost, length);
-      before = select(lost, S(-1.0), before);
-      going = good | moved;
-      if (!any(going)) return found;
+      there = relocate(s, lost, length);
     }
-    norm = correct(s);
+    going = good | back | there;
+    if (!any(going)) return found;
+    kept = fast;
+    if (!any(going & !kept)) continue;
+    const S renewed = correct(s, kept);
+    norm = select(kept, norm, renewed);
+    moved = select(kept, moved, S(0.0));
   }
 }
 

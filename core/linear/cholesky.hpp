@@ -7,40 +7,38 @@
 
 namespace torsor {
 
-// A = L L^T, in the lower triangle. False if A is not positive definite.
+// A = U^T U, in the upper triangle, which alone is read; the diagonal has 1 / U_ii. False if A is not positive
+// definite. Loops run along rows, so that they are vectorised.
 inline bool cholesky(int n, double* A) {
   for (int j = 0; j < n; ++j) {
     double* row = A + std::size_t(j) * n;
-    double sum = row[j];
-    for (int k = 0; k < j; ++k) sum -= row[k] * row[k];
-    if (!(sum > 0.0) || !std::isfinite(sum)) return false;
-    row[j] = std::sqrt(sum);
-    const double scale = 1.0 / row[j];
+    if (!(row[j] > 0.0) || !std::isfinite(row[j])) return false;
+    row[j] = 1.0 / std::sqrt(row[j]);
+    for (int k = j + 1; k < n; ++k) row[k] *= row[j];
     for (int i = j + 1; i < n; ++i) {
       double* below = A + std::size_t(i) * n;
-      double x = below[j];
-      for (int k = 0; k < j; ++k) x -= below[k] * row[k];
-      below[j] = x * scale;
+      const double x = row[i];
+      for (int k = i; k < n; ++k) below[k] -= x * row[k];
     }
   }
   return true;
 }
-// x <- L^-1 x
-inline void solve_lower(int n, const double* L, double* x) {
+// x <- U^-T x
+inline void solve_transposed(int n, const double* U, double* x) {
   for (int i = 0; i < n; ++i) {
-    const double* row = L + std::size_t(i) * n;
-    double sum = x[i];
-    for (int k = 0; k < i; ++k) sum -= row[k] * x[k];
-    x[i] = sum / row[i];
+    const double* row = U + std::size_t(i) * n;
+    const double y = x[i] *= row[i];
+    for (int k = i + 1; k < n; ++k) x[k] -= y * row[k];
   }
 }
 // x <- A^-1 x
-inline void cholesky_solve(int n, const double* L, double* x) {
-  solve_lower(n, L, x);
+inline void cholesky_solve(int n, const double* U, double* x) {
+  solve_transposed(n, U, x);
   for (int i = n - 1; i >= 0; --i) {
-    const double* row = L + std::size_t(i) * n;
-    x[i] /= row[i];
-    for (int k = 0; k < i; ++k) x[k] -= row[k] * x[i];
+    const double* row = U + std::size_t(i) * n;
+    double sum = x[i];
+    for (int k = i + 1; k < n; ++k) sum -= row[k] * x[k];
+    x[i] = sum * row[i];
   }
 }
 
