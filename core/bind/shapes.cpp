@@ -164,9 +164,9 @@ std::shared_ptr<const Surface> read_surface(ShapeKind kind, nb::handle given) {
   const nb::object vertices = read_rows(x[0], NPY_DOUBLE, 3, "vertices");
   const nb::object faces = read_rows(x[1], NPY_INT64, 3, "faces");
   const npy_intp n = rows(vertices);
-  if (kind == ShapeKind::convex && n > kMostSpots)
+  if (kind == ShapeKind::convex && n > kMostVertices)
     throw std::invalid_argument("a convex shape has " + std::to_string(n) + " vertices, at most " +
-                                std::to_string(kMostSpots) + " expected");
+                                std::to_string(kMostVertices) + " expected");
   std::vector<Point> points;
   for (npy_intp i = 0; i < n; ++i) points.push_back(read3(data<double>(vertices) + 3 * i));
   std::vector<std::array<int, 3>> triangles;

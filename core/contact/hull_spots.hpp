@@ -11,9 +11,9 @@
 
 namespace torsor {
 
-constexpr int kMostVertices = 256;         // of a convex hull
+constexpr int kMostVertices = 256;  // of a convex hull
 constexpr int kMostFaces = 2 * kMostVertices;
-constexpr int kMostCrossings = 16;         // of edges of one hull with those of another
+constexpr int kMostCrossings = 16;  // of edges of one hull with those of another
 
 // A vertex in each lane, in its own frame.
 template <class P>
@@ -119,7 +119,7 @@ class HullSide {
   // A point of the first hull.
   Spot<T> point(const Vec3<T>& x) const {
     const T above = height(best_, x);
-    if (!any(less(plain(above), plain(reach_)))) return {larger(above, gap_) - reach_, normal(), x};
+    if (!any(less(plain(above), plain(reach_)))) return {larger(above, T(1.001) * gap_) - reach_, normal(), x};
     FaceLanes<P> face;
     const Vec3<P> at = plain(x);
     for (int l = 0; l < kLanesOfP; ++l) put_face(face, l, over_[l].face_of(in_lane(at, l)));
@@ -140,7 +140,8 @@ class HullSide {
     if (!some) return none;
     VertexLanes<P> v[4];
     Mask<P> exists = no_lane<P>();
-    const Core<double> a{pair_.a.kind, zero3<double>(), pair_.a.surface}, b{pair_.b.kind, zero3<double>(), pair_.b.surface};
+    const Core<double> a{pair_.a.kind, zero3<double>(), pair_.a.surface},
+        b{pair_.b.kind, zero3<double>(), pair_.b.surface};
     for (int l = 0; l < kLanesOfP; ++l) {
       const bool here = k < count_[l];
       const Crossing c = here ? crossings_[l][k] : Crossing{0, 0, 0.0};
@@ -150,7 +151,8 @@ class HullSide {
       }
       set_lane(exists, l, here);
     }
-    const Vec3<T> p = mul_add(pair_.R, v[0].at(pair_.a.size), pair_.p), d = mul_add(pair_.R, v[1].at(pair_.a.size), pair_.p) - p;
+    const Vec3<T> p = mul_add(pair_.R, v[0].at(pair_.a.size), pair_.p),
+                  d = mul_add(pair_.R, v[1].at(pair_.a.size), pair_.p) - p;
     const Vec3<T> q = v[2].at(pair_.b.size), e = v[3].at(pair_.b.size) - q, n = normal(), r = q - p;
     const auto positive = [&](const T& x) { return select(exists & less(T(kNoSquare), x), x, T(1.0)); };
     const T turn = dot(cross(d, e), n), turns = select(exists, turn, T(1.0)), size = magnitude(turn);
@@ -240,7 +242,8 @@ class HullSide {
       int upper[kMostFaces * 3 / 2], uppers = 0;
       for (int j = 0; j < static_cast<int>(x.b->edges.size()); ++j) {
         const auto& e = x.b->edges[j];
-        if (std::max(dot(n, x.b->faces[e.face[0]].normal), dot(n, x.b->faces[e.face[1]].normal)) > 1e-9) upper[uppers++] = j;
+        if (std::max(dot(n, x.b->faces[e.face[0]].normal), dot(n, x.b->faces[e.face[1]].normal)) > 1e-9)
+          upper[uppers++] = j;
       }
       for (int i = 0; i < static_cast<int>(x.a->edges.size()); ++i) {
         const auto& e = x.a->edges[i];

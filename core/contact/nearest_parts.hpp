@@ -54,16 +54,19 @@ inline const Polytope* polytope_of(ShapeKind kind, const Surface* surface) {
 // The cores of one lane.
 template <class T>
 inline Convex convex_in_lane(const Core<T>& core, const Mat3<T>& R, const Vec3<T>& p, int l) {
-  return {core.kind, in_lane(plain(core.size), l), polytope_of(core.kind, core.surface),
-          {in_lane(plain(R.x), l), in_lane(plain(R.y), l), in_lane(plain(R.z), l)}, in_lane(plain(p), l)};
+  return {core.kind,
+          in_lane(plain(core.size), l),
+          polytope_of(core.kind, core.surface),
+          {in_lane(plain(R.x), l), in_lane(plain(R.y), l), in_lane(plain(R.z), l)},
+          in_lane(plain(p), l)};
 }
 template <class T>
 inline SeparationLanes<Plain<T>> separation_lanes(const CorePair<T>& x) {
   using P = Plain<T>;
   SeparationLanes<P> out;
   for (int l = 0; l < Lanes<P>::value; ++l) {
-    const Separation s = separation(convex_in_lane(x.a, x.R, x.p, l),
-                                    convex_in_lane(x.b, identity3<T>(), zero3<T>(), l));
+    const Separation s =
+        separation(convex_in_lane(x.a, x.R, x.p, l), convex_in_lane(x.b, identity3<T>(), zero3<T>(), l));
     out.a.set(l, s.a);
     out.b.set(l, s.b);
     set_lane(out.normal, l, s.normal);
@@ -122,8 +125,8 @@ inline Vec3<T> normal_of(const SeparationLanes<Plain<T>>& found, const CorePair<
     // Else Newton's method, on the circle normal to an edge or on the sphere.
     const Vec3<T> along = select(found.a.is_edge, along_a, along_b);
     const Vec3<T> base = select(edge, normalised(mul_add(-dot(n, along), along, n)), n);
-    const Vec3<V> other = select(less(magnitude(at.x), V(0.6)), Vec3<V>{V(1.0), V(0.0), V(0.0)},
-                                 Vec3<V>{V(0.0), V(1.0), V(0.0)});
+    const Vec3<V> other =
+        select(less(magnitude(at.x), V(0.6)), Vec3<V>{V(1.0), V(0.0), V(0.0)}, Vec3<V>{V(0.0), V(1.0), V(0.0)});
     const Vec3<T> t1 = select(edge, cross(along, base), raised<T>(normalised(cross(other, at)))), t2 = cross(base, t1);
     const PartAt<T> a(found.a, x.a.size, -transposed(x.R, base)), b(found.b, x.b.size, base);
     const Vec3<T> apart = mul_add(x.R, a.furthest, x.p) - b.furthest;

@@ -1,6 +1,8 @@
 #include "contact/polytope.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -43,7 +45,8 @@ Polytope::Polytope(const Triangles& triangles) : vertices(triangles.vertices()) 
     const auto other = sides.find({ends.second, ends.first});
     if (other == sides.end()) continue;
     const double a = length(areas[f]), b = length(areas[other->second]);
-    const bool flat = length(cross(areas[f], areas[other->second])) < 1e-6 * a * b && dot(areas[f], areas[other->second]) > 0;
+    const bool flat =
+        length(cross(areas[f], areas[other->second])) < 1e-6 * a * b && dot(areas[f], areas[other->second]) > 0;
     if (flat || std::min(a, b) < 1e-12 * largest) groups.join(f, other->second);
   }
   std::map<int, int> numbers;  // of groups
@@ -64,6 +67,12 @@ Polytope::Polytope(const Triangles& triangles) : vertices(triangles.vertices()) 
     if (i == j) continue;
     const Point d = vertices[ends.second] - vertices[ends.first];
     edges.push_back({{ends.first, ends.second}, {i, j}, (1.0 / length(d)) * d});
+  }
+  thickness = std::numeric_limits<double>::infinity();
+  for (const Face& f : faces) {
+    double least = 0.0;
+    for (const Point& v : vertices) least = std::min(least, dot(f.normal, v - vertices[f.vertex]));
+    thickness = std::min(thickness, -0.5 * least);
   }
 }
 

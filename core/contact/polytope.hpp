@@ -16,6 +16,7 @@ struct Polytope {
   std::vector<Point> vertices;
   std::vector<Face> faces;
   std::vector<Edge> edges;
+  double thickness;  // half of the least extent across a face
 
   explicit Polytope(const Triangles& triangles);
 };

@@ -18,7 +18,9 @@ Point unit(const Point& x, const Point& otherwise) {
 Point times(const Point& a, const Point& b) { return {a.x * b.x, a.y * b.y, a.z * b.z}; }
 Point axis(int k) { return {k == 0 ? 1.0 : 0.0, k == 1 ? 1.0 : 0.0, k == 2 ? 1.0 : 0.0}; }
 double sign(double x) { return x < 0.0 ? -1.0 : 1.0; }
-bool is_flat(const Convex& x) { return x.kind == ShapeKind::box || x.kind == ShapeKind::convex || x.kind == ShapeKind::capsule; }
+bool is_flat(const Convex& x) {
+  return x.kind == ShapeKind::box || x.kind == ShapeKind::convex || x.kind == ShapeKind::capsule;
+}
 
 // Both cores, the first one displaced.
 struct Shifted {
@@ -110,7 +112,8 @@ Found nearest_points(const Shifted& x, const Point& start, double tolerance) {
     const double distance = length(simplex.nearest);
     if (simplex.count > 0 && distance - gap <= tolerance * distance) break;
     bool known = false;
-    for (int i = 0; i < simplex.count; ++i) known = known || length(c.w - simplex.c[i].w) <= 1e-15 * (1e-300 + length(c.w));
+    for (int i = 0; i < simplex.count; ++i)
+      known = known || length(c.w - simplex.c[i].w) <= 1e-15 * (1e-300 + length(c.w));
     if (known) break;
     simplex.c[simplex.count++] = c;
     if (!simplex.reduce() || length(simplex.nearest) < 1e-14 * length(c.w)) break;
@@ -203,7 +206,8 @@ class Parts {
     }
     const double near = most - angle * std::max(size * (box ? 1.0 : 0.0), reach);
     for (const auto& e : x.hull->edges)
-      if (std::fabs(dot(u, e.along)) < angle && dot(u, x.vertex(e.vertex[0])) > near) put(Part::edge, e.vertex[0], e.along);
+      if (std::fabs(dot(u, e.along)) < angle && dot(u, x.vertex(e.vertex[0])) > near)
+        put(Part::edge, e.vertex[0], e.along);
     put(Part::point, first, u);
     for (int k = 0; k < static_cast<int>(x.hull->vertices.size()); ++k)
       if (k != first && dot(u, x.vertex(k)) > near) put(Part::point, k, u);
@@ -294,7 +298,7 @@ bool improve(const Convex& a, const Convex& b, const Part& pa, const Part& pb, P
       next = unit(mul_add(s1, t1, mul_add(s2, t2, n)), n);
       next_d = difference(next);
       next_gap = dot(next, next_d);
-      better = next_gap >= gap - 1e-15 * length(d);
+      better = size < 1e-6 || next_gap >= gap - 1e-15 * length(d);
       s1 *= 0.5;
       s2 *= 0.5;
     }
@@ -302,7 +306,7 @@ bool improve(const Convex& a, const Convex& b, const Part& pa, const Part& pb, P
     n = next;
     d = next_d;
     gap = next_gap;
-    if (size < 1e-15) break;
+    if (size < 1e-14) break;
   }
   return true;
 }
@@ -345,7 +349,9 @@ struct Starts {
 
 }  // namespace
 
-Point Convex::vertex(int k) const { return kind == ShapeKind::box ? times(hull->vertices[k], size) : hull->vertices[k]; }
+Point Convex::vertex(int k) const {
+  return kind == ShapeKind::box ? times(hull->vertices[k], size) : hull->vertices[k];
+}
 Point Convex::furthest(const Point& u) const {
   switch (kind) {
     case ShapeKind::box:
@@ -376,11 +382,19 @@ Point Convex::furthest(const Point& u) const {
 }
 double Convex::least_size() const {
   if (kind == ShapeKind::capsule) return size.z;
-  if (kind != ShapeKind::convex) return std::min(size.x, std::min(size.y, size.z));
-  double least = 1e300;
-  for (const auto& f : hull->faces)
-    least = std::min(least, dot(f.normal, furthest(f.normal) - furthest(-f.normal)));
-  return 0.5 * least;
+  return kind == ShapeKind::convex ? hull->thickness : std::min(size.x, std::min(size.y, size.z));
+}
+
+bool overlap_deeply(const Convex& a, const Convex& b, double limit) {
+  const Shifted pair{a, b};
+  for (const Convex* x : {&b, &a}) {
+    if (x->kind == ShapeKind::capsule) continue;
+    for (int k = 0; k < 3; ++k) {
+      const Point n = x->R.column(k);
+      if (apart(pair, (dot(n, a.p - b.p) < 0.0 ? -1.0 : 1.0) * n) >= -limit) return false;
+    }
+  }
+  return apart(pair, unit(a.p - b.p, axis(2))) < -limit;
 }
 
 Separation separation(const Convex& a, const Convex& b) {

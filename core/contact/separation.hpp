@@ -24,7 +24,7 @@ struct Convex {
   Mat3<double> R;
   Point p;
 
-  Point vertex(int k) const;         // in its own frame, of a box or a hull
+  Point vertex(int k) const;             // in its own frame, of a box or a hull
   Point furthest(const Point& u) const;  // in its own frame
   Point at(const Point& x) const { return mul_add(R, x, p); }
   double least_size() const;

@@ -1,0 +1,73 @@
+// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other. From
+// an overlap of 0.3 times the thinner half of both on, they give way to one place: that of least overlap.
+#pragma once
+#include "contact/nearest_parts.hpp"
+
+namespace torsor {
+
+constexpr double kDeep = 0.3;
+
+inline bool has_deep_place(ShapeKind a, ShapeKind b) {
+  const ShapeKind low = a < b ? a : b, high = a < b ? b : a;
+  if (low < ShapeKind::capsule || high > ShapeKind::convex || high == ShapeKind::capsule) return false;
+  return high != ShapeKind::ellipsoid && low != ShapeKind::ellipsoid ? true : low <= ShapeKind::box;
+}
+
+// Whether two cores overlap by more than `limit` along all of their axes and along the line between their centres.
+bool overlap_deeply(const Convex& a, const Convex& b, double limit);
+
+// Places of a pair, and one more.
+template <class T, class Places>
+class DeepSpots {
+  using P = Plain<T>;
+
+ public:
+  // flip: whether the places have normals from the first to the second.
+  DeepSpots(Places& places, int count, const Solid<T>& a, const Solid<T>& b, bool flip)
+      : places_(places), count_(count), flip_(flip), a_(a), b_(b), pair_(core_pair(a, b)), begin_(limit()) {
+    const P limit = plain(begin_), reach = plain(a.radius + b.radius);
+    for (int l = 0; l < Lanes<P>::value; ++l)
+      set_lane(deep_, l,
+               overlap_deeply(convex_in_lane(pair_.a, pair_.R, pair_.p, l),
+                              convex_in_lane(pair_.b, identity3<T>(), zero3<T>(), l),
+                              in_lane(limit, l) - in_lane(reach, l)));
+    if (!any(deep_)) return;
+    least_ = nearest_parts(separation_lanes(pair_), pair_);
+    beyond_ = select(deep_, positive_part(a.radius + b.radius - least_.gap - begin_), T(0.0));
+  }
+  Spot<T> place(int k) {
+    if (k < count_) {
+      Spot<T> s = places_.place(k);
+      if (any(deep_)) s.gap += T(4.0) * beyond_;
+      return s;
+    }
+    const T most = begin_ + magnitude(pair_.p.x) + magnitude(pair_.p.y) + magnitude(pair_.p.z);
+    Spot<T> s{most, b_.pose.R.z, b_.pose.p};  // further apart than they are
+    if (any(deep_)) {
+      const Vec3<T> middle = mul_add(T(0.5) * (b_.radius - a_.radius), least_.normal, least_.point);
+      s.gap = select(deep_, -smaller(a_.radius + b_.radius - least_.gap, T(2.0) * beyond_), s.gap);
+      s.normal = select(deep_, b_.pose.R * least_.normal, s.normal);
+      s.point = select(deep_, to_common(b_.pose, middle), s.point);
+    }
+    return flip_ ? flipped(s) : s;
+  }
+
+ private:
+  static T thickness(const Solid<T>& x) {
+    if (x.kind == ShapeKind::capsule) return x.radius;
+    if (x.kind == ShapeKind::convex) return T(x.surface->polytope->thickness) + x.radius;
+    return smaller(x.size.x, smaller(x.size.y, x.size.z)) + x.radius;
+  }
+  T limit() const { return T(kDeep) * smaller(thickness(a_), thickness(b_)); }
+
+  Places& places_;
+  int count_;
+  bool flip_;
+  Mask<P> deep_ = no_lane<P>();
+  const Solid<T>&a_, &b_;
+  CorePair<T> pair_;
+  T begin_, beyond_;
+  Spot<T> least_;
+};
+
+}  // namespace torsor
