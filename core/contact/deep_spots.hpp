@@ -1,5 +1,5 @@
-// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other. From
-// an overlap of 0.3 times the thinner half of both on, they give way to one place: that of least overlap.
+// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other.
+// From an overlap of 0.3 times the thinner half of both on, they give way to one place: that of least overlap.
 #pragma once
 #include "contact/nearest_parts.hpp"
 

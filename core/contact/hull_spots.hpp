@@ -1,7 +1,7 @@
 // Convex hulls on convex hulls and boxes: the vertices of each on the other, the points where edges of each cross edges
-// of the other, and the place of least distance or overlap. As for boxes, which face a point is pushed out of depends on
-// how the hulls lie: it is that which separates them most, as far as the point is not within another one by more than
-// they overlap.
+// of the other, and the place of least distance or overlap. As for boxes, which face a point is pushed out of depends
+// on how the hulls lie: it is that which separates them most, as far as the point is not within another one by more
+// than they overlap.
 #pragma once
 #include <algorithm>
 #include <optional>

@@ -1,7 +1,8 @@
 // The gap of two convex cores, its normal and its point in any scalar, by the parts of them that were found to be
 // nearest (contact/separation.hpp). The gap is the largest g(n) of
 //   g(n) = n.(p_a - p_b) - h_a(-n) - h_b(n)      over directions n,
-// with the support functions h of both parts. It is stationary, so that one Newton step in T gives the derivatives of n.
+// with the support functions h of both parts. It is stationary, so that one Newton step in T gives the derivatives of
+// n.
 #pragma once
 #include "contact/separation.hpp"
 #include "contact/solids.hpp"
