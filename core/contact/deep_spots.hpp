@@ -1,5 +1,6 @@
-// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other.
-// From an overlap of 0.3 times the thinner half of both on, they give way to one place: that of least overlap.
+// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other. From
+// where cores overlap, or from an overlap of 0.3 times the thinner half of both on, they give way to one place. It has
+// the normal of ellipsoids in the place of the solids, because that of least overlap jumps from face to face.
 #pragma once
 #include "contact/nearest_parts.hpp"
 
@@ -32,8 +33,12 @@ class DeepSpots {
                               convex_in_lane(pair_.b, identity3<T>(), zero3<T>(), l),
                               in_lane(limit, l) - in_lane(reach, l)));
     if (!any(deep_)) return;
-    least_ = nearest_parts(separation_lanes(pair_), pair_);
-    beyond_ = select(deep_, positive_part(a.radius + b.radius - least_.gap - begin_), T(0.0));
+    gap_ = nearest_parts(separation_lanes(pair_), pair_).gap - a.radius - b.radius;
+    beyond_ = select(deep_, positive_part(-gap_ - begin_), T(0.0));
+    const Vec3<T> middle_b = middle(b);
+    const CorePair<T> round{ellipsoid(a), ellipsoid(b), pair_.R, mul_add(pair_.R, middle(a), pair_.p) - middle_b};
+    way_ = nearest_parts(separation_lanes(round), round);
+    way_.point += middle_b;
   }
   Spot<T> place(int k) {
     if (k < count_) {
@@ -41,14 +46,11 @@ class DeepSpots {
       if (any(deep_)) s.gap += T(4.0) * beyond_;
       return s;
     }
-    const T most = begin_ + magnitude(pair_.p.x) + magnitude(pair_.p.y) + magnitude(pair_.p.z);
+    const T most = square_root(mul_add(begin_, begin_, dot(pair_.p, pair_.p)));
     Spot<T> s{most, b_.pose.R.z, b_.pose.p};  // further apart than they are
-    if (any(deep_)) {
-      const Vec3<T> middle = mul_add(T(0.5) * (b_.radius - a_.radius), least_.normal, least_.point);
-      s.gap = select(deep_, -smaller(a_.radius + b_.radius - least_.gap, T(2.0) * beyond_), s.gap);
-      s.normal = select(deep_, b_.pose.R * least_.normal, s.normal);
-      s.point = select(deep_, to_common(b_.pose, middle), s.point);
-    }
+    if (any(deep_))
+      s = select(deep_, {-smaller(-gap_, T(2.0) * beyond_), b_.pose.R * way_.normal, to_common(b_.pose, way_.point)},
+                 s);
     return flip_ ? flipped(s) : s;
   }
 
@@ -58,7 +60,14 @@ class DeepSpots {
     if (x.kind == ShapeKind::convex) return T(x.surface->polytope->thickness) + x.radius;
     return smaller(x.size.x, smaller(x.size.y, x.size.z)) + x.radius;
   }
-  T limit() const { return T(kDeep) * smaller(thickness(a_), thickness(b_)); }
+  T limit() const { return larger(T(kDeep) * smaller(thickness(a_), thickness(b_)), a_.radius + b_.radius); }
+  static Vec3<T> middle(const Solid<T>& x) {
+    return x.kind == ShapeKind::convex ? lift<T>(x.surface->polytope->middle) : zero3<T>();
+  }
+  static Core<T> ellipsoid(const Solid<T>& x) {
+    const Vec3<T> size = x.kind == ShapeKind::convex ? lift<T>(x.surface->polytope->extent) : x.size;
+    return {ShapeKind::ellipsoid, {size.x + x.radius, size.y + x.radius, size.z + x.radius}};
+  }
 
   Places& places_;
   int count_;
@@ -66,8 +75,8 @@ class DeepSpots {
   Mask<P> deep_ = no_lane<P>();
   const Solid<T>&a_, &b_;
   CorePair<T> pair_;
-  T begin_, beyond_;
-  Spot<T> least_;
+  T begin_, beyond_, gap_;
+  Spot<T> way_;
 };
 
 }  // namespace torsor

@@ -54,6 +54,7 @@ struct OverFaces {
     best = 0;
     for (int w = 0; w < static_cast<int>(b->faces.size()); ++w) {
       apart[w] = 1e300;
+      lowest[w] = 0;
       for (int k = 0; k < static_cast<int>(a->vertices.size()); ++k) {
         const double h = height(w, at_a[k]);
         if (h < apart[w]) {
@@ -119,7 +120,9 @@ class HullSide {
   // A point of the first hull.
   Spot<T> point(const Vec3<T>& x) const {
     const T above = height(best_, x);
-    if (!any(less(plain(above), plain(reach_)))) return {larger(above, T(1.001) * gap_) - reach_, normal(), x};
+    const auto far_off = !less(plain(above), plain(reach_));
+    const Spot<T> apart_from{larger(above, T(1.001) * gap_) - reach_, normal(), x};
+    if (!any(!far_off)) return apart_from;
     FaceLanes<P> face;
     const Vec3<P> at = plain(x);
     for (int l = 0; l < kLanesOfP; ++l) put_face(face, l, over_[l].face_of(in_lane(at, l)));
@@ -129,7 +132,7 @@ class HullSide {
     const auto outside = less(level, far);
     const T gap = select(outside, far, level) - reach_;
     const Vec3<T> n = select(outside, d.normal, from_plain<T>(face.normal));
-    return {gap + beside_, n, mul_add(T(-0.5) * (gap + reach_), n, x)};
+    return select(far_off, apart_from, {gap + beside_, n, mul_add(T(-0.5) * (gap + reach_), n, x)});
   }
 
   Spot<T> crossing(int k, const T& carried) {
@@ -165,8 +168,7 @@ class HullSide {
     const T clear = smaller(smaller(s, one - s) * (size / flat(e)), smaller(t, one - t) * (size / flat(d)));
     Spot<T> spot = point(mul_add(s, d, p));
     spot.gap = larger(spot.gap, -smaller(clear, limit())) + T(2.0) * carried;
-    return {select(exists, spot.gap, none.gap), select(exists, spot.normal, none.normal),
-            select(exists, spot.point, none.point)};
+    return select(exists, spot, none);
   }
 
   // What is taken from points of the other hull on this one where a face of this one separates more.

@@ -74,6 +74,13 @@ Polytope::Polytope(const Triangles& triangles) : vertices(triangles.vertices()) 
     for (const Point& v : vertices) least = std::min(least, dot(f.normal, v - vertices[f.vertex]));
     thickness = std::min(thickness, -0.5 * least);
   }
+  Point low = vertices[0], high = low;
+  for (const Point& v : vertices) {
+    low = {std::min(low.x, v.x), std::min(low.y, v.y), std::min(low.z, v.z)};
+    high = {std::max(high.x, v.x), std::max(high.y, v.y), std::max(high.z, v.z)};
+  }
+  middle = 0.5 * (low + high);
+  extent = 0.5 * (high - low);
 }
 
 const Polytope& unit_box() {

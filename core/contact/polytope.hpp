@@ -16,7 +16,8 @@ struct Polytope {
   std::vector<Point> vertices;
   std::vector<Face> faces;
   std::vector<Edge> edges;
-  double thickness;  // half of the least extent across a face
+  double thickness;      // half of the least extent across a face
+  Point middle, extent;  // of the box around it, along the axes
 
   explicit Polytope(const Triangles& triangles);
 };

@@ -75,7 +75,9 @@ class CylinderSide {
     const Vec3<T> x = fixed_of_rim(centre, radius_, pair_.R, k % 4);
     const T relief = rim_relief(radius_, dot(normal_, pair_.R.z));
     const T above = dot(normal_, x) - face_offset();
-    if (!any(less(plain(above), plain(reach_)))) return {larger(above, T(1.001) * gap_) - reach_, normal_, x};
+    const auto far_off = !less(plain(above), plain(reach_));
+    const Spot<T> apart_from{larger(above, T(1.001) * gap_) - reach_, normal_, x};
+    if (!any(!far_off)) return apart_from;
     T level = above;
     Vec3<T> n = normal_;
     if (pair_.b.kind == ShapeKind::cylinder) {
@@ -93,7 +95,7 @@ class CylinderSide {
       level = select(outside, far, level);
       n = select(outside, d.normal, n);
     }
-    return {level - reach_ + relief + loss_, n, mul_add(T(-0.5) * level, n, x)};
+    return select(far_off, apart_from, {level - reach_ + relief + loss_, n, mul_add(T(-0.5) * level, n, x)});
   }
 
   // The side at both limits of what lies over the second core.
@@ -152,8 +154,7 @@ class CylinderSide {
     const Vec3<T> x = mul_add(s, d, p), normal{T(0.0), T(0.0), way_};
     const T height = mul_add(way_, x.z, -length_);
     const T gap = larger(height - reach_, -smaller(clear, positive_part(along_ - tube_))) + end_loss_;
-    return {select(exists, gap, none.gap), select(exists, normal, none.normal),
-            select(exists, mul_add(T(-0.5) * height, normal, x), none.point)};
+    return select(exists, {gap, normal, mul_add(T(-0.5) * height, normal, x)}, none);
   }
 
  private:

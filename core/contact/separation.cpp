@@ -273,7 +273,7 @@ bool improve(const Convex& a, const Convex& b, const Part& pa, const Part& pb, P
     double k11 = bend(t1, t1), k12 = bend(t1, t2), k22 = bend(t2, t2);
     const double least = on_circle ? k11 : 0.5 * (k11 + k22) - std::hypot(0.5 * (k11 - k22), k12);
     // Where the sum is not positive, the way is uphill at least.
-    const double more = std::max(gap, 1e-3 * (k11 + k22) + 1e-12 * length(d) - least);
+    const double more = std::max(gap, 1e-10 * (k11 + k22) + 1e-14 * length(d) - least);
     k11 += more;
     k22 += more;
     const double g1 = dot(t1, d), g2 = on_circle ? 0.0 : dot(t2, d);
