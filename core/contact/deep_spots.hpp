@@ -1,6 +1,7 @@
-// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other. From
-// where cores overlap, or from an overlap of 0.3 times the thinner half of both on, they give way to one place. It has
-// the normal of ellipsoids in the place of the solids, because that of least overlap jumps from face to face.
+// Deep overlap of two solids. Places of several features push in several directions there, and may hold each other.
+// From an overlap of 0.3 times the thinner half of both on, but not before their cores overlap, they give way to one
+// place. It has the normal of ellipsoids in the place of the solids, because that of least overlap jumps from face to
+// face.
 #pragma once
 #include "contact/nearest_parts.hpp"
 
@@ -43,24 +44,28 @@ class DeepSpots {
   Spot<T> place(int k) {
     if (k < count_) {
       Spot<T> s = places_.place(k);
-      if (any(deep_)) s.gap += T(4.0) * beyond_;
+      if (any(deep_)) s.gap += T(2.0) * beyond_;
       return s;
     }
     const T most = square_root(mul_add(begin_, begin_, dot(pair_.p, pair_.p)));
-    Spot<T> s{most, b_.pose.R.z, b_.pose.p};  // further apart than they are
+    Spot<T> s{most, b_.pose.R * distance_from_point(pair_.p).normal, T(0.5) * (a_.pose.p + b_.pose.p)};  // unused
     if (any(deep_))
-      s = select(deep_, {-smaller(-gap_, T(2.0) * beyond_), b_.pose.R * way_.normal, to_common(b_.pose, way_.point)},
+      s = select(deep_, {-smaller(-gap_, T(4.0) * beyond_), b_.pose.R * way_.normal, to_common(b_.pose, way_.point)},
                  s);
     return flip_ ? flipped(s) : s;
   }
 
  private:
   static T thickness(const Solid<T>& x) {
-    if (x.kind == ShapeKind::capsule) return x.radius;
     if (x.kind == ShapeKind::convex) return T(x.surface->polytope->thickness) + x.radius;
     return smaller(x.size.x, smaller(x.size.y, x.size.z)) + x.radius;
   }
-  T limit() const { return larger(T(kDeep) * smaller(thickness(a_), thickness(b_)), a_.radius + b_.radius); }
+  T limit() const {
+    const T reach = a_.radius + b_.radius;
+    if (a_.kind == ShapeKind::capsule) return mul_add(T(kDeep), thickness(b_), reach);
+    if (b_.kind == ShapeKind::capsule) return mul_add(T(kDeep), thickness(a_), reach);
+    return larger(T(kDeep) * smaller(thickness(a_), thickness(b_)), reach);
+  }
   static Vec3<T> middle(const Solid<T>& x) {
     return x.kind == ShapeKind::convex ? lift<T>(x.surface->polytope->middle) : zero3<T>();
   }

@@ -62,6 +62,7 @@ class CylinderSide {
   // where other directions separate more.
   void know(const T& gap, const Vec3<T>& nearest_normal, const T& other_tube) {
     gap_ = gap;
+    nearest_normal_ = nearest_normal;
     depth_ = positive_part(-gap);
     loss_ = larger(aside_loss(normal_, pair_.R.z, T(along_ - separates_), depth_),
                    aside_loss(normal_, nearest_normal, T(gap - separates_), depth_)) +
@@ -109,9 +110,12 @@ class CylinderSide {
     const T s = supports_->at[k];
     const Distance<T> d = distance_from_core(pair_.b, axis_.at(s));
     const T own = side_distance(s, d);
-    // Not where the cylinder stands.
+    // Not where the cylinder stands, nor where it touches elsewhere.
     const T most = T(4.0) * radius_ * sine(d.normal) * sine(d.normal);
-    return {-smaller(supports_->depth[k], most), d.normal, mul_add(T(0.5) * own - d.value, d.normal, axis_.at(s))};
+    const T aside = smaller(T(8.0) * positive_part(T(1.0) - dot(d.normal, nearest_normal_)), T(1.0));
+    const T least = larger(gap_, T(1.001) * gap_) - reach_;
+    return {mul_add(T(4.0) * positive_part(reach_ - gap_), aside, larger(-smaller(supports_->depth[k], most), least)),
+            d.normal, mul_add(T(0.5) * own - d.value, d.normal, axis_.at(s))};
   }
 
   // A vertex of the hull on the cylinder: on its end or its side, whichever separates more. In the frame of the
@@ -238,7 +242,7 @@ class CylinderSide {
   Segment<T> axis_;
   Nearest<T> nearest_;
   T tube_, separates_, along_, way_, gap_, depth_, loss_, end_loss_;
-  Vec3<T> normal_;
+  Vec3<T> normal_, nearest_normal_;
   FaceLanes<P> best_;
   struct Over {
     double apart[kMostFaces];
