@@ -153,7 +153,7 @@ def test_depth_is_how_far_shapes_moved_into_each_other(kinds) -> None:
     tested = 0
     for pair, gap in zip(near, true, strict=True):
         found, normal, _ = shape_spots(*pair.args)
-        if not 0.0 < gap < 2e-3 or found.min() > 2e-3:
+        if not 1e-6 < gap < 2e-3 or found.min() > 2e-3:  # the oracle knows no depth
             continue
         along = normal[found.argmin()]
         deeper, normals, _ = shape_spots(*pair.moved(-(gap + 1e-4) * along).args)

@@ -50,7 +50,9 @@ class DeepSpots {
     const T most = square_root(mul_add(begin_, begin_, dot(pair_.p, pair_.p)));
     Spot<T> s{most, b_.pose.R * distance_from_point(pair_.p).normal, T(0.5) * (a_.pose.p + b_.pose.p)};  // unused
     if (any(deep_))
-      s = select(deep_, {-smaller(-gap_, T(4.0) * beyond_), b_.pose.R * way_.normal, to_common(b_.pose, way_.point)},
+      s = select(deep_,
+                 {-smaller(-larger(gap_, T(1.001) * gap_), T(8.0) * beyond_), b_.pose.R * way_.normal,
+                  to_common(b_.pose, way_.point)},
                  s);
     return flip_ ? flipped(s) : s;
   }

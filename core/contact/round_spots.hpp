@@ -281,7 +281,7 @@ class CylinderSpots {
         first_(pair_, T(0.0)),
         second_(swapped_, T(0.0)) {
     first_.know(nearest_.gap, nearest_.normal, second_.tube());
-    second_.know(nearest_.gap, transposed(pair_.R, nearest_.normal), first_.tube());
+    second_.know(nearest_.gap, -transposed(pair_.R, nearest_.normal), first_.tube());
   }
   Spot<T> place(int k) {
     if (k > 0) {

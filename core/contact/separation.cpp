@@ -157,7 +157,7 @@ class Parts {
           add(side);
         }
         p.kind = Part::point;
-        if (across > 1e-9) add(p);
+        if (across > 1e-12) add(p);
         break;
       }
       case ShapeKind::capsule: {
@@ -229,6 +229,10 @@ double curvature(const Convex& x, const Part& p, const Point& u, const Point& t,
   if (!(l > 0.0)) return 0.0;
   const Point mt = times(m, t), ms = times(m, s);
   return (dot(mt, ms) - dot(w, mt) * dot(w, ms) / (l * l)) / l;
+}
+
+double apart_by_parts(const Convex& a, const Convex& b, const Part& pa, const Part& pb, const Point& n) {
+  return dot(n, a.at(furthest(a, pa, -transposed(a.R, n))) - b.at(furthest(b, pb, transposed(b.R, n))));
 }
 
 // Where the gap between two parts is largest: a closed form, or Newton's method on the unit sphere or on the circle
@@ -316,8 +320,8 @@ bool improve(const Convex& a, const Convex& b, const Part& pa, const Part& pb, P
 Found best_direction(Shifted x, const Point& start, double scale, double tolerance) {
   Found best{start, apart(x, start), kNone, kNone};
   for (int iteration = 0; iteration < 12; ++iteration) {
-    const bool overlap = best.gap < 0.05 * scale;
-    x.shift = (overlap ? 0.1 * scale - best.gap : 0.0) * best.normal;
+    const bool overlap = best.gap < 0.005 * scale;
+    x.shift = (overlap ? 0.01 * scale - 1.2 * best.gap : 0.0) * best.normal;
     Found next = nearest_points(x, best.normal, tolerance);
     x.shift = kNone;
     next.gap = apart(x, next.normal);
@@ -429,6 +433,8 @@ Separation separation(const Convex& a, const Convex& b) {
         Point m = n;
         if (!improve(a, b, pa, pb, m)) continue;
         const double g = apart(pair, m);
+        // Parts that are not those of the direction found, as the end of a tilted cylinder, do not count.
+        if (std::fabs(apart_by_parts(a, b, pa, pb, m) - g) > 1e-11 * scale) continue;
         if (g > best.gap + 1e-14 * (scale + std::fabs(g)))
           best = {m, g, pa, pb, transposed(a.R, found.a - a.p), transposed(b.R, found.b - b.p)};
       }
