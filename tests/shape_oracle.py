@@ -13,6 +13,8 @@ PAIRS = tuple(
     + [(a, "sphere") for a in SOLIDS]
     + [(a, "capsule") for a in SOLIDS[1:]]
     + [(a, "box") for a in SOLIDS[2:]]
+    + [(a, "cylinder") for a in SOLIDS[3:]]
+    + [(a, "ellipsoid") for a in SOLIDS[4:]]
 )
 
 

@@ -164,9 +164,9 @@ std::shared_ptr<const Surface> read_surface(ShapeKind kind, nb::handle given) {
   const nb::object vertices = read_rows(x[0], NPY_DOUBLE, 3, "vertices");
   const nb::object faces = read_rows(x[1], NPY_INT64, 3, "faces");
   const npy_intp n = rows(vertices);
-  if (kind == ShapeKind::convex && n > kMostSpots)
+  if (kind == ShapeKind::convex && n > kMostVertices)
     throw std::invalid_argument("a convex shape has " + std::to_string(n) + " vertices, at most " +
-                                std::to_string(kMostSpots) + " expected");
+                                std::to_string(kMostVertices) + " expected");
   std::vector<Point> points;
   for (npy_intp i = 0; i < n; ++i) points.push_back(read3(data<double>(vertices) + 3 * i));
   std::vector<std::array<int, 3>> triangles;
@@ -177,6 +177,7 @@ std::shared_ptr<const Surface> read_surface(ShapeKind kind, nb::handle given) {
     triangles.push_back({static_cast<int>(v[0]), static_cast<int>(v[1]), static_cast<int>(v[2])});
   }
   out->triangles = std::make_shared<Triangles>(std::move(points), std::move(triangles));
+  if (kind == ShapeKind::convex) out->polytope = std::make_shared<Polytope>(*out->triangles);
   return out;
 }
 

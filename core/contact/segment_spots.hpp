@@ -173,7 +173,20 @@ inline Nearest<T> nearest_of(const Core<T>& core, const Segment<T>& a) {
   using V = Value<T>;
   const T s = nearest_parameter(core, a);
   Nearest<T> out{s, distance_from_core(core, a.at(s))};
-  if (core.kind == ShapeKind::capsule) return out;
+  if (core.kind == ShapeKind::capsule) {
+    // Segments that cross are pushed apart along the normal of both.
+    const T square = mul_add(a.half.x, a.half.x, a.half.y * a.half.y), whole = mul_add(a.half.z, a.half.z, square);
+    const T near = T(1e-9) * core.size.z;
+    const auto cross_each_other = less(out.distance.value, near) & less(T(1e-12) * whole, square);
+    if (!any(cross_each_other)) return out;
+    const Vec3<T> x = a.at(s), between{x.x, x.y, x.z - clamped(x.z, core.size.z)};
+    const T scale = T(1.0) / square_root(select(cross_each_other, square, T(1.0)));
+    const Vec3<T> across = scale * Vec3<T>{a.half.y, -a.half.x, T(0.0)};
+    const T way = sign_of(dot(across, between));
+    out.distance = {select(cross_each_other, way * dot(across, between), out.distance.value),
+                    select(cross_each_other, way * across, out.distance.normal)};
+    return out;
+  }
   const Segment<V> on = value(a);
   const V step(1e-10), limit = V(1e-6) * square_root(dot(on.half, on.half)), at = value(s);
   const V before = distance_slope(value(core), on, V(at - step)).first;

@@ -140,6 +140,10 @@ template <class T>
 TORSOR_INLINE Spot<T> spot_above(const Vec3<T>& foot, const T& gap, const Vec3<T>& normal) {
   return {gap, normal, mul_add(T(0.5) * gap, normal, foot)};
 }
+template <class Mask, class T>
+TORSOR_INLINE Spot<T> select(const Mask& mask, const Spot<T>& a, const Spot<T>& b) {
+  return {select(mask, a.gap, b.gap), select(mask, a.normal, b.normal), select(mask, a.point, b.point)};
+}
 template <class T>
 TORSOR_INLINE Spot<T> flipped(const Spot<T>& s) {
   return {s.gap, -s.normal, s.point};

@@ -3,16 +3,19 @@
 #pragma once
 #include "contact/box_spots.hpp"
 #include "contact/cylinder_spots.hpp"
+#include "contact/deep_spots.hpp"
 #include "contact/ellipsoid_spots.hpp"
+#include "contact/round_spots.hpp"
 #include "contact/terrain_spots.hpp"
 
 namespace torsor {
 
-constexpr int kMostSpots = 256;  // also the most vertices of a convex shape
+constexpr int kMostSpots = 2 * kMostVertices + 2 * kMostCrossings + 2;
 
-// How many places a pair has, in either order; 0 if there are no formulas for it.
-inline int spot_count(const Shape& a, const Shape& b) {
-  if (a.kind < b.kind) return spot_count(b, a);
+namespace detail {
+
+// Places of features, of the kinds a >= b; 0 if there are no formulas for the pair.
+inline int feature_count(const Shape& a, const Shape& b) {
   switch (b.kind) {
     case ShapeKind::half_space:
       if (a.kind == ShapeKind::convex)  // without data: there are formulas
@@ -28,13 +31,17 @@ inline int spot_count(const Shape& a, const Shape& b) {
       return a.kind == ShapeKind::box         ? BoxSpots<double>::count
              : a.kind == ShapeKind::cylinder  ? CylinderBoxSpots<double>::count
              : a.kind == ShapeKind::ellipsoid ? EllipsoidBoxSpots<double>::count
+             : a.kind == ShapeKind::convex    ? hull_spot_count(a, b)
                                               : 0;
+    case ShapeKind::convex:
+      return a.kind == ShapeKind::convex ? hull_spot_count(a, b) : 0;
+    case ShapeKind::cylinder:
+      if (a.kind == ShapeKind::convex) return a.surface ? CylinderHullSpots<double>::fixed_count + vertex_count(a) : 1;
+      return a.kind == ShapeKind::cylinder ? CylinderSpots<double>::count : a.kind == ShapeKind::ellipsoid ? 1 : 0;
     default:
-      return 0;
+      return a.kind > ShapeKind::convex ? 0 : 1;
   }
 }
-
-namespace detail {
 
 template <class T>
 struct SphereSpots {
@@ -54,6 +61,9 @@ inline void with_spots(const Shape& a, const Shape& b, const T* pa, const T* pb,
     return use(PlaneSpots<T>(first, plane), false);
   }
   const Solid<T> second = placed(b, pb, Xb);
+  const auto with_deep = [&](auto&& places, bool flip) {
+    use(DeepSpots<T, std::decay_t<decltype(places)>>(places, feature_count(a, b), first, second, flip), flip);
+  };
   if (b.kind == ShapeKind::sphere) {
     if (a.kind == ShapeKind::terrain) return use(SphereTerrainSpots<T>(second, first), true);
     return use(SphereSpots<T>{second, first}, true);
@@ -61,11 +71,18 @@ inline void with_spots(const Shape& a, const Shape& b, const T* pa, const T* pb,
   if (b.kind == ShapeKind::capsule) {
     if (a.kind == ShapeKind::terrain) return use(CapsuleTerrainSpots<T>(second, first), true);
     if (a.kind == ShapeKind::height_field) return use(CapsuleHeightsSpots<T>(second, first), true);
-    return use(CapsuleSpots<T>(second, first), true);
+    if (a.kind == ShapeKind::capsule) return use(CapsuleSpots<T>(second, first), true);
+    return with_deep(CapsuleSpots<T>(second, first), true);
   }
-  if (a.kind == ShapeKind::box) return use(BoxSpots<T>(first, second), false);
-  if (a.kind == ShapeKind::cylinder) return use(CylinderBoxSpots<T>(first, second), false);
-  return use(EllipsoidBoxSpots<T>(first, second), false);
+  if (!has_deep_place(a.kind, b.kind)) return use(NearestSpot<T>(first, second), false);
+  if (a.kind == ShapeKind::convex && b.kind == ShapeKind::cylinder)
+    return with_deep(CylinderHullSpots<T>(second, first, vertex_count(a)), true);
+  if (a.kind == ShapeKind::convex)
+    return with_deep(HullSpots<T>(first, second, vertex_count(a), vertex_count(b)), false);
+  if (b.kind == ShapeKind::cylinder) return with_deep(CylinderSpots<T>(first, second), false);
+  if (a.kind == ShapeKind::box) return with_deep(BoxSpots<T>(first, second), false);
+  if (a.kind == ShapeKind::cylinder) return with_deep(CylinderBoxSpots<T>(first, second), false);
+  return with_deep(EllipsoidBoxSpots<T>(first, second), false);
 }
 
 // Whether any number that a result may depend on is not a number.
@@ -84,6 +101,12 @@ inline auto any_nan(int count, const T* numbers, const SE3<T>& X) {
 }
 
 }  // namespace detail
+
+// How many places a pair has, in either order; 0 if there are no formulas for it.
+inline int spot_count(const Shape& a, const Shape& b) {
+  return (a.kind < b.kind ? detail::feature_count(b, a) : detail::feature_count(a, b)) +
+         (has_deep_place(a.kind, b.kind) ? 1 : 0);
+}
 
 // Those places k of a pair for which wanted(k) is true, by use(k, spot). pa, pb: the numbers of the shapes; Xa, Xb:
 // poses of the bodies that carry them, in one frame. What places have in common is computed once.

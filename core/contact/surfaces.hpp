@@ -96,6 +96,7 @@ class Heights {
 
 struct Surface {
   std::shared_ptr<const Triangles> triangles;
+  std::shared_ptr<const struct Polytope> polytope;  // of a convex hull
   std::shared_ptr<const Heights> heights;
 };
 

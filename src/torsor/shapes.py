@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -305,8 +306,8 @@ class _Surface(Shape):
 class Mesh(_Surface):
     """A surface of triangles: that of a file, or a convex hull by its vertices.
 
-    With 4 to 256 vertices it has contact with half-spaces, spheres and capsules, as the convex hull. Others are kept by
-    models (`Collision`), and have none.
+    With 4 to 256 vertices it has contact, as the convex hull (`Mesh.convex_hull` makes one of a file). Others are kept
+    by models (`Collision`), and have none.
 
     Parameters
     ----------
@@ -353,6 +354,54 @@ class Mesh(_Surface):
         object.__setattr__(self, "vertices", points)
         object.__setattr__(self, "faces", corners)
         object.__setattr__(self, "radius", _number(radius, "radius", least=0.0))
+
+    @classmethod
+    def convex_hull(
+        cls,
+        source: str | os.PathLike[str] | ArrayLike,
+        scale: ArrayLike = (1.0, 1.0, 1.0),
+        placement: SE3 | None = None,
+        radius: float = 0.0,
+    ) -> Self:
+        """The convex hull of a mesh file or of points.
+
+        A hull has at most 256 vertices: of more, those are kept that are furthest along 256 directions, evenly spread.
+
+        Parameters
+        ----------
+        source : path, or (n, 3) array_like
+            A file that coal reads (STL, OBJ, DAE, ...), or points. Needs coal, the extra `torsor[collision]`.
+        scale : (3,) array_like
+            Factors of the coordinates, along x, y, z.
+        placement : SE3
+            Pose of its frame in the frame of the body.
+        radius : float
+            By which the hull is thickened, and its edges rounded.
+
+        Returns
+        -------
+        Mesh
+
+        Examples
+        --------
+        >>> foot = ts.shapes.Mesh.convex_hull("foot.stl", scale=(1e-3, 1e-3, 1e-3))
+        """
+        try:
+            import coal
+        except ImportError as e:
+            raise ImportError("Mesh.convex_hull needs coal: pip install 'torsor[collision]'") from e
+        factors = frozen_array(scale, (3,), "scale")
+        path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+        if path is None:
+            points = factors * frozen_array(source, (len(np.atleast_1d(source)), 3), "source")
+        elif not os.path.isfile(path):
+            raise FileNotFoundError(f"no mesh file {path!r}")
+        else:
+            points = np.array(coal.MeshLoader().load(path, np.array(factors)).vertices())
+        vertices, faces = _hull_of(coal, points)
+        if len(vertices) > _MOST_VERTICES:
+            vertices, faces = _hull_of(coal, _outermost(vertices, _MOST_VERTICES))
+        return cls(path, factors, placement, vertices, faces, radius)
 
     @property
     def numbers(self) -> dict[str, FloatArray]:
@@ -463,6 +512,32 @@ def _triangles(vertices: ArrayLike, faces: ArrayLike) -> tuple[FloatArray, NDArr
     corners = corners.astype(np.int32)
     corners.flags.writeable = False
     return points, corners
+
+
+def _hull_of(coal: Any, points: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Vertices and triangles of a convex hull, these counter-clockwise seen from outside."""
+    size = np.linalg.svd(points - points.mean(0), compute_uv=False) if len(points) > 3 else np.zeros(3)
+    if size[-1] <= 1e-9 * size[0]:
+        raise ValueError(f"{len(points)} points span no volume, expected at least 4 that do not lie in a plane")
+    given = coal.StdVec_Vec3s()
+    for x in points:
+        given.append(x)
+    hull = coal.ConvexBase.convexHull(given, True, "Qt")
+    vertices = np.array(hull.points())
+    faces = np.array([[hull.polygons(k)[i] for i in range(3)] for k in range(hull.num_polygons)])
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    inward = np.einsum("ni,ni->n", np.cross(b - a, c - a), a - vertices.mean(0)) < 0.0
+    faces[inward] = faces[inward][:, ::-1]
+    return vertices, faces
+
+
+def _outermost(points: FloatArray, count: int) -> FloatArray:
+    """The points that are furthest along evenly spread directions, on a spiral."""
+    k = np.arange(count) + 0.5
+    z, angle = 1.0 - 2.0 * k / count, np.pi * (1.0 + 5.0**0.5) * k
+    across = np.sqrt(1.0 - z * z)
+    directions = np.stack([across * np.cos(angle), across * np.sin(angle), z])
+    return points[np.unique((points @ directions).argmax(0))]
 
 
 def _number(value: Any, name: str, *, least: float | None = None, above: float | None = None) -> float:
