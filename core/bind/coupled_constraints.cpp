@@ -39,8 +39,8 @@ ReducedRows<S> reduced_rows(const Model& m, Arena& arena, const Options& options
   return {rows, G, Y, mass, D};
 }
 
-// Accelerations and multipliers: D lambda = -(gamma + 2 alpha gdot + beta^2 g) at the accelerations a0 without rows, and
-// a = a0 + Y lambda.
+// Accelerations and multipliers: D lambda = -(gamma + 2 alpha gdot + beta^2 g) at the accelerations a0 without rows,
+// and a = a0 + Y lambda.
 template <class S>
 ReducedRows<S> solve_reduced_constrained(const Model& m, Arena& arena, const Options& options, const S* q, const S* v,
                                          const S* t, const S* tau, const S* f_ext, S* a, S* lambda) {
@@ -87,8 +87,8 @@ struct ReducedConstrainedDynamics {
 
 // With x one of q, v and tau, and c = gamma + 2 alpha gdot + beta^2 g,
 //   M da/dx = dtau/dx - ID_x + d(G^T lambda)/dx + G^T dlambda/dx    G da/dx = -c_x - compliance dlambda/dx
-// Multipliers of rows that depend on others are those of least norm, N^T lambda = 0 with G^T N = 0, whose rate in the null
-// space is N N^T dG y, y = M^-1 G^T D^+ lambda.
+// Multipliers of rows that depend on others are those of least norm, N^T lambda = 0 with G^T N = 0, whose rate in the
+// null space is N N^T dG y, y = M^-1 G^T D^+ lambda.
 struct ReducedConstrainedDerivatives {
   static constexpr const char* name = "constrained_forward_dynamics_derivatives";
   static constexpr int inputs = 5, outputs = 6;
