@@ -40,7 +40,7 @@ class SceneMass {
     tree_momentum_derivatives<S>(scene, arena, at.q, rest, M, nullptr);
     L_ = arena.get<S>(std::size_t(nr) * nr);
     project_symmetric(arena, tangent_map(at.terms, arena), M, L_);
-    factor_ldl(nr, L_, [&](int k, const S& D, const S& size) {
+    factor_ldl(nr, L_, arena.get<S>(nr), [&](int k, const S& D, const S& size) {
       note_singular(arena, is_nothing(D, size), coupling.joint_of[k], k);
     });
   }
