@@ -302,6 +302,30 @@ def test_constrained_forward_dynamics(coupled, name):
         close(getattr(d, f"d{out}_dtau"), directional(lambda x, k=k: run(q, v, x)[k], tau), 1e-10)
 
 
+@pytest.mark.parametrize("name", ["independent", "redundant"])
+def test_constrained_gradients(coupled, name):
+    q, v, tau, w, _ = state(coupled)
+    rows, options = rows_of(name), {"baumgarte": (1.5, 2.0), "f_ext": wrenches(coupled)}
+    u = np.array([0.7, -1.3, 0.4])[: len(rows)]
+    d = ts.constrained_forward_dynamics_derivatives(coupled, rows, q, v, tau, **options)
+    g = ts.constrained_forward_dynamics_vjp(coupled, rows, q, v, tau, w_a=w, w_multipliers=u, **options)
+    for key in ("q", "v", "tau"):
+        close(getattr(g, key), w @ getattr(d, f"da_d{key}") + u @ getattr(d, f"dmultipliers_d{key}"), 1e-10)
+
+    def total(model, given):
+        found = ts.constrained_forward_dynamics(model, given, q, v, tau, **options)
+        return w @ found.a + u @ found.multipliers
+
+    h, e = 1e-5, np.array([0.3, -0.2, 0.5])
+    ends = [total(coupled.with_gravity(np.array(coupled.gravity) + s * h * e), rows) for s in (1, -1)]
+    close(g.gravity @ e, (ends[0] - ends[1]) / (2 * h), 1e-7)
+    if name == "independent":
+        ends = [
+            total(coupled, [ts.Distance("toe", (0, 0, 0.1), "tip", (0.2, 0, 0), 1.0 + s * h), rows[1]]) for s in (1, -1)
+        ]
+        close(g.parameters[0]["length"], (ends[0] - ends[1]) / (2 * h), 1e-7)
+
+
 def test_compliant_rows(coupled):
     q, v, tau, *_ = state(coupled)
     rows = rows_of("redundant")

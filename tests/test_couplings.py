@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from coupled_models import MAPS, Bend, along, close, columns, state, tree
+from functions import FUNCTIONS
 
 import torsor as ts
 
@@ -379,3 +380,51 @@ def test_check_coupling():
 
     with pytest.raises(AssertionError, match="d2phi is off"):
         ts.testing.check_coupling(Wrong(["a", "b"], of=["c", "d"]), 1)
+
+
+# ---- all functions
+
+REFUSED = {
+    *(f"constrained_forward_dynamics_{kind}" for kind in ("jvp", "hessians")),
+    *("constrained_inverse_dynamics", "constrained_inverse_dynamics_derivatives"),
+}
+
+
+OF_THE_TREE = {
+    "expand",
+    "expand_velocity",
+    "expand_acceleration",
+    "coupling_jacobian",
+}  # in the shapes of their results
+ALL = [name for name, f in FUNCTIONS.items() if "step" not in name and not f.simulates and name not in OF_THE_TREE]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_function_takes_coupled_models_or_says_that_it_does_not(name):
+    model, function = tree().couple(*MAPS["polynomial"]), FUNCTIONS[name]
+    given = function.arguments(model)
+    if name in REFUSED:
+        with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
+            function(model, *given)
+        return
+    result = function(model, *given)
+    parts = result if isinstance(result, tuple) else (result,)
+    shapes = [np.shape(x) for x in parts if not isinstance(x, (tuple, dict))]
+    expected = function.shapes(model)
+    if "armature" in getattr(result, "_fields", ()):  # of all joints
+        expected[result._fields.index("armature")] = (model.tree.nv,)
+    assert shapes[: len(expected)] == expected
+
+
+def test_projections_and_conversions_refuse_coupled_models():
+    model = tree().couple(*MAPS["mimic"])
+    q = state(model)[0]
+    for refused in (
+        lambda: ts.project(model, [ts.Gear("hip", "screw", 2.0)], q),
+        lambda: ts.mobility(model, [ts.Gear("hip", "screw", 2.0)], q),
+        model.maximal,
+        lambda: ts.to_maximal(model, q, np.zeros(model.nv)),
+        lambda: ts.interop.to_mujoco(model, q),
+    ):
+        with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
+            refused()

@@ -164,6 +164,16 @@ struct ReducedConstrainedDerivatives {
     derivatives.operator()<S>(m, arena, options, {at.q, at.v, t, at.a}, {x.dgdot_dq, x.dgamma_dq, x.dgamma_dv});
     return x;
   }
+  // B += s d(gdot)/dq at the velocity y.
+  template <class S>
+  static void add_rate_derivatives(const Model& m, Arena& arena, const Options& options, const S* q, const S* t,
+                                   const S* y, double s, S* columns, int wide, S* B) {
+    const int nr = m.coupling->nv(), rows = options.constraints->rows;
+    const ChainedState<S> at = chained_state<S>(m, arena, q, y, nullptr);
+    const TreeRows<S> moved = tree_rows(m, arena, options, at.tree, t);
+    chain_columns<S>(at, rows, moved.dgdot_dq, moved.G, nullptr, columns, nullptr, nullptr);
+    for (int r = 0; r < rows; ++r) add_scaled(nr, S(s), columns + r * nr, B + r * wide);
+  }
   template <class S>
   static void add_null_space(const Model& m, Arena& arena, const Options& options, const S* q, const S* t,
                              const ReducedRows<S>& at, const S* lambda, int wide, S* L) {
@@ -173,12 +183,110 @@ struct ReducedConstrainedDerivatives {
     at.D.solve(lambda, x);
     for (int k = 0; k < nr; ++k)
       for (int r = 0; r < rows; ++r) y[k] = mul_add(at.Y[k * rows + r], x[r], y[k]);
-    const ChainedState<S> s = chained_state<S>(m, arena, q, y, nullptr);
-    const TreeRows<S> moved = tree_rows(m, arena, options, s.tree, t);
-    chain_columns<S>(s, rows, moved.dgdot_dq, moved.G, nullptr, columns, nullptr, nullptr);
-    for (int r = 0; r < rows; ++r) std::copy_n(columns + r * nr, nr, B + r * wide);
+    add_rate_derivatives<S>(m, arena, options, q, t, y, 1.0, columns, wide, B);
+    if (options.constraints->depends_on_time())  // without what gdot has at rest
+      add_rate_derivatives<S>(m, arena, options, q, t, zeros<S>(arena, nr), -1.0, columns, wide, B);
     at.D.project_on_null_space(B, wide, wide);
     add_scaled(rows * wide, S(1.0), B, L);
+  }
+};
+
+// A kernel of models with couplings, by the name of the tree's.
+class CoupledKernel {
+ public:
+  explicit CoupledKernel(const char* name) : kernel_(coupled_kernel(name)) {}
+  template <class S>
+  void operator()(const Model& m, Arena& arena, const Options& options, std::initializer_list<const S*> in,
+                  std::initializer_list<S*> out) const {
+    if constexpr (std::is_same_v<S, double>)
+      kernel_.run(m, arena, options, in.begin(), out.begin());
+    else
+      kernel_.run_lanes(m, arena, options, in.begin(), out.begin());
+  }
+
+ private:
+  const Kernel& kernel_;
+};
+
+// Gradients of w_a . a + w_lambda . lambda. With nu = D^+ (w_lambda + G M^-1 w_a) and mu = M^-1 (w_a - G^T nu), they are
+// those of mu . (tau - ID + G^T lambda) - nu . c and, for rows that depend on others, of (N N^T w_lambda) . (G y).
+struct ReducedConstrainedVJP {
+  static constexpr const char* name = "constrained_forward_dynamics_vjp";
+  static constexpr int inputs = 7, outputs = 9;
+  static constexpr bool has_options = true, has_complex = false;
+  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+    tree_slots<ReducedConstrainedVJP>(m, options, in, out);
+    reduce_slots(m, "qv-xx--", "fff------", in, out);
+  }
+  template <class S>
+  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    static const CoupledKernel inverse_vjp("inverse_dynamics_vjp");
+    const int nr = m.coupling->nv(), rows = options.constraints->rows;
+    S *a = arena.get<S>(nr), *lambda = arena.get<S>(rows), *mu = zeros<S>(arena, nr), *nu = zeros<S>(arena, rows);
+    const ReducedRows<S> at =
+        solve_reduced_constrained<S>(m, arena, options, in[0], in[1], in[2], in[3], in[6], a, lambda);
+    if (in[4] != nullptr) std::copy_n(in[4], nr, mu);
+    if (in[5] != nullptr) std::copy_n(in[5], rows, nu);
+    at.mass.solve(arena, 1, mu);
+    for (int r = 0; r < rows; ++r)
+      for (int k = 0; k < nr; ++k) nu[r] = mul_add(at.G[r * nr + k], mu[k], nu[r]);
+    at.D.solve(nu, nu);
+    S *minus_mu = arena.get<S>(nr), *of_a = arena.get<S>(nr);
+    for (int k = 0; k < nr; ++k) {
+      for (int r = 0; r < rows; ++r) mu[k] = mul_add(-at.Y[k * rows + r], nu[r], mu[k]);
+      minus_mu[k] = -mu[k];
+    }
+    inverse_vjp.operator()<S>(m, arena, options, {in[0], in[1], a, minus_mu, in[6]},
+                              {out[0], out[1], of_a, out[3], out[4], out[5], out[6], out[7]});
+    if (out[2] != nullptr) std::copy_n(mu, nr, out[2]);
+    if (out[8] != nullptr) std::fill_n(out[8], options.constraints->parameters, S(0.0));
+    S *of_g = arena.get<S>(rows), *of_gdot = arena.get<S>(rows), *of_gamma = arena.get<S>(rows);
+    for (int r = 0; r < rows; ++r) {
+      of_g[r] = S(-options.beta * options.beta) * nu[r];
+      of_gdot[r] = S(-2.0 * options.alpha) * nu[r];
+      of_gamma[r] = -nu[r];
+    }
+    add_rows<S>(m, arena, options, in[0], in[1], in[2], a, of_g, of_gdot, of_gamma, out, true);
+    add_products(m, arena, options, in[0], in[2], mu, lambda, out);
+    if (in[5] == nullptr || !any(at.D.any_skipped())) return;
+    S *x = arena.get<S>(rows), *y = zeros<S>(arena, nr), *e = arena.get<S>(rows);
+    at.D.solve(lambda, x);
+    for (int k = 0; k < nr; ++k)
+      for (int r = 0; r < rows; ++r) y[k] = mul_add(at.Y[k * rows + r], x[r], y[k]);
+    std::copy_n(in[5], rows, e);
+    at.D.project_on_null_space(e, 1, 1);
+    add_products(m, arena, options, in[0], in[2], y, e, out);
+  }
+
+ private:
+  // Adds the gradients of weighted g, gdot and gamma, that with respect to v only if `moves`.
+  template <class S>
+  static void add_rows(const Model& m, Arena& arena, const Options& options, const S* q, const S* v, const S* t,
+                       const S* a, const S* of_g, const S* of_gdot, const S* of_gamma, S* const* out, bool moves) {
+    static const CoupledKernel vjp("constraint_vjp");
+    const int nr = m.coupling->nv(), places = 6 * m.nframes(), numbers = options.constraints->parameters;
+    S *g_q = arena.get<S>(nr), *g_v = arena.get<S>(nr), *g_a = arena.get<S>(nr), *place = arena.get<S>(places),
+      *parameters = arena.get<S>(numbers);
+    vjp.operator()<S>(m, arena, options, {q, v, t, a, of_g, of_gdot, of_gamma}, {g_q, g_v, g_a, place, parameters});
+    const auto add = [](int n, const S* x, S* y) {
+      if (y != nullptr) add_scaled(n, S(1.0), x, y);
+    };
+    add(nr, g_q, out[0]);
+    if (moves) add(nr, g_v, out[1]);
+    add(places, place, out[5]);
+    add(numbers, parameters, out[8]);
+  }
+  // The gradient of w . (G x) with respect to q and parameters.
+  template <class S>
+  static void add_products(const Model& m, Arena& arena, const Options& options, const S* q, const S* t, const S* x,
+                           const S* w, S* const* out) {
+    add_rows<S>(m, arena, options, q, x, t, nullptr, nullptr, w, nullptr, out, false);
+    if (!options.constraints->depends_on_time()) return;  // without what gdot has at rest
+    const int rows = options.constraints->rows;
+    S* minus = arena.get<S>(rows);
+    for (int r = 0; r < rows; ++r) minus[r] = -w[r];
+    const S* rest = zeros<S>(arena, m.coupling->nv());
+    add_rows<S>(m, arena, options, q, rest, t, nullptr, nullptr, minus, nullptr, out, false);
   }
 };
 
@@ -187,6 +295,7 @@ struct ReducedConstrainedDerivatives {
 void bind_coupled_constraints(Kernels& kernels) {
   kernels.add_coupled<ReducedConstrainedDynamics>("constrained_forward_dynamics");
   kernels.add_coupled<ReducedConstrainedDerivatives>("constrained_forward_dynamics_derivatives");
+  kernels.add_coupled<ReducedConstrainedVJP>("constrained_forward_dynamics_vjp");
 }
 
 }  // namespace torsor

@@ -270,9 +270,13 @@ Model read_coordinates(int nq, int nv, nb::list bodies) {
   return m;
 }
 
-// The solver of forward dynamics that is expected to be the fastest.
+// The solver of forward dynamics that is expected to be the fastest: of columns, 1 against 1000 entries of M on paths; of
+// multipliers, by nanoseconds that chains of 20 to 200 bodies and robots took (eight lanes, one core).
 Coupling::Solver fastest_solver(const Model& m, const Coupling& c) {
-  if (10 * c.nv() < m.nv) return Coupling::Solver::columns;
+  const double nv = m.nv, nr = c.nv(), paths = nv * m.depth, followers = static_cast<double>(c.rows.size());
+  if (1000.0 * nr < paths) return Coupling::Solver::columns;
+  if (c.added.empty() && nv * (18.0 + 4.0 * followers) < 0.009 * nr * nr * nr + 0.8 * paths)
+    return Coupling::Solver::multipliers;
   return Coupling::Solver::dense;
 }
 

@@ -393,14 +393,16 @@ template <class S>
 void add_times(int n, const S* X, const TangentMatrix<S>& P, S* Y, double s = 1.0) {
   const Coupling& c = P.coupling;
   const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv();
-  const S scale(s);
-  for (int r = 0; r < n; ++r, X += nv, Y += nr) {
-    each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, scale, X + tree, Y + reduced); });
-    each_row(P, [&](int i, int begin, int end) {
-      const S x = scale * X[i];
-      for (int k = begin; k < end; ++k) Y[c.column[k]] = mul_add(x, P.x[k], Y[c.column[k]]);
-    });
-  }
+  for (int r = 0; r < n; ++r)
+    each_run(
+        P, [&](int tree, int reduced, int count) { add_scaled(count, S(s), X + r * nv + tree, Y + r * nr + reduced); });
+  each_row(P, [&](int i, int begin, int end) {
+    for (int k = begin; k < end; ++k) {
+      const S value = S(s) * P.x[k];
+      const int column = c.column[k];
+      for (int r = 0; r < n; ++r) Y[r * nr + column] = mul_add(X[r * nv + i], value, Y[r * nr + column]);
+    }
+  });
 }
 // Y += s P^T X, X of n columns.
 template <class S>
@@ -440,20 +442,23 @@ template <class S>
 void project(Arena& arena, const TangentMatrix<S>& P, const S* X, S* Y) {
   const Coupling& c = P.coupling;
   const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv();
-  S* half = arena.get<S>(nv * nr);
-  for (int r = 0; r < nv; ++r) {
-    const S* x = X + r * nv;
-    S* y = half + r * nr;
-    for (int k : c.added) y[k] = S(0.0);
-    each_run(P, [&](int tree, int reduced, int count) { std::copy_n(x + tree, count, y + reduced); });
-    each_row(P, [&](int i, int begin, int end) {
-      for (int k = begin; k < end; ++k) y[c.column[k]] = mul_add(x[i], P.x[k], y[c.column[k]]);
-    });
-  }
-  for (int k : c.added) std::fill_n(Y + k * nr, nr, S(0.0));
-  each_run(P, [&](int tree, int reduced, int count) { std::copy_n(half + tree * nr, count * nr, Y + reduced * nr); });
+  S* half = arena.get<S>(nr * nv);  // P^T X
+  for (int k : c.added) std::fill_n(half + k * nv, nv, S(0.0));
+  each_run(P, [&](int tree, int reduced, int count) { std::copy_n(X + tree * nv, count * nv, half + reduced * nv); });
   each_row(P, [&](int i, int begin, int end) {
-    for (int k = begin; k < end; ++k) add_scaled(nr, P.x[k], half + i * nr, Y + c.column[k] * nr);
+    for (int k = begin; k < end; ++k) add_scaled(nv, P.x[k], X + i * nv, half + c.column[k] * nv);
+  });
+  for (int r = 0; r < nr; ++r) {
+    for (int k : c.added) Y[r * nr + k] = S(0.0);
+    each_run(P,
+             [&](int tree, int reduced, int count) { std::copy_n(half + r * nv + tree, count, Y + r * nr + reduced); });
+  }
+  each_row(P, [&](int i, int begin, int end) {
+    for (int k = begin; k < end; ++k)
+      for (int r = 0; r < nr; ++r) {
+        S& to = Y[r * nr + c.column[k]];
+        to = mul_add(half[r * nv + i], P.x[k], to);
+      }
   });
 }
 // The same of a symmetric matrix: symmetric to the last bit.
