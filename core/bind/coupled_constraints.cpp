@@ -208,8 +208,8 @@ class CoupledKernel {
   const Kernel& kernel_;
 };
 
-// Gradients of w_a . a + w_lambda . lambda. With nu = D^+ (w_lambda + G M^-1 w_a) and mu = M^-1 (w_a - G^T nu), they are
-// those of mu . (tau - ID + G^T lambda) - nu . c and, for rows that depend on others, of (N N^T w_lambda) . (G y).
+// Gradients of w_a . a + w_lambda . lambda. With nu = D^+ (w_lambda + G M^-1 w_a) and mu = M^-1 (w_a - G^T nu), they
+// are those of mu . (tau - ID + G^T lambda) - nu . c and, for rows that depend on others, of (N N^T w_lambda) . (G y).
 struct ReducedConstrainedVJP {
   static constexpr const char* name = "constrained_forward_dynamics_vjp";
   static constexpr int inputs = 7, outputs = 9;

@@ -270,8 +270,8 @@ Model read_coordinates(int nq, int nv, nb::list bodies) {
   return m;
 }
 
-// The solver of forward dynamics that is expected to be the fastest: of columns, 1 against 1000 entries of M on paths; of
-// multipliers, by nanoseconds that chains of 20 to 200 bodies and robots took (eight lanes, one core).
+// The solver of forward dynamics that is expected to be the fastest: of columns, 1 against 1000 entries of M on paths;
+// of multipliers, by nanoseconds that chains of 20 to 200 bodies and robots took (eight lanes, one core).
 Coupling::Solver fastest_solver(const Model& m, const Coupling& c) {
   const double nv = m.nv, nr = c.nv(), paths = nv * m.depth, followers = static_cast<double>(c.rows.size());
   if (1000.0 * nr < paths) return Coupling::Solver::columns;
