@@ -41,13 +41,13 @@ def _classes() -> dict[str, type]:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """As `Model.save`."""
-    content = {"format": _FORMAT, "version": _VERSION, "model": _written(require_model(model), "the model")}
+    content = {"format": _FORMAT, "version": _VERSION, "model": to_record(require_model(model), "the model")}
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     Path(path).write_text(text, encoding="utf-8")
 
 
-def _written(value: Any, where: str) -> Any:
-    """A value as JSON has it; `where` says in messages what it is."""
+def to_record(value: Any, where: str) -> Any:
+    """A model, or a part of one, a force or a constraint, as JSON has it; `where` says in messages what it is."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, (int, np.integer)):
@@ -55,20 +55,20 @@ def _written(value: Any, where: str) -> Any:
     if isinstance(value, (float, np.floating)):
         return float(value) if isfinite(value) else {"number": str(float(value))}
     if isinstance(value, (tuple, list)):
-        return [_written(x, where) for x in value]
+        return [to_record(x, where) for x in value]
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return {"type": "array", "values": _written(value.tolist(), where)}
+        return {"type": "array", "values": to_record(value.tolist(), where)}
     if isinstance(value, SE3):
         return {"type": "SE3", "R": value.R.tolist(), "p": value.p.tolist()}
     if isinstance(value, Inertia):
         return {"type": "Inertia", "mass": value.mass, "com": value.com.tolist(), "I_com": value.I_com.tolist()}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"type": "dict", "items": [[key, _written(x, f"{key!r} of {where}")] for key, x in value.items()]}
+        return {"type": "dict", "items": [[key, to_record(x, f"{key!r} of {where}")] for key, x in value.items()]}
     kind = type(value).__name__
     if is_dataclass(value) and not isinstance(value, type) and _classes().get(kind) is type(value):
         name = getattr(value, "name", None)
         of = where if name is None or isinstance(value, Model) else f"{kind} {name!r}"
-        parts = {f.name: _written(getattr(value, f.name), f"{f.name} of {of}") for f in fields(value)}
+        parts = {f.name: to_record(getattr(value, f.name), f"{f.name} of {of}") for f in fields(value)}
         return {"type": kind, **parts}
     what = "a function" if callable(value) and not isinstance(value, CustomJoint) else f"a {kind}"
     raise ModelError(
@@ -90,26 +90,27 @@ def load(path: str | os.PathLike[str]) -> Model:
             f"{os.fspath(path)!r} has version {version!r} of the format, this torsor reads {_VERSION}; load it with "
             "the torsor that saved it, or a newer one"
         )
-    model = _read(content.get("model"))
+    model = from_record(content.get("model"))
     if not isinstance(model, Model):
         raise FormatError(f"{os.fspath(path)!r} has no model")
     return model
 
 
-def _read(x: Any) -> Any:
+def from_record(x: Any) -> Any:
+    """The inverse of `to_record`. Raises FormatError if the record is invalid."""
     if isinstance(x, list):
-        return tuple(_read(part) for part in x)
+        return tuple(from_record(part) for part in x)
     if not isinstance(x, dict):
         return x
     if "number" in x:
         return float(x["number"])
     kind = x.get("type")
     if kind == "dict":
-        return {key: _read(value) for key, value in x["items"]}
+        return {key: from_record(value) for key, value in x["items"]}
     if kind == "array":
-        return np.array(_read(x["values"]))
+        return np.array(from_record(x["values"]))
     try:
-        return _record(str(kind), {key: _read(value) for key, value in x.items() if key != "type"})
+        return _record(str(kind), {key: from_record(value) for key, value in x.items() if key != "type"})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         name = f" {x['name']!r}" if isinstance(x.get("name"), str) else ""
         raise FormatError(f"{kind}{name} in the file is invalid: {error}") from None

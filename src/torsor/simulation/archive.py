@@ -1,22 +1,30 @@
-"""Trajectories in .npz files: all arrays without loss, and a description of models and forces."""
+"""Trajectories in .npz files: all arrays without loss; models, forces and constraints as records of `torsor.saving`,
+where a file can describe them; and a description of them all, by which others are rejected.
+
+Nothing in a file is executed, and arrays are read without pickle.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
+from zlib import error as zlib_error
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
+from torsor._errors import ModelError
 from torsor.constraints.constraint import Constraint, require_constraints
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import CustomIntegrator, Integrator
 from torsor.model import Model
+from torsor.saving import from_record, to_record
 from torsor.simulation import charts as _charts
 from torsor.simulation import fingerprint as _fingerprint
 from torsor.simulation.batch import own_constraints, read_models
@@ -29,14 +37,17 @@ if TYPE_CHECKING:
     from torsor.simulation.trajectory import Trajectory
 
 
+_VERSION = 2  # 1 had no models in the files, and no version
 _NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
 
 
 def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
-    """Writes a trajectory, with a description of its models and forces instead of these."""
+    """Writes a trajectory."""
     scheme = {f.name: getattr(trajectory.integrator, f.name) for f in fields(trajectory.integrator)}
     arrays: dict[str, Any] = {name: getattr(trajectory, name) for name in ("t", "q", "v", "a", "substeps", "every")}
+    arrays["version"] = np.array(_VERSION)
     arrays["scene"] = np.frombuffer(_fingerprint.to_bytes(trajectory._description), np.uint8)
+    arrays["records"] = np.frombuffer(json.dumps(_records(trajectory), allow_nan=False).encode(), np.uint8)
     if trajectory.controls is not None:
         arrays["controls"] = trajectory.controls
     if trajectory.kinks is not None:
@@ -64,18 +75,78 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
 
+def _records(trajectory: Trajectory) -> dict[str, list[Any]]:
+    """Models, forces and constraints as records; in place of those that a file cannot describe, the reason."""
+    out: dict[str, list[Any]] = {"models": [], "forces": [], "constraints": []}
+    kinds = (
+        ("models", trajectory.models or (trajectory.model,)),
+        *((kind, getattr(trajectory, kind)) for kind in ("forces", "constraints")),
+    )
+    for kind, parts in kinds:
+        for k, part in enumerate(parts):
+            where = "the model" if kind == "models" else f"{kind[:-1]} {k}"
+            try:
+                out[kind].append(to_record(part, where))
+            except ModelError as error:
+                out[kind].append({"reason": str(error).rpartition(";")[0]})
+    return out
+
+
+class _Scene(NamedTuple):
+    """What a file has of the simulation beside its arrays."""
+
+    models: tuple[Model, ...]
+    forces: tuple[Force, ...]
+    constraints: tuple[Constraint, ...]
+    missing: tuple[str, ...]  # reasons why some of them are not in it
+
+
+def _read_scene(label: str, data: NpzFile) -> _Scene:
+    """The models, forces and constraints in a file."""
+    if "records" not in data.files:
+        raise ValueError(f"{label} was written by an earlier torsor and has no model in it; give load the model")
+    found: dict[str, list[Any]] = {"models": [], "forces": [], "constraints": []}
+    missing: list[str] = []
+    try:
+        records = json.loads(data["records"].tobytes())
+        for kind, parts in found.items():
+            for record in records[kind]:
+                if "reason" in record:
+                    missing.append(str(record["reason"]))
+                else:
+                    parts.append(from_record(record))
+        models = read_models(found["models"]) if found["models"] else ()
+        forces, constraints = require_forces(found["forces"]), require_constraints(found["constraints"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{label} has a model that cannot be read: {error}") from None
+    if not models:
+        raise ValueError(f"{label} has no model in it: {'; '.join(missing)}; give load the model")
+    return _Scene(models, forces, constraints, tuple(missing))
+
+
 def read(
     path: str | os.PathLike[str],
-    model: Model | Sequence[Model],
+    model: Model | Sequence[Model] | None,
     forces: Sequence[Force],
     policy: Any,
     constraints: Sequence[Constraint] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a saved trajectory, of these models, forces and constraints, with this policy."""
-    models, forces = read_models(model), require_forces(forces)
-    constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
+    """The fields of a saved trajectory, of these models, forces and constraints, with this policy; without a model, of
+    those in the file."""
     with _open_arrays(path) as data:
         label = repr(os.fspath(path))
+        if model is None:
+            scene = _read_scene(label, data)
+            if scene.missing and not forces:
+                raise ValueError(
+                    f"{label} does not have all of its simulation: {'; '.join(scene.missing)}; give load the model, "
+                    "forces and constraints"
+                )
+            model = scene.models[0] if data["q"].ndim == 2 or len(scene.models) == 1 else scene.models
+            forces = forces or scene.forces
+            constraints = scene.constraints if constraints is None else constraints
+        models, forces = read_models(model), require_forces(forces)
+        constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
         _check_shapes(label, data, models)
         values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
         replaced = [{**a, **b} for a, b in zip(values, signals, strict=True)]
@@ -101,9 +172,34 @@ def read(
         }
 
 
+def read_motion(path: str | os.PathLike[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a saved trajectory for drawing it, and what they lack of the simulation.
+
+    As `read` of the model in the file; but a simulation with parts that a file cannot describe loses all its forces and
+    constraints.
+    """
+    with _open_arrays(path) as data:
+        label = repr(os.fspath(path))
+        scene = _read_scene(label, data)
+        if scene.missing:
+            _check_shapes(label, data, scene.models)
+            several = len(scene.models) > 1
+            return {
+                "model": scene.models[0],
+                "models": scene.models if several else (),
+                "forces": (),
+                "integrator": _read_integrator(label, data),
+                **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
+                "controls": None,
+                "switches": _charts.from_arrays({n[7:]: data[n] for n in data.files if n.startswith("switch_")}),
+                "every": int(data["every"]),
+            }, scene.missing
+    return read(path, None, (), None), ()
+
+
 @contextmanager
 def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
-    """The arrays of a .npz file."""
+    """The arrays of a .npz file. Errors of damaged ones become ValueError."""
     with open(path, "rb") as file:
         try:
             data = np.load(file, allow_pickle=False)
@@ -113,13 +209,29 @@ def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
             raise ValueError(
                 f"{os.fspath(path)!r} is not a trajectory file: expected a .npz file written by Trajectory.save"
             )
-        yield data
+        try:
+            _check_arrays(repr(os.fspath(path)), data)
+            yield data
+        except (BadZipFile, zlib_error, EOFError, IndexError, KeyError, NotImplementedError) as error:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: {error}; write it again") from None
 
 
-def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
+def _check_arrays(label: str, data: NpzFile) -> None:
+    """Rejects files without the arrays of a trajectory, and those of a later version."""
     missing = [n for n in _NEEDED if n not in data.files]
     if missing:
         raise ValueError(f"{label} is not a trajectory file: it has no {', '.join(missing)}")
+    version = int(data["version"]) if "version" in data.files else 1
+    if version > _VERSION:
+        raise ValueError(
+            f"{label} has version {version} of the format, this torsor reads up to {_VERSION}; load it with a newer one"
+        )
+    rows, q, v = data["t"].shape, data["q"].shape, data["v"].shape
+    if len(rows) != 1 or len(q) < 2 or q[-2] != rows[0] or q[:-1] != v[:-1] or data["a"].shape != v:
+        raise ValueError(f"{label} is damaged: t {rows}, q {q}, v {v} and a {data['a'].shape} do not fit together")
+
+
+def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
     nq, nv = data["q"].shape[-1], data["v"].shape[-1]
     if (nq, nv) != (models[0].nq, models[0].nv):
         raise ValueError(
