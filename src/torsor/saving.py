@@ -41,9 +41,13 @@ def _classes() -> dict[str, type]:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """As `Model.save`."""
+    Path(path).write_text(to_text(model), encoding="utf-8")
+
+
+def to_text(model: Model) -> str:
+    """The text of the file of a model."""
     content = {"format": _FORMAT, "version": _VERSION, "model": to_record(require_model(model), "the model")}
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    Path(path).write_text(text, encoding="utf-8")
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def to_record(value: Any, where: str) -> Any:
@@ -78,8 +82,16 @@ def to_record(value: Any, where: str) -> Any:
 
 def load(path: str | os.PathLike[str]) -> Model:
     """As `Model.load`."""
+    model = from_record(record_of(path))
+    if not isinstance(model, Model):
+        raise FormatError(f"{os.fspath(path)!r} has no model")
+    return model
+
+
+def record_of(path: str | os.PathLike[str]) -> Any:
+    """The record of the model in a file."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FormatError(f"{os.fspath(path)!r} is not a file of Model.save: {error}") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
@@ -90,10 +102,7 @@ def load(path: str | os.PathLike[str]) -> Model:
             f"{os.fspath(path)!r} has version {version!r} of the format, this torsor reads {_VERSION}; load it with "
             "the torsor that saved it, or a newer one"
         )
-    model = from_record(content.get("model"))
-    if not isinstance(model, Model):
-        raise FormatError(f"{os.fspath(path)!r} has no model")
-    return model
+    return content.get("model")
 
 
 def from_record(x: Any) -> Any:

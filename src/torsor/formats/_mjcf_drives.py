@@ -180,6 +180,7 @@ def equality_fault(mj: mujoco.MjModel, i: int) -> str | None:
 def closed(model: Model, mj: mujoco.MjModel, names: Names) -> Model:
     """The model with the active equality constraints of the file."""
     made: list[Constraint] = []
+    faults: list[str] = []
     for i in range(mj.neq):
         if not mj.eq_active0[i] or equality_fault(mj, i) or is_disabled(mj, "EQUALITY", "CONSTRAINT"):
             continue
@@ -187,9 +188,11 @@ def closed(model: Model, mj: mujoco.MjModel, names: Names) -> Model:
         try:
             constraint = _equality(mj, names, i, names.of("EQUALITY", i))
             compile_constraints(model, [constraint])
+            made.append(constraint)
         except (KeyError, ValueError) as error:
-            raise FormatError(f"{label}: {error}; pass equality='ignore' to load the tree alone") from error
-        made.append(constraint)
+            faults.append(f"{label}: {error.args[0]}")
+    if faults:
+        raise FormatError(f"{'; '.join(faults)}; pass equality='ignore' to load the tree alone")
     return model.with_constraints(made)
 
 
