@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
@@ -90,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(quiet: bool, text: str) -> None:
     """Shows on a terminal what is being timed, over what was shown before."""
     if not quiet and sys.stderr.isatty():
-        width = min(60, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
-        print(f"\r{text[:width]:<{width}}\r", end="", file=sys.stderr, flush=True)
+        print(f"\r{text:<50}\r", end="", file=sys.stderr, flush=True)
 
 
 def _fastest(call: Callable[[], Any], budget: float) -> float:
@@ -137,7 +135,7 @@ def _functions(model: Model, batch: int) -> Iterator[_Row]:
     ]
     for name, function, given in named:
         yield _row(name, function, model, given, batch)
-    few = max(1, min(batch, 4_000_000 // max(1, model.nv**3)))
+    few = max(1, min(batch, 500_000 // max(1, model.nv**3)))  # whose tensors fit into a cache
     states = tuple(x[:few] for x in (q, v, a))
     yield _row("second derivatives, contracted", _contracted(a[0]), model, states, few)
     yield _row("second derivatives, tensors", ts.inverse_dynamics_hessians, model, states, few)

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             text = _written(loaded.model, kind, arguments.lossy)
         except ModelError as error:
-            raise CommandError(_advised(error)) from error
+            always = "; joints and bodies are never left out" if arguments.lossy else ""
+            raise CommandError(_advised(error) + always) from error
     for warning in caught if not arguments.quiet else ():
         note(one_line(str(warning.message)))
     if out is None:

@@ -150,6 +150,7 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulates."""
+    import torsor.simulation.simulate  # so that its import is not timed
     from torsor._errors import ConvergenceError
 
     _check_outputs(arguments)
@@ -193,13 +194,14 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         path = Path(name)
         if path.suffix.lower() not in endings:
             raise CommandError(f"{option} {name}: expected a name that ends in {' or '.join(endings)}")
-        if path.is_dir():
-            raise CommandError(f"{option} {name} is a directory")
-        folder = path.parent
-        if not folder.is_dir():
-            raise CommandError(f"{option} {name}: there is no directory {folder}")
-        if not os.access(path if path.exists() else folder, os.W_OK):
-            raise CommandError(f"{option} {name} cannot be written: permission denied")
+        exists = path.exists()
+        try:
+            with path.open("ab"):
+                pass
+            if not exists:
+                path.unlink()
+        except OSError as error:
+            raise CommandError(f"{option} {name} cannot be written: {error.strerror}") from None
 
 
 def _numbers(option: str, text: str, count: int) -> list[float]:
@@ -218,8 +220,7 @@ def _state(model: Model, option: str, text: str, count: int) -> FloatArray:
 
     if Path(text).suffix.lower() not in (".npy", ".csv"):
         return np.array(_numbers(option, text, count))
-    values = np.load(text, allow_pickle=False) if text.lower().endswith(".npy") else _csv(text)[1]
-    values = np.asarray(values, dtype=np.float64)
+    values = _npy(text) if text.lower().endswith(".npy") else _csv(text)[1]
     if values.size != count:
         raise CommandError(f"{option} {text} has {plural(values.size, 'number')}, expected {count}")
     return values.ravel()
@@ -276,6 +277,16 @@ def _initial(model: Model, arguments: argparse.Namespace) -> tuple[FloatArray, F
 # ---- controls and forces
 
 
+def _npy(path: str) -> FloatArray:
+    """The numbers of a .npy file."""
+    import numpy as np
+
+    try:
+        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+    except (ValueError, TypeError, EOFError):
+        raise CommandError(f"{path} is not a .npy file of numbers") from None
+
+
 def _csv(path: str) -> tuple[list[str], FloatArray]:
     """Names of the columns of a .csv file, empty if it has none, and its numbers."""
     import numpy as np
@@ -308,7 +319,7 @@ def _read_controls(model: Model, path: str, names: Sequence[str], steps: int, h:
 
     nu = len(names)
     if path.lower().endswith(".npy"):
-        u = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        u = _npy(path)
         u = u[None] if u.ndim == 1 else u
         if u.ndim != 2 or u.shape[1] != nu:
             raise CommandError(f"{path} has an array of shape {u.shape}, expected (steps, {nu}) or ({nu},)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from torsor._cli.output import CommandError, note, one_line
+from torsor._cli.output import CommandError, note, one_line, plural
 
 if TYPE_CHECKING:
     from torsor.model import Model
@@ -154,7 +154,7 @@ def example(name: str) -> Model:
         raise CommandError(f"example:{name} takes integers, got {':'.join(given)!r}") from None
     if len(numbers) != len(wanted):
         form = ":".join(("example", name, *(word.upper() for word in wanted)))
-        raise CommandError(f"example:{name} takes {len(wanted)} numbers, got {len(numbers)}: write {form}")
+        raise CommandError(f"example:{name} takes {plural(len(wanted), 'number')}, got {len(numbers)}: write {form}")
     model: Model = make(*numbers)
     return model
 

@@ -67,7 +67,8 @@ def _examine_masses(model: Model, problems: Problems) -> None:
     if not np.isfinite(M).all():
         problems.add("error", "the mass matrix is not finite: masses, lengths or inertias are too large")
         return
-    idle = np.abs(np.diagonal(M, axis1=1, axis2=2)).max(axis=0) <= 1e-300
+    diagonal = np.abs(np.diagonal(M, axis1=1, axis2=2)).max(axis=0)
+    idle = diagonal <= 1e-15 * diagonal.max()  # zero, but for rounding
     if idle.any():
         names = [joint.name for joint in model.joints if joint.nv and idle[joint.v_slice].any()]
         problems.add(
