@@ -81,10 +81,11 @@ def test_what_only_the_whole_robot_shows(tmp_path):
     path = urdf(
         tmp_path,
         f'<link name="a">{thin}</link>',
-        '<link name="b"><inertial><mass value="0"/><inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial>'
+        f'<link name="b">{BODY.replace("1", "0")}'
         '<visual><geometry><mesh filename="package://robot/hand.stl"/></geometry></visual></link>',
         f'<link name="c">{BODY}</link>',
-        '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><limit lower="0" upper="0" effort="1"/></joint>',
+        '<joint name="j" type="revolute"><parent link="a"/><child link="b"/>'
+        '<limit lower="0" upper="0" effort="1"/></joint>',
         f'<joint name="k" type="continuous"><parent link="a"/><child link="c"/>{LIMIT}</joint>',
         f'<link name="d">{BODY}</link>',
         f'<joint name="l" type="prismatic"><parent link="c"/><child link="d"/>{LIMIT.replace("-1", "0.5")}</joint>',
@@ -195,7 +196,8 @@ def test_an_mjcf_file_that_a_model_cannot_hold(tmp_path):
     path = tmp_path / "scene.xml"
     path.write_text(
         """<mujoco><worldbody><body name="a"><joint name="j" range="-1 1" limited="true"/><geom size="0.1"/>
-        <body name="b"><joint name="b" type="ball" limited="true" range="0 1"/><geom size="0.1"/></body></body></worldbody>
+        <body name="b"><joint name="b" type="ball" limited="true" range="0 1"/><geom size="0.1"/></body></body>
+        </worldbody>
         <option density="1"/><compiler angle="radian"/>
         <keyframe><key name="far" qpos="2 1 0 0 0"/></keyframe></mujoco>"""
     )

@@ -17,11 +17,12 @@ from torsor._cli import bench, check, convert, info, simulate, view
 from torsor._cli.output import CommandError, adapt_streams, one_line
 from torsor._errors import TorsorError
 
-_DESCRIPTION = "Exact derivatives of articulated rigid-body dynamics: models and motions from the command line."
+_DESCRIPTION = "Models and motions of articulated rigid bodies, from the command line."
 _EPILOG = """\
 A model is a URDF or MJCF file, a file of Model.save, or a name:
-  example:NAME   a model that comes with torsor: example:humanoid, example:quadruped, example:chain:10, ...
-  robot:NAME     a robot of the package robot_descriptions: robot:anymal_c, robot:panda_mj_description, ...
+  example:NAME   one that comes with torsor: example:humanoid, example:chain:10,
+                 also acrobot, arm7, pendulum, quadruped, tree:DEPTH:BRANCHING
+  robot:NAME     one of the package robot_descriptions: robot:anymal_c
 
 examples:
   torsor info robot.urdf
@@ -29,8 +30,9 @@ examples:
   torsor simulate example:quadruped -T 1 --ground -o motion.npz
   torsor view motion.npz
 
-exit status: 0 success; 1 problems were found (check), or a simulation could not be finished; 2 wrong arguments, or a
-file that cannot be read or written; 130 interrupted.
+exit status: 0 success; 1 problems were found (check), or a simulation could not
+be finished; 2 wrong arguments, or a file that cannot be read or written; 130
+interrupted.
 
 'torsor COMMAND --help' says more about a command."""
 

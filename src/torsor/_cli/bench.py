@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torsor._cli.output import show, table
+from torsor._cli.output import add_command, show, table
 from torsor._cli.sources import load
 
 if TYPE_CHECKING:
     from torsor.model import Model
 
 _EXAMPLES = """\
-Times are the shortest of several repetitions, in microseconds for one state: alone, in a batch on one thread, and in
-that batch on all cores. A simulation is of one step of one motion. Other work on the machine makes them longer.
+Times are the shortest of several repetitions, in microseconds for one state:
+alone, in a batch on one thread, and in that batch on all cores. Those of steps
+are for one step of one motion. Other work on the machine makes them longer.
 
 examples:
   torsor bench
@@ -27,13 +28,12 @@ examples:
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "bench",
-        help="times of this machine, in one table",
-        description="Measures how long dynamics, their derivatives and steps of simulations take for a model.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "times of this machine, in one table",
+        "Measures how long dynamics, their derivatives and steps of simulations take for a model.",
+        _EXAMPLES,
     )
     parser.add_argument(
         "file", nargs="?", metavar="FILE", default="example:quadruped", help="the model (default: %(default)s)"

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from torsor._cli.output import CommandError, one_line, plural, show
+from torsor._cli.output import CommandError, add_command, one_line, plural, show
 from torsor._cli.sources import add_model_argument, example, find
 
 _EXAMPLES = """\
@@ -15,7 +15,8 @@ error    keeps the file from being loaded, or the model from being simulated
 warning  is likely to be a mistake, or is left out of the model
 note     may be intended, as a joint without limits
 
-exit status: 0 without errors and warnings, 1 with some, 2 if the file cannot be read at all
+exit status: 0 without errors and warnings, 1 with some, 2 if the file cannot be
+read at all
 
 examples:
   torsor check robot.urdf
@@ -26,15 +27,14 @@ _SEVERITIES = ("error", "warning", "note")
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "check",
-        help="all problems of a file: inertias, limits, names, meshes",
-        description="Reports all problems of a model's file at once: what cannot be read, names that are missing or "
+        "all problems of a file: inertias, limits, names, meshes",
+        "Reports all problems of a model's file at once: what cannot be read, names that are missing or "
         "used twice, inertias that are not physical, joints that move no mass, limits, mesh files, and what a model "
         "leaves out.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        _EXAMPLES,
     )
     add_model_argument(parser)
     parser.add_argument(

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torsor._cli.output import CommandError, note, one_line
+from torsor._cli.output import CommandError, add_command, note, one_line
 from torsor._cli.sources import add_model_argument, kind_by_suffix, load, tell_left_out
 from torsor._errors import FormatError, FormatWarning, ModelError
 
@@ -31,14 +31,13 @@ _FORMATS = {"urdf": "URDF", "mjcf": "MJCF", "torsor": "torsor"}
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "convert",
-        help="write a model in another format: URDF, MJCF, or torsor's own",
-        description="Writes a model in another format. What the format cannot carry is an error that names all of it; "
+        "write a model in another format: URDF, MJCF, or torsor's own",
+        "Writes a model in another format. What the format cannot carry is an error that names all of it; "
         "with --lossy it is left out, and named on stderr.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        _EXAMPLES,
     )
     add_model_argument(parser)
     parser.add_argument("out", metavar="OUT", help="the file to write; - for stdout")

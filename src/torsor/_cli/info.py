@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from torsor._cli.output import number, plural, show, table
+from torsor._cli.output import add_command, number, plural, show, table
 from torsor._cli.sources import Loaded, add_model_argument, load
 
 if TYPE_CHECKING:
@@ -26,14 +26,13 @@ examples:
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "info",
-        help="what a model has: bodies, joints, limits, masses, actuators",
-        description="Prints a summary of a model, and what its file has that the model does not. Inertias that are "
+        "what a model has: bodies, joints, limits, masses, actuators",
+        "Prints a summary of a model, and what its file has that the model does not. Inertias that are "
         "not physical are loaded as they are: 'torsor check' judges them.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        _EXAMPLES,
     )
     add_model_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object; limits that are none are null")

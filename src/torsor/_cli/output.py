@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import math
 import sys
+import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 _PLAIN = str.maketrans({"└": "`", "├": "|", "│": "|", "─": "-", "…": "~"})
 
 
 class CommandError(Exception):
     """What a user did wrong; the message is printed, and the exit status is 2."""
+
+
+def add_command(commands: Any, name: str, summary: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a command; the description is wrapped, what comes after the options is shown as it is."""
+    out: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(description, 79),
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return out
 
 
 def adapt_streams() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torsor._cli.output import CommandError, note, one_line, plural, show
+from torsor._cli.output import CommandError, add_command, note, one_line, plural, show
 from torsor._cli.sources import add_model_argument, load, tell_left_out
 
 if TYPE_CHECKING:
@@ -32,42 +32,49 @@ _OUT = (".npz", ".csv")
 _MOVIES = (".mp4", ".gif")
 
 _EXAMPLES = """\
-The model moves under gravity and under what it keeps: springs, dampers, dry friction and tendons of its joints, the
-actuators' servos, and its constraints. Nothing else acts unless an option says so; limits of joints do not.
+methods: bdf1, bdf2 (the default), sdirk2, sdirk3 are implicit, for stiff forces
+and contact; variational does not lose energy; symplectic and linear are Euler
+methods with one evaluation a step; hard is for rigid contact; adaptive controls
+its error (with SciPy).
 
-A file of controls has a row for each step, or one row. In a .csv file the first line names the columns: actuators of
-the model, or joints if it has none; others are zero. With a column t, a row holds from its time to that of the next.
-A .npy file has an array (steps, nu) or (nu,).
+The model moves under gravity and under what it keeps: springs, dampers, dry
+friction and tendons of its joints, servos of its actuators, and constraints.
+Nothing else acts unless an option says so; limits of joints do not.
 
-A file of forces is JSON: a list of objects, each with the name of a class of torsor.forces as "type" and its arguments:
-  [{"type": "JointDamping", "joint": null, "damping": 0.5}, {"type": "PointForce", "body": "hand", "point": [0, 0, 0],
-    "force": [0, 0, 5]}]
+A file of controls has one row for each step, or one row for all. The first line
+of a .csv file names its columns: actuators of the model, or joints if it has no
+actuators; those without a column are zero. With a column t, a row holds from
+its time on. A .npy file has an array (steps, nu) or (nu,).
 
-A simulation that cannot take a step writes what it has until there, and ends with exit status 1.
+A file of forces is a list in JSON, of classes in torsor.forces with arguments:
+  [{"type": "JointDamping", "joint": null, "damping": 0.5},
+   {"type": "JointSpring", "joint": "elbow", "stiffness": 9, "rest": [0.3]}]
+
+A simulation that cannot take a step writes what it has until there, and ends
+with exit status 1.
 
 examples:
   torsor simulate example:acrobot -T 5 --joint shoulder=1 -o motion.npz
-  torsor simulate robot.urdf --root free -T 2 --ground --step 2e-3 -o motion.npz --html motion.html
-  torsor simulate scene.xml --keyframe home --contacts -T 1 -o motion.csv
-  torsor simulate robot.urdf -T 1 --controls torques.csv -o motion.npz --quiet"""
+  torsor simulate robot.urdf --root free --ground --step 2e-3 -o motion.npz
+  torsor simulate scene.xml --keyframe home --contacts --html motion.html
+  torsor simulate robot.urdf --controls torques.csv -o motion.csv --quiet"""
 
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "simulate",
-        help="simulate a model, and write the motion",
-        description="Simulates a model, prints a summary, and writes the motion.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "simulate a model, and write the motion",
+        "Simulates a model, prints a summary, and writes the motion.",
+        _EXAMPLES,
     )
     add_model_argument(parser)
-    parser.add_argument("--lenient", action="store_true", help="leave out what a model cannot hold; accept inertias")
-    run_group = parser.add_argument_group("integration")
-    run_group.add_argument(
-        "-T", "--time", type=_positive, metavar="T", help="duration (default: 1, or that of --steps)"
+    parser.add_argument(
+        "--lenient", action="store_true", help="leave out what a model cannot hold, and take inertias as they are"
     )
+    run_group = parser.add_argument_group("integration")
+    run_group.add_argument("-T", "--time", type=_positive, metavar="T", help="duration (default: 1)")
     run_group.add_argument("--steps", type=_count, metavar="N", help="number of steps, in place of -T")
     run_group.add_argument("--step", type=_positive, default=1e-2, metavar="H", help="step size (default: %(default)g)")
     run_group.add_argument(
@@ -75,7 +82,8 @@ def add(commands: Any) -> None:
         type=str.lower,
         choices=[*INTEGRATORS],
         default="bdf2",
-        help="method (default: %(default)s); variational keeps energy, hard is for rigid contact",
+        metavar="METHOD",
+        help="one of those below (default: %(default)s)",
     )
     run_group.add_argument(
         "--every", type=_count, default=1, metavar="K", help="store every K-th step only (default: 1)"
@@ -150,8 +158,8 @@ def _count(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulates."""
-    import torsor.simulation.simulate  # so that its import is not timed
     from torsor._errors import ConvergenceError
+    from torsor.simulation.simulate import simulate
 
     _check_outputs(arguments)
     loaded = load(arguments.file, arguments.root, lenient=arguments.lenient)
@@ -163,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
     task = _task(model, arguments)
     begin, status = time.perf_counter(), 0
     try:
-        trajectory = task.simulate(arguments)
+        trajectory = simulate(task.model, task.q, task.v, forces=task.forces, **task.options)
     except ConvergenceError as error:
         trajectory, status = error.trajectory, 1
         print(f"torsor: error: {one_line(str(error))}", file=sys.stderr)
@@ -392,22 +400,14 @@ class _Task:
     forces: list[Force] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
 
-    def simulate(self, arguments: argparse.Namespace) -> Trajectory:
-        import torsor
 
-        kind = getattr(torsor, INTEGRATORS[arguments.integrator])
-        progress = not arguments.quiet and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
-        return torsor.simulate(
-            self.model,
-            self.q,
-            self.v,
-            steps=self.steps,
-            integrator=kind(h=arguments.step),
-            forces=self.forces,
-            every=arguments.every,
-            progress=progress,
-            **self.options,
-        )
+def _options(arguments: argparse.Namespace, steps: int) -> dict[str, Any]:
+    """What `simulate` is told beside the model, its state and its forces."""
+    import torsor
+
+    kind = getattr(torsor, INTEGRATORS[arguments.integrator])
+    progress = not arguments.quiet and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    return {"steps": steps, "integrator": kind(h=arguments.step), "every": arguments.every, "progress": progress}
 
 
 def _steps(arguments: argparse.Namespace) -> int:
@@ -428,7 +428,8 @@ def _steps(arguments: argparse.Namespace) -> int:
 
 def _task(model: Model, arguments: argparse.Namespace) -> _Task:
     """The initial state, forces and controls that are asked for."""
-    task = _Task(model, *_initial(model, arguments), _steps(arguments))
+    steps = _steps(arguments)
+    task = _Task(model, *_initial(model, arguments), steps, options=_options(arguments, steps))
     if arguments.forces:
         task.forces += _read_forces(arguments.forces)
     if arguments.contacts or arguments.ground is not None:

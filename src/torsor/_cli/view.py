@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torsor._cli.output import note, show
+from torsor._cli.output import add_command, note, show
 from torsor._cli.sources import add_model_argument, find, load, tell_left_out
 
 if TYPE_CHECKING:
@@ -22,15 +22,14 @@ examples:
 
 def add(commands: Any) -> None:
     """The arguments of the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "view",
-        help="show a model or a motion in the browser",
-        description="Opens a page that shows a model, with sliders for its joints, or plays a motion that "
+        "show a model or a motion in the browser",
+        "Opens a page that shows a model, with sliders for its joints, or plays a motion that "
         "'torsor simulate' or Trajectory.save has written. Ctrl-C ends it. Only programs on this machine can reach the "
         "page. Needs pip install torsor[view].",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        _EXAMPLES,
     )
     add_model_argument(parser, "model or motion")
     parser.add_argument("--port", type=_port, help="port of the page (default: one that is free)")
