@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -44,6 +45,13 @@ def robot_directory() -> Path:
     raise FileNotFoundError(f"no robots in {' or '.join(map(str, places))}; pip install example-robot-data")
 
 
+def load(path: Path | str, **options: Any) -> ts.Model:
+    """The model of a file, whose warnings do not matter here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.FormatWarning)
+        return ts.load_urdf(path, **options)
+
+
 def robots() -> Iterator[Pair]:
     """Panda with its fingers locked (7 freedoms), HyQ (18, floating) and reduced Talos (38, floating)."""
     directory = robot_directory()
@@ -53,19 +61,41 @@ def robots() -> Iterator[Pair]:
     for finger, position in FINGERS.items():
         q[whole.joints[whole.getJointId(finger)].idx_q] = position
     peer = pin.buildReducedModel(whole, [whole.getJointId(finger) for finger in FINGERS], q)
-    yield Pair("panda", ts.load_urdf(panda, mimic="ignore").lock(FINGERS), peer)
+    yield Pair("panda", load(panda, mimic="ignore").lock(FINGERS), peer)
     for name, file in (
         ("HyQ", directory / "hyq_description/robots/hyq_no_sensors.urdf"),
         ("Talos", directory / "talos_data/robots/talos_reduced.urdf"),
     ):
         peer = pin.buildModelFromUrdf(str(file), pin.JointModelFreeFlyer())
-        yield Pair(name, ts.load_urdf(file, root=ts.Free(), unphysical="accept"), peer)
+        yield Pair(name, load(file, root=ts.Free()), peer)
+
+
+def mimicking() -> Iterator[Pair]:
+    """Robots with joints that mimic others: panda (9 to 8 freedoms) and TIAGo Pro (33 to 23)."""
+    directory = robot_directory()
+    for name, path in (
+        ("panda", "panda_description/urdf/panda.urdf"),
+        ("TIAGo", "tiago_pro_description/robots/tiago_pro.urdf"),
+    ):
+        file = directory / path
+        yield Pair(name, load(file), pin.buildModelFromUrdf(str(file), mimic=True))
+
+
+def chain_file(links: int) -> str:
+    """A URDF of a chain."""
+    body = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+    place = '<axis xyz="0 1 0"/><origin xyz="0 0 1"/></joint>'
+    parts = [f'<robot name="chain"><link name="l0">{body}']
+    for k in range(1, links + 1):
+        ends = f'<parent link="l{k - 1}"/><child link="l{k}"/>'
+        parts.append(f'<link name="l{k}">{body}<joint name="j{k}" type="continuous">{ends}{place}')
+    return "".join([*parts, "</robot>"])
 
 
 def ur5() -> Pair:
     """The UR5 (6 freedoms)."""
     file = robot_directory() / "ur_description/urdf/ur5_robot.urdf"
-    return Pair("UR5", ts.load_urdf(file), pin.buildModelFromUrdf(str(file)))
+    return Pair("UR5", load(file), pin.buildModelFromUrdf(str(file)))
 
 
 def chain(n: int) -> Pair:

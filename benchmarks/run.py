@@ -43,7 +43,19 @@ from constraint_peer import our_calls as our_standing_calls
 from constraint_peer import peer_calls as peer_standing_calls
 from measure import QUICK, Effort, available_memory, cores, import_times, machine, measure
 from mujoco_peer import check_accelerations, check_rollouts, mujoco_pair, rollout_call, transition_call
-from robots import GENERAL, Pair, chain, joint_tree, peer_memory, robots, ur5
+from robots import (
+    GENERAL,
+    Pair,
+    chain,
+    chain_file,
+    joint_tree,
+    load,
+    mimicking,
+    peer_memory,
+    robot_directory,
+    robots,
+    ur5,
+)
 
 import torsor as ts
 from torsor import _core
@@ -69,6 +81,7 @@ class Plan:
     simulated: tuple[int, ...] = (10, 20, 50, 100)  # links of chains
     reversed: tuple[int, ...] = (64, 128, 256)  # and of those whose steps are taken back
     motions: int = 256  # of a variational integrator
+    links_of_file: int = 20_000
     imports: int = 10
     copied: int = 256 << 20  # bytes
 
@@ -675,6 +688,58 @@ def variational(plan: Plan) -> Iterator[Line]:
     yield Line("chains", "links where both take the same time", None, both, float(np.exp(cross)), unit="")
 
 
+def files(plan: Plan) -> Iterator[Line]:
+    """Lines of files of robots: how long they take to load and compile, and what their mimic joints cost."""
+    directory = robot_directory()
+    names: dict[str, Any] = {"load": load, "pin": pin}
+    for robot, path, limit in (
+        ("PR2", "pr2_description/urdf/pr2.urdf", 60.0),
+        ("Talos", "talos_data/robots/talos_reduced.urdf", None),
+    ):
+        progress(f"files: {robot}")
+        own = names | {"path": directory / path, "text": str(directory / path)}
+        calls = {"ours": Call("load(path)._core", own), "theirs": Call("pin.buildModelFromUrdf(text)", own)}
+        t = measure(calls, plan.effort)
+        yield Line(robot, "load, beside Pinocchio", t["ours"], t["theirs"], 1e3 * t["ours"], limit, False, "ms")
+    progress(f"files: chain of {plan.links_of_file}")
+    text = chain_file(plan.links_of_file)
+    seconds = min(_timed(lambda: load(text)._core) for _ in range(plan.effort.fewest))
+    yield Line(f"{plan.links_of_file} links", "load", seconds, seconds, seconds, 2.0, False, "s")
+    for pair in mimicking():
+        progress(f"files: {pair.name}")
+        model, tree = pair.model, pair.model.tree
+        for size in (None, plan.batch):
+            states = random_states(model, size)
+            q, v, a, tau = states.q, states.v, states.a, states.tau
+            whole = {"q": model.expand(q), "v": model.expand_velocity(q, v), "a": model.expand_velocity(q, a)}
+            ours = {"ts": ts, "model": model, "q": q, "v": v, "a": a, "tau": tau, "out": np.empty_like(v)}
+            calls = {
+                f"{key} {which}": Call(f"ts.{key}_dynamics(model, q, v, {last}, out=out)", given)
+                for key, last in (("inverse", "a"), ("forward", "tau"))
+                for which, given in (
+                    ("ours", ours),
+                    ("tree", ours | {"model": tree, **whole, "tau": whole["a"], "out": np.empty_like(whole["v"])}),
+                )
+            }
+            if size is None:
+                peer = {"pin": pin, "peer": pair.peer, "data": pair.peer.createData(), "q": pin.neutral(pair.peer)}
+                calls["theirs"] = Call("pin.rnea(peer, data, q, v, v)", peer | {"v": np.zeros(pair.peer.nv)})
+            t = measure(calls, plan.effort, size or 1)
+            label = "" if size is None else "batch, "
+            least = None if size is None else 1.1
+            inverse, forward = f"{label}coupled inverse dynamics : tree", f"{label}coupled forward dynamics : tree"
+            yield within(pair.name, inverse, t["inverse ours"], t["inverse tree"], least)
+            yield within(pair.name, forward, t["forward ours"], t["forward tree"])
+            if size is None:
+                yield faster(pair.name, "coupled inverse dynamics : rnea with mimic", t["inverse ours"], t["theirs"])
+
+
+def _timed(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
 def importing(plan: Plan) -> Iterator[Line]:
     """The line of the import: how much longer it takes than that of NumPy."""
     progress("import")
@@ -735,6 +800,7 @@ SECTIONS = {
     "variational": Section(
         "Variational integrators, chains of revolutes, h = 1 ms", ("torsor", "other", "value"), variational
     ),
+    "files": Section("Files of robots, and joints that mimic others", ("torsor", "other", "value"), files),
     "import": Section("Import", ("torsor", "NumPy", "extra"), importing),
     "memory": Section("Memory, for comparison", ("torsor", "copy", "ratio"), memory),
 }

@@ -169,6 +169,7 @@ def direction_of(model: ts.Model) -> ts.ModelDirection:
         inertia={name: rng.standard_normal(10) for name in names},
         placement={name: rng.standard_normal(6) for name in names},
         gravity=rng.standard_normal(3),
+        armature={name: testing.random_armature(rng, model.joint(name).joint) for name in names},
     )
 
 
@@ -325,7 +326,7 @@ def _packed_weights(*, wq: Any, wp: Any, **arrays: Any) -> Arguments:
 
 
 _STEP = ["q", "v"] + ["v v"] * 6
-_GRADIENT = ["b 6", "b 10", "b 6", "3"]  # by wrenches, inertias, placements and gravity
+_GRADIENT = ["b 6", "b 10", "b 6", "3", "v"]  # by wrenches, inertias, placements, gravity and armature
 
 FUNCTIONS: dict[str, Function] = {
     # dynamics
@@ -364,6 +365,7 @@ FUNCTIONS: dict[str, Function] = {
     "plus": line(ts.Model.plus, "q dv", "q"),
     "minus": line(ts.Model.minus, "q1 q0", "v"),
     "normalize": line(ts.Model.normalize, "q", "q"),
+    "expand": line(ts.Model.expand, "q", "q"),
     # first derivatives
     "inverse_dynamics_derivatives": line(ts.inverse_dynamics_derivatives, "q v a f_ext", ["v v"] * 3),
     "forward_dynamics_derivatives": line(ts.forward_dynamics_derivatives, "q v tau f_ext", ["v v"] * 3, error=SINGULAR),

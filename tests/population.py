@@ -99,7 +99,7 @@ def models(seed: int) -> list[Any]:
 def mixed_tree() -> ts.Model:
     """A floating tree with joints of constant S and of S(q), and bodies on fixed joints: between others and on the
     world, where one of them carries a joint."""
-    rng = np.random.default_rng(0)
+    rng, drives = np.random.default_rng(0), np.random.default_rng(1)
     builder = ts.ModelBuilder("tree", gravity=(1, 2, -9))
     for name, parent, joint in (
         ("base", "world", ts.Free()),
@@ -113,7 +113,8 @@ def mixed_tree() -> ts.Model:
         ("lamp", "post", ts.Fixed()),
         ("gate", "post", ts.Revolute((0, 1, 1))),
     ):
-        builder.add_body(name, parent, joint, testing.random_pose(rng), testing.random_inertia(rng))
+        pose, inertia = testing.random_pose(rng), testing.random_inertia(rng)
+        builder.add_body(name, parent, joint, pose, inertia, armature=testing.random_armature(drives, joint))
     return builder.build()
 
 
@@ -133,7 +134,9 @@ def shuffled(model: ts.Model, rng: np.random.Generator) -> tuple[ts.Model, Order
         b = ready[rng.integers(len(ready))]
         waiting.remove(b)
         order.append(b.name)
-        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia, joint_name=b.joint_name)
+        builder.add_body(
+            b.name, b.parent, b.joint, b.placement, b.inertia, joint_name=b.joint_name, armature=b.armature
+        )
     joints = [model.joint(name) for name in order]
     numbers = {b.name: k for k, b in enumerate(model.bodies)}
     q, v = (np.arange(n) for n in (model.nq, model.nv))

@@ -262,6 +262,7 @@ class Oracle:
             [b.name for b in model.bodies].index(b.parent) if b.parent != "world" else -1 for b in model.bodies
         ]
         self.nv = sum(sizes(j)[1] for j in self.joints)
+        self.armature = np.concatenate([np.zeros(0)] + [np.array(b.armature) for b in model.bodies])
         self.G = np.zeros((4, 4))
         self.G[:3, 3] = model.gravity
         self.known = {}  # poses that were asked for before
@@ -345,12 +346,12 @@ class Oracle:
 
     def mass_matrix(self, q):
         dT = self.columns(q)[1]
-        return np.einsum("...kbij,...lbij->...kl", dT @ self.Sigma, dT)
+        return np.einsum("...kbij,...lbij->...kl", dT @ self.Sigma, dT) + np.diag(self.armature)
 
     def inverse_dynamics(self, q, v, a, f_ext=None, frame="body"):
         T, dT = self.columns(q)
         balance = (self.poses(q, v, a)[2] - self.G) @ self.Sigma
-        tau = np.einsum("...bij,...kbij->...k", balance, dT)
+        tau = np.einsum("...bij,...kbij->...k", balance, dT) + self.armature * a
         if f_ext is not None:
             tau = tau - np.einsum("...bi,...kbi->...k", f_ext, self.twists(T, dT, frame))
         return tau
@@ -377,7 +378,7 @@ class Oracle:
 
     def kinetic_energy(self, q, v):
         Tdot = self.poses(q, v)[1]
-        return np.einsum("...bij,...bij->...", Tdot @ self.Sigma, Tdot) / 2
+        return np.einsum("...bij,...bij->...", Tdot @ self.Sigma, Tdot) / 2 + (self.armature * v * v).sum(-1) / 2
 
     def potential_energy(self, q):
         T = self.poses(q, np.zeros(self.nv))[0]

@@ -76,7 +76,9 @@ def loosened(model):
     own_q, own_v, free_v, nq, nv = [], [], [], 0, 0
     for b in model.bodies:
         parent = b.parent
-        builder.add_body(b.name + "~", parent, b.joint, b.placement, ts.Inertia.zero(), joint_name=b.joint_name)
+        builder.add_body(
+            b.name + "~", parent, b.joint, b.placement, ts.Inertia.zero(), joint_name=b.joint_name, armature=b.armature
+        )
         builder.add_body(b.name, b.name + "~", ts.Free(), inertia=b.inertia, joint_name=b.joint_name + "~")
         own_q.append(nq + np.arange(b.joint.nq))
         own_v.append(nv + np.arange(b.joint.nv))
@@ -187,6 +189,26 @@ def test_a_slider_with_its_load_aside(kind):
     np.testing.assert_allclose(mass * a, mu * (ends + mass * 10 * s / r), rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [*IMPLICIT, ts.SDIRK3, ts.HardContact])
+def test_a_slider_that_jams(kind):
+    """The ends of the same guide take 2 mu m a s / l at least: beyond s = l / 2 mu no deceleration is enough to slide
+    on, and the slider stops within a step, where a little less would let it slide for 15. There are no accelerations
+    with which it slides."""
+    bearing = ts.BearingFriction("slider", 0.4, 0.1, 0.5, slip=1e-4)
+
+    def run(s, v0=3.0):
+        return ts.simulate(carriage((0, s, 0)), [0.0], [v0], steps=5, integrator=kind(1e-3), forces=[bearing])
+
+    slides = run(0.55)
+    assert slides.v[-1, 0] > 2.0 and np.isfinite(slides.a).all()
+    for s in (0.65, 2.0):
+        jammed = run(s)
+        assert np.abs(jammed.v[1:]).max() < 1e-4 and np.abs(jammed.v[-1]).max() < 1e-7
+        assert np.isnan(jammed.a[0]).all() == (kind is not ts.HardContact)
+        g = ts.adjoint(jammed, dloss_dq=np.ones(1), dloss_dv=np.zeros(1))
+        close(g.v0, (run(s, 3.01).q[-1] - run(s, 2.99).q[-1]) / 0.02, 1e-6)
+
+
 @over_kinds
 def test_a_spinning_ball(kind):
     """The friction of a ball is against its angular velocity, whatever the direction."""
@@ -294,6 +316,40 @@ def test_every_row_solves_its_equations(kind):
     # friction does work, and matters
     free = ts.simulate(model, q, v, steps=20, integrator=kind(1e-2), forces=forces[5:])
     assert np.abs(free.v[-1] - run.v[-1]).max() > 0.05
+
+
+def random_scene(rng):
+    """A tree of joints with bearings, many of which jam: some bodies are light, and springs are stiff."""
+    builder, forces, light = ts.ModelBuilder(), [], rng.random() < 0.4
+    friction, slip = 10 ** rng.uniform(-1.3, 0.18), 10 ** rng.uniform(-4, -2)
+    for k in range(rng.integers(1, 7)):
+        axis, other = rng.standard_normal((2, 3))
+        joints = (ts.Revolute(axis), ts.Prismatic(axis), ts.Spherical(), ts.Universal((axis, np.cross(axis, other))))
+        mass = 10 ** rng.uniform(-3, 0) if light else rng.uniform(0.3, 3)
+        inertia = ts.Inertia.box(mass=mass, size=rng.uniform(0.05, 0.4, 3), com=rng.uniform(-0.3, 0.3, 3))
+        parent = "world" if k == 0 else f"b{rng.integers(max(0, k - 2), k)}"
+        placement = ts.SE3(np.eye(3), rng.uniform(-0.4, 0.4, 3))
+        builder.add_body(f"b{k}", parent, joints[rng.integers(4)], placement, inertia)
+        size = rng.uniform((0.02, 0.05), (0.15, 0.4))
+        forces.append(ts.BearingFriction(f"b{k}", friction, *size, slip=slip))
+        if rng.random() < 0.4:
+            forces.append(ts.JointSpring(f"b{k}", 10 ** rng.uniform(1, 4), damping=rng.uniform(0, 1)))
+    model = builder.build()
+    return model, forces, model.random(rng), 10 ** rng.uniform(-1, 1) * rng.standard_normal(model.nv)
+
+
+@over_kinds
+def test_random_trees(kind):
+    """No step fails, and rows solve their equations. In a quarter of the scenes no accelerations exist at the start."""
+    rng, jams = np.random.default_rng(0), 0
+    for _ in range(60):
+        model, forces, q, v = random_scene(rng)
+        h = 10 ** rng.uniform(-3, -1.7)
+        run = ts.simulate(model, q, v, steps=20, integrator=kind(h), forces=forces)
+        jams += np.isnan(run.a[0]).any()
+        r, M = residual(model, forces, run.q[-1], run.v[-1], run.a[-1]), ts.mass_matrix(model, run.q[-1])
+        assert h * np.abs(np.linalg.solve(M, r)).max() < 1e-5 * (1 + np.abs(run.v[-1]).max())
+    assert jams > 10
 
 
 def test_friction_never_gains_energy():

@@ -160,7 +160,7 @@ def test_mjcf_rules(scene: ts.Model) -> None:
 
 def test_mjcf_frictionloss(scene: ts.Model) -> None:
     assert scene.body("b/joint").dry_friction == (0.3, 0.3, 0.3)
-    assert scene.body("c").dry_friction == (0.0, 0.1)
+    assert (scene.body("c/joint").dry_friction, scene.body("c").dry_friction) == ((0.0,), (0.1,))
     assert scene.body("a").dry_friction == (0.0,) * 6
     assert scene.dry_friction.tolist() == [0.0] * 6 + [0.3] * 3 + [0.0, 0.1]
     fast = np.linspace(-1.0, 1.0, scene.nv) + 0.05  # all beyond the slip velocity

@@ -234,7 +234,9 @@ def test_adjoint_with_respect_to_parameters(kind):
         builder = ts.ModelBuilder(gravity=np.add(model.gravity, down * pull))
         for i, b in enumerate(model.bodies):
             inertia = ts.Inertia.from_parameters(b.inertia.parameters * (1 + mass * share[i]))
-            builder.add_body(b.name, b.parent, b.joint, b.placement @ ts.SE3.exp(place * x[i]), inertia)
+            builder.add_body(
+                b.name, b.parent, b.joint, b.placement @ ts.SE3.exp(place * x[i]), inertia, armature=b.armature
+            )
         return builder.build()
 
     close(np.sum(gradient.placement * x), slope(lambda s: (rebuilt(place=s), constraints, forces)), 1e-7)

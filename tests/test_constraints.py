@@ -226,7 +226,9 @@ def with_bodies(model, **added):
     """The model with more bodies on free joints: name=(parent, placement)."""
     builder = ts.ModelBuilder(gravity=model.gravity)
     for b in model.bodies:
-        builder.add_body(b.name, b.parent, b.joint, b.placement, b.inertia, joint_name=b.joint_name)
+        builder.add_body(
+            b.name, b.parent, b.joint, b.placement, b.inertia, joint_name=b.joint_name, armature=b.armature
+        )
     for name, (parent, placement) in added.items():
         builder.add_body(name, parent, ts.Free(), placement)
     return builder.build()
@@ -237,7 +239,9 @@ def with_free_placements(model):
     builder = ts.ModelBuilder(gravity=model.gravity)
     for b in model.bodies:
         builder.add_body(f"placement of {b.name}", b.parent, ts.Free(), b.placement)
-        builder.add_body(b.name, f"placement of {b.name}", b.joint, ts.SE3(), b.inertia, joint_name=b.joint_name)
+        builder.add_body(
+            b.name, f"placement of {b.name}", b.joint, ts.SE3(), b.inertia, joint_name=b.joint_name, armature=b.armature
+        )
     wide = builder.build()
     added = [wide.joint(f"placement of {b.name}").v_slice for b in model.bodies]
 

@@ -262,14 +262,24 @@ def test_a_gradient_through_an_impact_in_between_warns():
     q = model.neutral
     q[2] = 0.3
 
-    def fall(**law):
+    def fall(models=model, parameters=None, signals=None, **law):
         ball = ts.Contact("ball", ts.shapes.Sphere(0.1), "world", ts.shapes.HalfSpace(), **law)
-        return end_gradient(ts.simulate(model, q, T=0.5, integrator=ts.BDF1(h), forces=[ball]), np.ones(12))
+        given = {"forces": [ball], "parameters": parameters, "signals": signals}
+        motion = ts.simulate(models, q, T=0.5, integrator=ts.BDF1(h), **given)
+        return ts.adjoint(motion, dloss_dv=np.ones(motion.v.shape))
 
-    fall(**ts.Contact.rigid(h, 2.0))
+    rigid, between = ts.Contact.rigid(h, 2.0), 2.0 * (5.0 / h) ** 2
+    fall(**rigid)
     fall(stiffness=2.0 * (0.1 / h) ** 2, onset=4 * h * 2.0)
-    with pytest.warns(ts.ImpactWarning, match="'ball' on 'world'"):
-        fall(stiffness=2.0 * (5.0 / h) ** 2)
+    fall(stiffness=between, parameters=[{"stiffness": rigid["stiffness"]}])
+    fall(stiffness=between, signals=[{"stiffness": np.full(50, rigid["stiffness"])}])
+    warns = {"expected_warning": ts.ImpactWarning, "match": "'ball' on 'world'"}
+    with pytest.warns(**warns):
+        fall(stiffness=between)
+    with pytest.warns(**warns):
+        fall(**rigid | {"stiffness": 1e9}, parameters=[{"stiffness": [1e9, between]}])
+    with pytest.warns(**warns):
+        fall(models=[model, model.with_inertia("ball", ts.Inertia.sphere(0.1, mass=200.0))], **rigid)
 
 
 @pytest.mark.parametrize(

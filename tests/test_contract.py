@@ -77,8 +77,9 @@ def replaced(arrays, k, x):
 
 def test_the_table_is_complete():
     """A function that takes a model, or shares work among threads, has a line in the table; but for conversions between
-    models, functions of constraints that a state must satisfy, and contacts, which have tests of their own
-    (`test_maximal.py`, `test_projection.py`, `test_mobility.py`, `test_contacts.py`)."""
+    models and files, functions of constraints that a state must satisfy, of couplings, contacts and targets, which have
+    tests of their own (`test_maximal.py`, `test_urdf_writer.py`, `test_mjcf_dynamics.py`, `test_projection.py`,
+    `test_mobility.py`, `test_coupled_derivatives.py`, `test_contacts.py`, `test_frames.py`, `test_ik.py`)."""
     found = set()
     for place in (ts, ts.Model, *(getattr(ts, name) for name in ts.__all__ if inspect.ismodule(getattr(ts, name)))):
         for name in getattr(place, "__all__", vars(place)):
@@ -88,7 +89,8 @@ def test_the_table_is_complete():
                 if "threads" in parameters or (place is ts and "model" in parameters):
                     found.add(name)
     apart = {"to_maximal", "from_maximal", "project", "project_derivatives", "project_vjp", "mobility", "contacts"}
-    apart.add("contact_states")
+    apart |= {"contact_states", "inverse_kinematics", "to_urdf", "to_mjcf", "forces_from", "actuation"}
+    apart |= {"coupling_vjp", "expand_velocity", "expand_acceleration", "coupling_jacobian", "body_pose"}
     assert found - apart == {name.partition(".")[0] for name in FUNCTIONS}
 
 

@@ -129,7 +129,8 @@ def test_joints_of_the_users_own_are_as_good_as_built_in_ones():
 
 def carrying(joint):
     """The joint between a free base and a body on a revolute joint."""
-    return testing.random_tree(4, [ts.Free(), joint, ts.Revolute((1, 2, 3))], branching=0.0)
+    joints = [ts.Free(), joint, ts.Revolute((1, 2, 3))]
+    return testing.random_tree(4, joints, branching=0.0, armature=False)
 
 
 def check_at(joint, place, forward=False):

@@ -417,7 +417,7 @@ def test_states_that_are_not_finite_are_refused_with_their_place():
     other = ts.ModelBuilder()
     for body in MODEL.bodies:
         joint = ts.Prismatic((0, 0, 1)) if body.name == "lower" else body.joint
-        other.add_body(body.name, body.parent, joint, body.placement, body.inertia)
+        other.add_body(body.name, body.parent, joint, body.placement, body.inertia, armature=body.armature)
     with pytest.raises(ValueError, match=r"the joint of 'lower' is .* in model\[1\] and .* in model\[0\]"):
         ts.simulate([MODEL, other.build()], Q[0], steps=1, integrator=HASTY, on_failure="keep")
 

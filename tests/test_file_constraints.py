@@ -106,7 +106,7 @@ def test_closed_at_the_reference(kind, mujoco):
 def test_kinds_of_equalities(mujoco):
     kinds = {
         "connect": ts.Loop, "weld": ts.Loop, "joint": ts.Gear, "joint, constant": ts.PrescribedJoint,
-        "joint of several, constant": ts.Coupling, "joint, polynomial": ts.PolynomialCoupling,
+        "joint of several, constant": ts.PrescribedJoint, "joint, polynomial": ts.PolynomialCoupling,
     }  # fmt: skip
     for name, kind in kinds.items():
         assert type(ts.load_mjcf(with_equality(EQUALITIES[name])).constraints[0]) is kind
@@ -121,9 +121,15 @@ def test_inactive_equalities_are_skipped(mujoco):
 def test_what_a_model_cannot_hold_is_refused(mujoco):
     fixed = '<tendon><fixed name="t"><joint joint="ja" coef="1"/></fixed></tendon>'
     tendon = with_equality('<tendon name="rope" tendon1="t"/>').replace("<equality>", f"{fixed}<equality>")
-    with pytest.raises(ts.FormatError, match=r"equality 'rope' is of tendons.*equality='ignore'"):
-        ts.load_mjcf(tendon)
+    assert ts.load_mjcf(tendon).constraints == (ts.Coupling(["ja"], [1.0], offset=np.radians(20), name="rope"),)
     assert ts.load_mjcf(tendon, equality="ignore").nv == 9
+    through = '<tendon><spatial name="t"><site site="x"/><site site="y"/></spatial></tendon>'
+    sites = '<site name="x"/><site name="y" pos="1 0 0"/></worldbody>'
+    spatial = tendon.replace(fixed, through).replace("</worldbody>", sites)
+    with pytest.raises(ts.FormatError, match=r"equality 'rope' is of a tendon through sites; pass unsupported='warn'"):
+        ts.load_mjcf(spatial)
+    with pytest.warns(UserWarning, match="left out of the model: equality 'rope'"):
+        assert ts.load_mjcf(spatial, unsupported="warn").constraints == ()
     rigid = '<body name="d" pos="0 0 1"><geom size="0.1"/></body>'
     text = f'<mujoco><worldbody>{rigid}</worldbody><equality><weld body1="d" name="w"/></equality></mujoco>'
     with pytest.raises(ts.FormatError, match=r"equality 'w': .*fixed to each other.*equality='ignore'"):
@@ -184,14 +190,12 @@ def test_loop_joints(kind, joint):
     assert second.constraints == model.constraints
 
 
-def test_mimic_joints_are_coupled():
-    text = four_bar(more='<mimic joint="one" multiplier="-0.5" offset="0.2"/>')
-    model = ts.load_urdf(text, mimic="couple")
-    (gear,) = model.constraints
-    assert (gear.driver, gear.driven, gear.ratio, gear.offset) == ("one", "three", -0.5, 0.2)
-    q = np.array([0.4, 0.1, 0.3])  # of one, two, three
-    close(errors(model, [gear], q)[0], [0.3 - (-0.5 * 0.4 + 0.2)], 1e-15)
-    assert ts.load_urdf(text, mimic="ignore").constraints == ()
+def test_mimic_joints_follow_others_in_loops_too():
+    mimic = '<mimic joint="one" multiplier="-0.5" offset="0.2"/>'
+    model = ts.load_urdf(four_bar(CLOSING.format(type=""), more=mimic))
+    assert model.couplings == (ts.Mimic("three", "one", -0.5, 0.2),)
+    assert [c.name for c in model.constraints] == ["closing"]
+    assert (model.nv, ts.load_urdf(four_bar(more=mimic), mimic="ignore").nv) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,8 @@ def test_deep_trees():
 
 def check_at(joint, place, forward=False):
     """The joint between a free base and a body on a revolute joint."""
-    model = testing.random_tree(4, [ts.Free(), joint, ts.Revolute((1, 2, 3))], branching=0.0)
+    joints = [ts.Free(), joint, ts.Revolute((1, 2, 3))]
+    model = testing.random_tree(4, joints, branching=0.0, armature=False)
     q, v, a, w, f = state(model, 2)
     q[model.joints[1].q_slice] = place
     for frame in (None, *FRAMES):
@@ -350,7 +351,7 @@ def test_directions_of_wrenches(model):
 def rebuilt(model, inertia=lambda i: i, gravity=(0, 0, 0)):
     builder = ts.ModelBuilder(model.name, np.add(model.gravity, gravity))
     for b in model.bodies:
-        builder.add_body(b.name, b.parent, b.joint, b.placement, inertia(b.inertia))
+        builder.add_body(b.name, b.parent, b.joint, b.placement, inertia(b.inertia), armature=b.armature)
     return builder.build()
 
 
@@ -362,7 +363,7 @@ def test_directions_in_which_the_model_is_linear(model):
     grown = ts.ModelBuilder(model.name, np.add(model.gravity, (1, -2, 3)))
     for k, b in enumerate(model.bodies):
         inertia = heavier(1.3 * b.inertia.parameters) if k % 2 == 0 else b.inertia
-        grown.add_body(b.name, b.parent, b.joint, b.placement, inertia)
+        grown.add_body(b.name, b.parent, b.joint, b.placement, inertia, armature=b.armature)
     grown = grown.build()
     down = rebuilt(model, gravity=(1, -2, 3))
     one = ts.inverse_dynamics_derivatives(model, q, v, x, f_ext=f)
@@ -387,9 +388,9 @@ def test_placements_move_as_free_joints_before_the_joints_do():
     for b in model.bodies:
         if b is at:
             loose.add_body("base", b.parent, ts.Free(), b.placement)
-            loose.add_body(b.name, "base", b.joint, inertia=b.inertia)
+            loose.add_body(b.name, "base", b.joint, inertia=b.inertia, armature=b.armature)
         else:
-            loose.add_body(b.name, b.parent, b.joint, b.placement, b.inertia)
+            loose.add_body(b.name, b.parent, b.joint, b.placement, b.inertia, armature=b.armature)
     loose = loose.build()
     base = loose.joint("base")
     rows = np.r_[0 : base.v_slice.start, base.v_slice.stop : loose.nv]

@@ -315,6 +315,30 @@ def test_limits_of_the_physical_are_physical(I_com):
         assert ts.Inertia(1.0, (1, 2, 3), R @ np.diag(I_com) @ R.T).physical
 
 
+def test_nearest_physical_is_the_nearest(rng):
+    """No second moments C = tr(I) / 2 - I of a distribution of mass are nearer, in the Frobenius norm."""
+
+    def second_moments(inertia):
+        return np.trace(inertia.I_com) / 2 * np.eye(3) - inertia.I_com
+
+    for _ in range(50):
+        A = rng.standard_normal((3, 3))
+        given = ts.Inertia(2.0, rng.standard_normal(3), A + A.T, allow_unphysical=True)
+        found = given.nearest_physical()
+        assert found.physical
+        assert found.mass == given.mass
+        np.testing.assert_array_equal(found.com, given.com)
+        if given.physical:
+            assert found is given
+        C, nearest = second_moments(given), second_moments(found)
+        # the condition of a projection onto a convex cone: C - nearest is normal to nearest, and obtuse to all others
+        assert abs(np.sum((C - nearest) * nearest)) < 1e-12
+        B = rng.standard_normal((20, 3, 3))
+        assert (np.einsum("ij,kil,kjl->k", C - nearest, B, B) < 1e-12).all()
+    with pytest.raises(ts.ModelError, match="mass is -1, expected 0 or more"):
+        ts.Inertia(-1.0, allow_unphysical=True).nearest_physical()
+
+
 def test_every_cloud_of_points_is_physical(rng):
     for n in (1, 2, 3, 10):
         for _ in range(20):

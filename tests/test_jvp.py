@@ -147,11 +147,12 @@ def test_what_is_left_out_is_zero():
 
 
 def all_parts(model, rng):
-    """A direction in every inertia, every placement and gravity."""
+    """A direction in every inertia, every placement, gravity and the armature of every joint."""
     return ts.ModelDirection(
         inertia={b.name: rng.standard_normal(10) for b in model.bodies},
         placement={b.name: rng.standard_normal(6) for b in model.bodies},
         gravity=rng.standard_normal(3),
+        armature={b.name: testing.random_armature(rng, b.joint) for b in model.bodies},
     )
 
 
@@ -165,7 +166,7 @@ def test_inertia_enters_linearly(model):
     other = model
     for name, rate in rates.items():
         other = other.with_inertia(name, ts.Inertia.from_parameters(rate, allow_unphysical=True))
-    close(t.dtau, ts.inverse_dynamics(other, s.q, s.v, s.a))
+    close(t.dtau, ts.inverse_dynamics(other, s.q, s.v, s.a) - model.armature * s.a)
 
 
 @over_models
@@ -181,7 +182,7 @@ def loosened(model):
     builder, first = ts.ModelBuilder(model.name, model.gravity), []
     for b in model.bodies:
         builder.add_body(f"{b.name}'", b.parent, ts.Free(), b.placement)
-        builder.add_body(b.name, f"{b.name}'", b.joint, inertia=b.inertia)
+        builder.add_body(b.name, f"{b.name}'", b.joint, inertia=b.inertia, armature=b.armature)
         first += [f"{b.name}'"]
     loose = builder.build()
     rows = np.zeros(loose.nv, bool)
@@ -218,9 +219,10 @@ def test_placements_move_as_free_joints_before_the_joints_do(model, frame):
     close(t.da, da, conditioned(model, s.q))
 
 
-def between(joint):
+def between(joint, armature=False):
     """A model with the joint between a revolute and a prismatic one."""
-    return testing.random_tree(8, [ts.Revolute((1, 1, 0)), joint, ts.Prismatic((1, 2, 3))], branching=0.0)
+    joints = [ts.Revolute((1, 1, 0)), joint, ts.Prismatic((1, 2, 3))]
+    return testing.random_tree(8, joints, branching=0.0, armature=armature)
 
 
 @pytest.mark.parametrize("kind", [ts.Revolute, ts.Prismatic, ts.Cylindrical, lambda axis: ts.Screw(axis, 0.3)])
@@ -319,7 +321,8 @@ def built(model, direction, t):
             )
         if b.name in direction.joint:
             joint = moved_joint(joint, direction.joint[b.name], t)
-        builder.add_body(b.name, b.parent, joint, placement, inertia)
+        armature = np.array(b.armature) + t * np.array(direction.armature.get(b.name, 0.0))
+        builder.add_body(b.name, b.parent, joint, placement, inertia, armature=armature)
     return builder.build()
 
 
@@ -353,7 +356,7 @@ def check_model_direction(model, direction, s, forward=True, **more):
 
 @over_models
 @pytest.mark.parametrize("frame", sweep(FRAMES, 3))
-@pytest.mark.parametrize("part", ["inertia", "placement", "gravity", "joint"])
+@pytest.mark.parametrize("part", ["inertia", "placement", "gravity", "armature", "joint"])
 def test_models_that_are_built(model, frame, part):
     rng = np.random.default_rng(2)
     s = State(model)
@@ -384,7 +387,7 @@ SINGULAR = [
 
 @pytest.mark.parametrize("joint", sweep([*WITH_CONSTANTS, *SINGULAR], 3), ids=lambda j: type(j).__name__)
 def test_constants_of_joints(joint):
-    model, forward = between(joint), joint not in SINGULAR
+    model, forward = between(joint, armature=True), joint not in SINGULAR
     s = State(model)
     rates = constants(joint, np.random.default_rng(3))
     for key, rate in rates.items():  # one by one, and together with the rest of the model
@@ -444,6 +447,7 @@ def test_directions_add_up(model):
         call(model_direction=ts.ModelDirection(gravity=d.gravity)),
         *(call(model_direction=ts.ModelDirection(inertia={name: x})) for name, x in d.inertia.items()),
         *(call(model_direction=ts.ModelDirection(placement={name: x})) for name, x in d.placement.items()),
+        *(call(model_direction=ts.ModelDirection(armature={name: x})) for name, x in d.armature.items()),
     ]
     assert all(part.any() for part in parts[:6])
     close(

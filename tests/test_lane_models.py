@@ -174,7 +174,7 @@ def zeros(models, rng, of):
         for b in models[0].bodies:
             place = ts.SE3.identity() if b.name in special["placement"] else testing.random_pose(rng)
             inertia = ts.Inertia.zero() if b.name in special["inertia"] else testing.random_inertia(rng)
-            builder.add_body(b.name, b.parent, b.joint, place, inertia)
+            builder.add_body(b.name, b.parent, b.joint, place, inertia, armature=b.armature)
         out.append(builder.build())
     return out
 

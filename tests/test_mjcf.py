@@ -50,15 +50,19 @@ def test_bodies_and_joints(playground: ts.Model) -> None:
         assert playground.joint(name).v_slice.start == mj.joint(name).dofadr[0]
 
 
-def test_several_joints_are_a_composite(playground: ts.Model) -> None:
-    foot = playground.body("foot").joint
-    assert foot == ts.Composite(ts.Revolute((1, 0, 0)), ts.Revolute((0, 1, 0)), ts.Prismatic((0, 0, 1)))
-    hip = playground.body("body8/joint")  # three hinges at one place, which is not the body's origin
-    assert [type(joint) for joint in hip.joint.joints] == [ts.Revolute] * 3
-    assert playground.body("body8").joint == ts.Fixed()
+def test_several_joints_keep_their_names(playground: ts.Model) -> None:
+    """Each joint has a body of its own, without mass, but for the last at the body's origin."""
+    mj = mujoco.MjModel.from_xml_path(str(PLAYGROUND))
+    for i in range(mj.njnt):
+        if mj.joint(i).name:
+            assert playground.joint(mj.joint(i).name).q_slice.start == mj.joint(i).qposadr[0]
+            assert playground.joint(mj.joint(i).name).v_slice.start == mj.joint(i).dofadr[0]
+    chain = [b.name for b in playground.bodies if b.name.startswith("foot")]
+    assert chain == ["foot/joint", "foot/joint2", "foot"]
+    joints = [playground.body(name).joint for name in chain]
+    assert joints == [ts.Revolute((1, 0, 0)), ts.Revolute((0, 1, 0)), ts.Prismatic((0, 0, 1))]
+    assert playground.body("body8").joint == ts.Fixed()  # its hinges are not at its origin
     np.testing.assert_allclose(playground.body("body8").placement.p, (0, -0.1, -0.02))
-    walker = playground.body("walker/joint")  # slides, and a hinge that its reference turns
-    assert [type(joint) for joint in walker.joint.joints] == [ts.Prismatic, ts.Prismatic]
 
 
 def test_ranges(playground: ts.Model) -> None:
@@ -67,7 +71,8 @@ def test_ranges(playground: ts.Model) -> None:
     np.testing.assert_allclose((*tail.position_limits[0], *tail.position_limits[1]), (-60 * degree, 80 * degree))
     assert drawer.position_limits == ((-0.1,), (0.6,))
     assert playground.joint("swing_ball").position_limits[1] == (inf, inf, inf, inf)
-    np.testing.assert_allclose(playground.joint("body8/joint").position_limits[0], [-30 * degree, -inf, -inf])
+    np.testing.assert_allclose(playground.joint("body8/joint").position_limits[0], [-30 * degree])
+    assert playground.joint("body8/joint2").position_limits[0] == (-inf,)
 
 
 def test_visuals(playground: ts.Model) -> None:
@@ -135,29 +140,91 @@ def test_names_that_meet() -> None:
             '<body><geom size="1"/></body>',
         )
     )
-    assert [body.name for body in model.bodies] == ["b/joint", "b", "c", "body4", "body42"]
+    assert [body.name for body in model.bodies] == ["b/joint", "b", "c/joint", "c", "body4", "body42"]
     assert model.joint("b").joint == ts.Revolute((0, 0, 1))
     assert model.joint("c").body == "body4"
-    assert model.body("c").joint.nv == 2
+    assert model.joint("c/joint").joint == ts.Prismatic((0, 0, 1))
 
 
-def test_armature_is_refused_unless_ignored() -> None:
-    text = world(body('<joint name="j" armature="0.25"/>'))
-    with pytest.raises(ts.FormatError, match=r"joint 'j' has armature 0\.25.*armature='ignore'"):
+def test_numbers_of_joints() -> None:
+    joint = '<joint name="j" armature="0.25" stiffness="3" damping="2" springref="0.2" frictionloss="0.4" {}/>'
+    rest = 'actuatorfrclimited="true" actuatorfrcrange="-5 5" limited="true" range="-1 2"'
+    model = ts.load_mjcf(world(body(joint.format(rest))).replace("<mujoco>", '<mujoco><compiler angle="radian"/>'))
+    b = model.body("b")
+    assert (b.armature, b.stiffness, b.damping, b.rest, b.dry_friction) == ((0.25,), (3.0,), (2.0,), (0.2,), (0.4,))
+    assert (b.effort_limits, b.position_limits) == ((5.0,), ((-1.0,), (2.0,)))
+    off = "".join(f'{x}="disable" ' for x in ("spring", "damper", "frictionloss", "limit"))
+    text = world(body(joint.format(rest))).replace("<mujoco>", f"<mujoco><option><flag {off}/></option>")
+    b = ts.load_mjcf(text).body("b")
+    assert not any((*b.stiffness, *b.damping, *b.dry_friction)) and b.position_limits == ((-np.inf,), (np.inf,))
+
+
+LEFT_OUT = {
+    "joint 'j' is free and has armature 0.5": ('<joint name="j" type="free" armature="0.5"/>', ""),
+    "joint 'j' is a ball with a range": ('<joint name="j" type="ball" limited="true" range="0 1"/>', ""),
+    "tendon 't' has armature": ('<joint name="j"/>', '<tendon><fixed name="t" armature="2"><joint joint="j" coef="1"/>'
+        "</fixed></tendon>"),
+    "tendon 't' winds around a geom": ('<joint name="j"/><site name="x"/>', '<tendon><spatial name="t" stiffness="1">'
+        '<site site="x"/><geom geom="g"/><site site="y"/></spatial></tendon>'),
+    "actuator 'a' has a state of its own": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '
+        'dyntype="filter" dynprm="1"/></actuator>'),
+    "actuator 'a' has a gain that is not affine": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '
+        'gaintype="user"/></actuator>'),
+    "actuator 'a' acts between two sites": ('<joint name="j"/><site name="x"/>', '<actuator><motor name="a" '
+        'site="x" refsite="y" gear="1 0 0 0 0 0"/></actuator>'),
+    "actuator 'a' measures the rotation of a ball joint": ('<joint name="j" type="ball"/>', '<actuator><position '
+        'name="a" joint="j" gear="1 0 0"/></actuator>'),
+    "a fluid": ('<joint name="j"/>', '<option density="1"/>'),
+    "body 'b' is moved from outside": ("", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "parts"), LEFT_OUT.items(), ids=LEFT_OUT)
+def test_what_a_model_cannot_hold(message: str, parts: tuple[str, str]) -> None:
+    """It is refused, or left out with one warning; what is left is the tree."""
+    inside, outside = parts
+    text = world('<site name="y" pos="1 1 1"/><geom name="g" size="0.1" pos="0 0 2"/>', body(inside))
+    text = text.replace("</mujoco>", f"{outside}</mujoco>")
+    if "moved" in message:
+        text = text.replace('<body name="b"', '<body name="b" mocap="true"')
+    with pytest.raises(ts.FormatError, match=f"what a model cannot hold: .*{message}.*unsupported='warn'"):
         ts.load_mjcf(text)
-    assert ts.load_mjcf(text, armature="ignore") == ts.load_mjcf(text.replace(' armature="0.25"', ""))
-    tendon = '<tendon><fixed name="t" armature="2"><joint joint="j" coef="1"/></fixed></tendon></mujoco>'
-    with pytest.raises(ts.FormatError, match=r"tendon 't' has armature 2"):
-        ts.load_mjcf(text.replace(' armature="0.25"', "").replace("</mujoco>", tendon))
+    with pytest.warns(UserWarning, match=f"left out of the model: .*{message}") as caught:
+        model = ts.load_mjcf(text, unsupported="warn")
+    assert len(caught) == 1 and model.actuators == ()
 
 
-def test_what_acts_on_bodies_is_passed_over() -> None:
-    plain = world(body('<joint name="j"/>'))
-    loaded = plain.replace('"j"', '"j" stiffness="3" damping="2" springref="20"').replace(
-        "</mujoco>",
-        '<actuator><motor joint="j"/></actuator><tendon><fixed><joint joint="j" coef="1"/></fixed></tendon></mujoco>',
+def test_sites_and_cameras_are_frames() -> None:
+    inside = '<site name="tip" pos="1 0 0"/><site/><site name="b" pos="0 1 0"/><camera name="eye" pos="0 0 1"/>'
+    model = ts.load_mjcf(world('<site name="home" pos="1 2 3"/>', body("<joint/>", inside)))
+    assert [f.name for f in model.frames] == ["home", "tip", "b/site", "eye"]
+    np.testing.assert_array_equal(ts.body_pose(model, [0.0], "tip")[:3, 3], (1, 0, 0))
+    assert model.frame("home").body == "world"
+
+
+def test_drives_of_actuators() -> None:
+    """Armature and damping of an actuator are those of its joint, times the square of the gear."""
+    text = world(body('<joint name="j" armature="0.1" damping="0.2"/>')).replace(
+        "</mujoco>", '<actuator><motor joint="j" gear="3" armature="0.2" damping="0.5"/></actuator></mujoco>'
     )
-    assert ts.load_mjcf(loaded) == ts.load_mjcf(plain)
+    mj = mujoco.MjModel.from_xml_string(text)
+    model, data = ts.load_mjcf(mj), mujoco.MjData(mj)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = 0.3, 1.5, 0.7
+    mujoco.mj_forward(mj, data)
+    forces = [*ts.forces_from(model), ts.ActuatorForce(model, [0.7])]
+    tau = ts.generalized_forces(model, forces, [0.3], [1.5])
+    np.testing.assert_allclose(ts.forward_dynamics(model, [0.3], [1.5], tau), data.qacc, rtol=1e-12)
+
+
+def test_keyframes() -> None:
+    text = world(body('<freejoint/><body name="c"><joint type="ball"/><geom size="0.1"/></body>'))
+    key = 'qpos="1 2 3 0 0 0 2 0.5 0.5 0.5 0.5" qvel="1 2 3 4 5 6 7 8 9" time="0.5"'
+    model = ts.load_mjcf(text.replace("</mujoco>", f'<keyframe><key name="home" {key}/></keyframe></mujoco>'))
+    home = model.keyframes["home"]
+    np.testing.assert_allclose(home.q, (1, 2, 3, 0, 0, 1, 0, 0.5, 0.5, 0.5, 0.5))
+    np.testing.assert_allclose(home.v, (4, 5, 6, -1, -2, 3, 7, 8, 9), atol=1e-15)  # turned by half a turn about z
+    assert home.t == 0.5
+    assert model.lock({"c": (0, 0, 0, 1)}).keyframes == {}
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------
@@ -215,8 +282,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="armature must be 'refuse' or 'ignore', got 'keep'"):
-        ts.load_mjcf(PLAYGROUND, armature="keep")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unsupported must be 'refuse' or 'warn', got 'keep'"):
+        ts.load_mjcf(PLAYGROUND, unsupported="keep")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unphysical must be"):
         ts.load_mjcf(PLAYGROUND, unphysical="keep")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a path or MJCF text, got int"):

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -190,10 +191,37 @@ def test_a_root_link_called_world_is_the_world() -> None:
     text = two().replace('"a"', '"world"')
     model = ts.load_urdf(text)
     assert [body.name for body in model.bodies] == ["b"]
-    with pytest.raises(ts.FormatError, match=r"link 'world': .*rename it, or pass root=None"):
-        ts.load_urdf(text, root=ts.Free())
     with pytest.raises(ts.FormatError, match=r"link 'world': .*must be the root"):
         ts.load_urdf(two().replace('"b"', '"world"'))
+    with pytest.raises(ts.FormatError, match=r"has no <link> but 'world'"):
+        ts.load_urdf(robot(link("world")))
+
+
+def test_a_root_link_called_world_can_move() -> None:
+    """With all that hangs on it, by joints of any kind: as a link of another name does."""
+    parts = [
+        link("world"),
+        link("b", UNIT),
+        link("c", UNIT),
+        link("world_link", UNIT),
+        joint("i", "world", "b", '<origin xyz="1 2 3" rpy="0.1 0.2 0.3"/>', "fixed"),
+        joint("j", "world", "c", '<axis xyz="0 1 0"/>'),
+        joint("k", "c", "world_link", '<origin xyz="1 0 0"/>'),
+        '<loop_joint name="l"><link1 link="world"/><link2 link="world_link"/></loop_joint>',
+    ]
+    model = ts.load_urdf(robot(*parts), root=ts.Free())
+    assert [(body.name, body.parent) for body in model.bodies] == [
+        ("world_link_", "world"),
+        ("b", "world_link_"),
+        ("c", "world_link_"),
+        ("world_link", "c"),
+    ]
+    assert model.constraints[0].a == "world_link_"
+    assert model.joint("root_joint").joint == ts.Free()
+    other = ts.load_urdf(robot(*parts).replace('"world"', '"other"'), root=ts.Free())
+    rng = np.random.default_rng(0)
+    q, (v, a) = model.random(rng), rng.standard_normal((2, model.nv))
+    np.testing.assert_array_equal(ts.inverse_dynamics(model, q, v, a), ts.inverse_dynamics(other, q, v, a))
 
 
 def test_links_and_joints_may_share_names() -> None:
@@ -209,6 +237,23 @@ def test_links_and_joints_may_share_names() -> None:
     )
     assert model.joint("hip").body == "thigh"
     assert model.body("hip").joint_name == "waist"
+
+
+def test_the_root_joint_has_a_name_of_its_own() -> None:
+    """Where joints of the file are called root_joint and like the root link."""
+    parts = [link("a"), link("b", UNIT), link("c", UNIT), joint("root_joint", "a", "b"), joint("a", "a", "c")]
+    assert [joint.name for joint in ts.load_urdf(robot(*parts)).joints] == ["a_", "root_joint", "a"]
+
+
+def test_fixed_joints_are_frames() -> None:
+    parts = [link("a"), link("b", UNIT), link("tip"), link("c")]
+    joints = [
+        joint("j", "a", "b"),
+        joint("weld", "b", "tip", '<origin xyz="1 0 0"/>', "fixed"),
+        joint("b", "b", "c", kind="fixed"),
+    ]
+    model = ts.load_urdf(robot(*parts, *joints))
+    assert [(frame.name, frame.body, frame.placement) for frame in model.frames] == [("weld", "tip", ts.SE3())]
 
 
 @pytest.mark.parametrize("axis", [(0, 0, 1), (1, 0, 0), (0, -1, 0), (1, 2, 3), (0.5, 0.5, 0.5)])
@@ -233,28 +278,197 @@ def test_origin_as_quaternion() -> None:
     np.testing.assert_allclose(model.body("b").placement.R, [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-15)
 
 
-def test_mimic_joints_are_refused_unless_ignored() -> None:
-    text = robot(
-        link("a"),
-        link("b", UNIT),
-        link("c", UNIT),
-        joint("left", "a", "b"),
-        joint("right", "a", "c", '<mimic joint="left" multiplier="-1"/>'),
-    )
-    with pytest.raises(ts.FormatError, match=r"joint 'right': mimics.*mimic='ignore'"):
-        ts.load_urdf(text)
-    assert ts.load_urdf(text, mimic="ignore").nv == 2
+def fingers(*mimics: str) -> str:
+    """Joint j0, and joints j1, j2, ... with these contents."""
+    parts = [link("a"), link("f0", UNIT), joint("j0", "a", "f0")]
+    for i, mimic in enumerate(mimics, 1):
+        parts += [link(f"f{i}", UNIT), joint(f"j{i}", "a", f"f{i}", mimic)]
+    return robot(*parts)
+
+
+def test_mimic_joints_can_be_refused_or_ignored() -> None:
+    text = fingers('<mimic joint="j0" multiplier="-1"/>', "", '<mimic joint="j0"/>')
+    with pytest.raises(ts.FormatError, match=r"joint 'j1': mimics.*in all 'j1', 'j3';.*mimic='ignore'"):
+        ts.load_urdf(text, mimic="refuse")
+    assert ts.load_urdf(text, mimic="ignore").nv == 4
     assert ts.load_urdf(two('<mimic joint="k"/>', "fixed")).nv == 0  # copies nothing
+    assert ts.load_urdf(fingers('<mimic joint="none"/>'), mimic="ignore").nv == 2
 
 
-def test_unphysical_inertias_are_refused_unless_accepted() -> None:
-    text = two().replace('izz="1"', 'izz="-0.02"')
-    with pytest.raises(ts.FormatError, match=r"link 'b': .*smallest principal moment is -0.02.*unphysical='accept'"):
+def test_mimic_joints_follow_others() -> None:
+    """Inverse dynamics of the coupled model is that of the tree, with forces of followers carried over to leaders."""
+    text = fingers('<mimic joint="j0" multiplier="-2" offset="0.5"/>', "", '<mimic joint="j1" multiplier="3"/>')
+    model, tree = ts.load_urdf(text), ts.load_urdf(text, mimic="ignore")
+    assert model.couplings == (ts.Mimic("j1", "j0", -2.0, 0.5), ts.Mimic("j3", "j1", 3.0))
+    assert (model.nv, tree.nv) == (2, 4)
+    P = np.array([[1, 0], [-2, 0], [0, 1], [-6, 0]])
+    q, v, a = np.random.default_rng(0).standard_normal((3, 2))
+    tau = ts.inverse_dynamics(tree, P @ q + [0, 0.5, 0, 1.5], P @ v, P @ a)
+    np.testing.assert_allclose(ts.inverse_dynamics(model, q, v, a), P.T @ tau, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("mimics", "message"),
+    [
+        (['<mimic joint="j2"/>', '<mimic joint="j1"/>'], "<mimic> of joint 'j1': "),
+        (['<mimic joint="x"/>', "", '<mimic joint="y"/>'], r"<mimic> of joint 'j1'.*missing: 'x' \(of 'j1'\), 'y'"),
+        (['<mimic joint="j1"/>'], "<mimic> of joint 'j1': .*itself"),
+        (["<mimic/>"], "<mimic> of joint 'j1': has no attribute 'joint'"),
+        (['<mimic joint="j0" multiplier="two"/>'], "<mimic> of joint 'j1': multiplier has 'two'"),
+    ],
+)
+def test_wrong_mimics(mimics: list[str], message: str) -> None:
+    with pytest.raises(ts.FormatError, match=message):
+        ts.load_urdf(fingers(*mimics))
+
+
+@pytest.mark.parametrize("kind", ["fixed", "floating", "planar"])
+def test_joints_of_other_kinds_cannot_be_mimicked(kind: str) -> None:
+    text = fingers('<mimic joint="j0"/>').replace('"j0" type="revolute"', f'"j0" type="{kind}"')
+    with pytest.raises(ts.FormatError, match=f"<mimic> of joint 'j1': couples a {kind} joint, expected revolute"):
         ts.load_urdf(text)
-    inertia = ts.load_urdf(text, unphysical="accept").body("b").inertia
-    assert not inertia.physical
+
+
+@pytest.mark.parametrize(
+    ("ratio", "offset", "limit", "stuck"),
+    [
+        (1, 0, (0, 1), False), (-1, 0, (0, 1), True), (-1, 1, (0, 1), False), (0, 0.5, (0, 1), False),
+        (-1, 0, (-1, 0), False),
+    ],
+)  # fmt: skip
+def test_limits_that_contradict_a_mimic_are_noted(
+    ratio: float, offset: float, limit: tuple[float, float], stuck: bool
+) -> None:
+    text = fingers(
+        f'<mimic joint="j0" multiplier="{ratio}" offset="{offset}"/><limit lower="{limit[0]}" upper="{limit[1]}"/>'
+    )
+    text = text.replace('<child link="f0"/>', '<child link="f0"/><limit lower="0" upper="1"/>')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ts.load_urdf(text)
+    assert ["leave these no range of motion: 'j1'" in str(one.message) for one in caught] == [True] * stuck
+
+
+def test_limits_that_leave_no_position_are_refused() -> None:
+    text = fingers('<mimic joint="j0" offset="2"/><limit lower="0" upper="1"/>')
+    text = text.replace('<child link="f0"/>', '<child link="f0"/><limit lower="0" upper="1"/>')
+    with pytest.raises(
+        ts.FormatError, match=r"<mimic> of joint 'j1': .*limits of joint 'j1' leave no position for joint"
+    ):
+        ts.load_urdf(text)
+
+
+def test_losses_of_joints_are_kept() -> None:
+    model = ts.load_urdf(two('<dynamics damping="0.5" friction="2"/>'))
+    np.testing.assert_array_equal(model.damping, [0.5])
+    np.testing.assert_array_equal(model.dry_friction, [2.0])
+    for attribute in ("damping", "friction"):
+        with pytest.raises(ts.FormatError, match=f"<dynamics> of joint 'j': {attribute} = -1 is negative"):
+            ts.load_urdf(two(f'<dynamics {attribute}="-1"/>'))
+
+
+# ---- inertias ----------------------------------------------------------------------------------------------
+
+
+def tensor(mass: float, xx: float, yy: float, zz: float, xyz: str = "0 0 0") -> str:
+    entries = f'<inertia ixx="{xx}" iyy="{yy}" izz="{zz}" ixy="0" ixz="0" iyz="0"/>'
+    return f'<inertial><origin xyz="{xyz}"/><mass value="{mass}"/>{entries}</inertial>'
+
+
+def two_bodies(*contents: str) -> str:
+    """Links b0, b1, ..., each on a joint of its own."""
+    parts = [link("a")]
+    for i, content in enumerate(contents):
+        parts += [link(f"b{i}", content), joint(f"j{i}", "a", f"b{i}", '<axis xyz="0 0 1"/>')]
+    return robot(*parts)
+
+
+def test_inertias_that_are_faults_are_refused_all_at_once() -> None:
+    text = two_bodies(tensor(1, 1, 1, -0.02), UNIT, tensor(-2, 1, 1, 1), tensor(1, -3, 1, 1))
+    message = (
+        r"link 'b0' \(line 1\): smallest principal moment is -0.02; link 'b2' .*: mass is -2; "
+        r"link 'b3' .*moment is -3; .*inertia='repair'.*inertia='accept'"
+    )
+    with pytest.raises(ts.FormatError, match=message):
+        ts.load_urdf(text)
+    inertia = ts.load_urdf(text, inertia="accept").body("b0").inertia
     np.testing.assert_array_equal(inertia.I_com, np.diag([1, 1, -0.02]))
-    assert ts.load_urdf(two(), unphysical="accept") == ts.load_urdf(two())
+    with pytest.raises(ts.FormatError, match="negative mass cannot be repaired: 'b2'; correct"):
+        ts.load_urdf(text, inertia="repair")
+    assert ts.load_urdf(two(), inertia="accept") == ts.load_urdf(two())
+
+
+def test_kinetic_energy_decides_about_negative_moments_off_the_joint() -> None:
+    """A moment that is negative about the centre of mass, and not about the origin of the frame."""
+    content = tensor(1, 0.1, 0.1, -0.2, "1 0 0")
+    with pytest.warns(ts.FormatWarning, match=r"no distribution of mass has.*'b0': smallest principal moment is -0.2"):
+        ts.load_urdf(two_bodies(content))  # turns about its joint alone
+    with pytest.raises(ts.FormatError, match=r"kinetic energy.* can be negative, in motions of joint .*link 'b0'"):
+        ts.load_urdf(two_bodies(content), root=ts.Free())
+    heavy = two_bodies(content).replace('<link name="a">', '<link name="a">' + tensor(1e3, 1e3, 1e3, 1e3))
+    with pytest.warns(ts.FormatWarning, match="no distribution of mass has"):
+        model = ts.load_urdf(heavy, root=ts.Free())  # the base holds the joint still
+    assert np.linalg.eigvalsh(ts.mass_matrix(model, model.random(0, 50))).min() > 0
+
+
+def test_inertias_are_judged_with_the_links_that_they_are_fixed_to() -> None:
+    """A tensor of 1e-6 (1, 1, 1), all entries, is not physical; beside a link that is, it does not matter."""
+    bad = UNIT.replace('"0"', '"1e-6"').replace('"1"/><inertia', '"0.25"/><inertia').replace('"1"', '"1e-6"')
+    parts = [link("a"), link("b", bad), link("c", UNIT), link("d", bad.replace("0.25", "0.75"))]
+    shift = '<origin xyz="1 0 0"/>'
+    joints = [joint("j", "a", "b"), joint("k", "b", "c", shift, "fixed"), joint("l", "c", "d", kind="fixed")]
+    text = robot(*parts, *joints)
+    with pytest.warns(ts.FormatWarning, match=r"not physical by themselves.*: 'b' \(0.12\), 'd' \(0.38\)$") as caught:
+        model = ts.load_urdf(text)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert not model.body("b").inertia.physical
+    alone = robot(*parts[:2], joints[0])
+    with pytest.warns(ts.FormatWarning, match=r"no distribution of mass has.*'b': .*triangle.*inertia='repair'"):
+        ts.load_urdf(alone)
+    with pytest.warns(ts.FormatWarning, match=r"repaired .*: 'b' \(0.71\)$"):
+        repaired = ts.load_urdf(alone, inertia="repair").body("b").inertia
+    assert repaired.physical
+    # C = tr(I) / 2 - I has eigenvalues 1.5, 1.5, -1.5 times 1e-6; the last becomes zero
+    np.testing.assert_allclose(np.linalg.eigvalsh(repaired.I_com), [1.5e-6, 1.5e-6, 3e-6], rtol=1e-12)
+    assert repaired.mass == 0.25
+
+
+def test_massless_links_may_have_rotational_inertia() -> None:
+    inertia = ts.load_urdf(two_bodies(tensor(0, 1, 1, 1, "1 1 1"))).body("b0").inertia
+    assert inertia == ts.Inertia(0, (0, 0, 0), (1, 1, 1))
+
+
+def test_what_is_not_carried_is_listed_in_one_warning() -> None:
+    text = robot(
+        '<transmission name="t"/><gazebo><plugin name="p"/></gazebo><ros2_control/><sensor name="s"/>',
+        '<gazebo reference="b"><mu1>0.9</mu1><turnGravityOff>false</turnGravityOff></gazebo>',
+        link("a", "<contact><lateral_friction value='1'/></contact><gravity>1</gravity><kinematic>0</kinematic>"),
+        link("b", "<contact/><self_filter/>"),
+        joint("j", "a", "b", '<safety_controller k_velocity="1"/><calibration rising="0"/><dynamics K="1" D="2"/>'),
+    )
+    with pytest.warns(ts.FormatWarning) as caught:
+        ts.load_urdf(text)
+    assert [str(one.message) for one in caught] == [
+        "URDF text: ignored: <contact> of links 'a', 'b'; D, K of <dynamics> of joints 'j'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('<gazebo><joint name="closing" type="revolute"/></gazebo>', "<joint> of <gazebo>"),
+        ('<gazebo reference="j"><springStiffness>2</springStiffness></gazebo>', "<springStiffness> of <gazebo> 'j'"),
+        ('<gazebo reference="a"><turnGravityOff> true </turnGravityOff></gazebo>', "<turnGravityOff> of <gazebo> 'a'"),
+        ('<drake:bushing name="x"/>', "<drake:bushing> 'x'"),
+        ('<link name="b"><gravity value="0"/></link>' + joint("j", "a", "b"), "<gravity> of links 'b'"),
+        (link("b") + joint("j", "a", "b", '<dynamics damping="1"/>', "planar"), "<dynamics> of floating and planar"),
+        (link("b") + joint("j", "a", "b", '<spring k="1"/>'), "<spring> of joints 'j'"),
+    ],
+)
+def test_what_may_change_the_mechanism_is_listed(content: str, message: str) -> None:
+    with pytest.warns(ts.FormatWarning, match=f"ignored: {message}"):
+        ts.load_urdf(robot(link("a"), content))
 
 
 def test_a_chain_of_two_thousand_links() -> None:
@@ -374,10 +588,15 @@ WRONG = {
         robot(link("a", UNIT.replace('value="1"', 'value="NaN"'))),
         "<mass> of link 'a': value has 'NaN'",
     ),
-    "negative mass": (robot(link("a", UNIT.replace('value="1"', 'value="-1"'))), "link 'a': .*mass is -1"),
+    "negative mass": (robot(link("a", UNIT.replace('value="1"', 'value="-1"'))), r"link 'a' \(line 1\): mass is -1"),
     "overflow": (
         robot(link("a", UNIT.replace("<mass", '<origin rpy="1 2 3"/><mass').replace('"1"', '"1e308"'))),
-        "link 'a': I_com is not finite",
+        "<inertial> of link 'a': has numbers beyond 1e.100, whose products overflow",
+    ),
+    "far away": (two('<origin xyz="0 1e200 0"/>'), "<origin> of joint 'j': xyz has numbers beyond 1e.100"),
+    "no axis, then an empty one": (
+        robot(link("a"), link("b"), link("c"), joint("i", "a", "b"), joint("j", "a", "c", "<axis/>")),
+        "<axis> of joint 'j': has no attribute 'xyz'",
     ),
     "two inertials": (robot(link("a", UNIT + UNIT)), "<inertial> of link 'a': there are 2"),
     "no geometry": (robot(link("a", "<visual/>")), "<visual> of link 'a': has no <geometry>"),
@@ -432,10 +651,10 @@ def test_wrong_arguments() -> None:
         ts.load_urdf(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="root must be a joint"):
         ts.load_urdf(two(), root="free")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="mimic must be 'refuse' or 'couple' or 'ignore', got 'yes'"):
+    with pytest.raises(ValueError, match="mimic must be 'couple' or 'refuse' or 'ignore', got 'yes'"):
         ts.load_urdf(two(), mimic="yes")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unphysical must be 'refuse' or 'accept'"):
-        ts.load_urdf(two(), unphysical="yes")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="inertia must be 'refuse' or 'repair' or 'accept', got 'yes'"):
+        ts.load_urdf(two(), inertia="yes")  # type: ignore[arg-type]
 
 
 def test_parsers_are_imported_when_used(tmp_path: Path) -> None:

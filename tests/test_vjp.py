@@ -89,12 +89,14 @@ def parts(model, rng):
         "inertia": {b.name: rng.standard_normal(10) for b in model.bodies},
         "placement": {b.name: rng.standard_normal(6) for b in model.bodies},
         "gravity": rng.standard_normal(3),
+        "armature": {b.name: testing.random_armature(rng, b.joint) for b in model.bodies},
     }
 
 
 def product(gradient, rate):
     """<gradient, rate>, and the sum of the terms' sizes."""
-    rate = np.stack(list(rate.values())) if isinstance(rate, dict) else rate
+    if isinstance(rate, dict):
+        rate = np.concatenate([*rate.values()]).reshape(gradient.shape)
     return np.sum(gradient * rate), np.abs(gradient * rate).sum()
 
 
@@ -167,7 +169,7 @@ def test_regressor(model):
     Y = ts.inertial_regressor(model, s.q, s.v, s.a)
     assert Y.shape == (model.nv, 10 * model.nbodies)
     tau = ts.inverse_dynamics(model, s.q, s.v, s.a)
-    close(Y @ model.inertial_parameters, tau)
+    close(Y @ model.inertial_parameters + model.armature * s.a, tau)
     close(inverse(model, s, f_ext=s.f).inertia.ravel(), s.w @ Y)
     # a column is what one more unit of its parameter adds
     for i, body in enumerate(model.bodies):

@@ -6,7 +6,7 @@ from population import BarrelCam, quaternions, sweep
 
 import torsor as ts
 from torsor import spatial, testing
-from torsor.testing import random_inertia, random_pose
+from torsor.testing import random_armature, random_inertia, random_pose
 
 EPS = 1e-30  # of complex steps
 
@@ -178,8 +178,10 @@ def ordered_tree():
     rng = np.random.default_rng(4)
     builder = ts.ModelBuilder(gravity=(0.3, 0.2, -9.81))
     kinds = [ts.Free(), ts.Revolute((0, 1, 0)), ts.Spherical(), ts.SphericalExp()]
+    drives = np.random.default_rng(5)
     for k, joint in enumerate(kinds):
-        builder.add_body(f"b{k}", f"b{k - 1 - k // 3}" if k else "world", joint, random_pose(rng), random_inertia(rng))
+        parent, armature = f"b{k - 1 - k // 3}" if k else "world", random_armature(drives, joint)
+        builder.add_body(f"b{k}", parent, joint, random_pose(rng), random_inertia(rng), armature=armature)
     model = builder.build()
     q = model.random(rng)
     q[model.joint("b3").q_slice] = (0.3, 0.4, -0.2)

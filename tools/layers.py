@@ -17,8 +17,9 @@ CORE = (
 )
 PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
-    *("collision", "joints", "model", "models"),
-    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "formats", "maximal", "integrators", "costs"),
+    *("collision", "joints", "actuators", "couplings", "model", "editing", "models"),
+    *("dynamics", "kinematics", "derivatives", "forces", "constraints", "saving", "formats", "maximal", "integrators"),
+    *("costs", "ik"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )
 

@@ -25,6 +25,7 @@ TINY = run.Plan(
     simulated=(2, 5),
     reversed=(3,),
     motions=3,
+    links_of_file=7,
     imports=1,
     copied=1 << 12,
 )
@@ -45,6 +46,7 @@ MODELS = {  # in order, without repetitions
     "simulation": ["UR5", "HyQ", "Talos", "chains", "chain 2", "chain 5", "chain 3"],
     "motions": ["UR5", "HyQ", "Talos", "chain 20"],
     "variational": ["chain 20", "chain 128", "chains", *(f"chain {n}" for n in (4, 8, 12, 16, 32, 64))],
+    "files": ["PR2", "Talos", "7 links", "panda", "TIAGo"],
     "import": [""],
     "memory": ["panda", "HyQ", "Talos", ""],
 }
@@ -65,6 +67,7 @@ TARGETS = {
     "motions": {14.0, 4.5, 12.0, 10.0, 1.8, 15.0, 9.0, 1.2, 20.0, 1.25, 2.7, 2.5, None}
     | ({1.7} if measure.cores() > 1 else set()),
     "variational": {0.08, 0.4, 12.0, 0.15, None} | ({1.7} if measure.cores() > 1 else set()),
+    "files": {60.0, 2.0, 1.1, None},
     "import": {30.0},
     "memory": {None},
 }

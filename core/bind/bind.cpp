@@ -23,6 +23,10 @@ void bind_configuration(Kernels& kernels);
 void bind_constrained_vjp(Kernels& kernels);
 void bind_constrained_dynamics(Kernels& kernels);
 void bind_constraints(Kernels& kernels);
+void bind_coupled(Kernels& kernels);
+void bind_coupled_constraints(Kernels& kernels);
+void bind_coupled_derivatives(Kernels& kernels);
+void bind_coupled_hessians(Kernels& kernels);
 void bind_derivatives(Kernels& kernels);
 void bind_dynamics(Kernels& kernels);
 void bind_forces(Kernels& kernels);
@@ -59,6 +63,15 @@ nb::object core_model(nb::handle model) {
     PyErr_Format(PyExc_TypeError, "model must be a torsor.Model, got %s; ModelBuilder.build() makes one",
                  Py_TYPE(model.ptr())->tp_name);
     throw nb::python_error();
+  }
+  return core;
+}
+
+nb::object tree_model(nb::handle model, const char* function) {
+  nb::object core = core_model(model);
+  if (nb::inst_ptr<Model>(core)->coupling) {
+    nb::module_::import_("torsor._check").attr("raise_uncoupled")(function);
+    throw std::logic_error("torsor: raise_uncoupled returned");
   }
   return core;
 }
@@ -165,6 +178,10 @@ NB_MODULE(_core, module) {
   bind_hard_steps(kernels);
   bind_jvp(kernels);
   bind_variational(kernels);
+  bind_coupled(kernels);
+  bind_coupled_constraints(kernels);
+  bind_coupled_derivatives(kernels);
+  bind_coupled_hessians(kernels);
   RareKernels rare;
   bind_rare(rare);
   bind_kernels(module);

@@ -19,6 +19,8 @@ namespace torsor {
 namespace nb = nanobind;
 
 nb::object core_model(nb::handle model);  // the core's model of a torsor.Model
+// The same for a function of the core that does not know couplings: raises an error for a model that has some.
+nb::object tree_model(nb::handle model, const char* function);
 const ForceSet* force_set(nb::handle set);
 const ConstraintSet* constraint_set(nb::handle set);
 std::vector<std::string> row_names(const ConstraintSet* set);

@@ -72,9 +72,9 @@ bool overlap(const Row& a, const Row& b, const Call& call) {
 // The arrays that a call of a kernel reads and writes.
 class Arguments {
  public:
-  Arguments(const BoundKernel& kernel, const Model& m, const Options& options, bool complex)
-      : call(complex), kernel_(kernel), m_(m), wanted_(options.wanted) {
-    kernel.slots(m, options, in_slots, out_slots);
+  Arguments(const BoundKernel& kernel, const Kernel& used, const Model& m, const Options& options, bool complex)
+      : call(complex), kernel_(kernel), points_(manifold(m)), wanted_(options.wanted) {
+    used.slots(m, options, in_slots, out_slots);
     for (int i = 0; i < kernel.outputs; ++i) out[i] = {};
   }
 
@@ -88,10 +88,10 @@ class Arguments {
     bool have_batch = false;
     for (int i = 0; i < kernel_.inputs; ++i)
       if (!take_input(inputs[i], in_slots[i], call, have_batch, numbers_[i], in[i])) return false;
-    if (m_.quaternions.empty()) return true;
+    if (points_.quaternions.empty()) return true;
     for (int i = 0; i < kernel_.inputs; ++i)
       if (in[i].data != nullptr && in_slots[i].is_configuration())
-        in[i].configurations = static_cast<int>(in[i].size / m_.nq);
+        in[i].configurations = static_cast<int>(in[i].size / points_.nq);
     return true;
   }
   // Takes `given` as outputs: an array, or a tuple of arrays that do not overlap; false if some must be converted.
@@ -167,7 +167,7 @@ class Arguments {
   }
 
   const BoundKernel& kernel_;
-  const Model& m_;
+  const Model& points_;
   const unsigned wanted_;
   double numbers_[Kernel::kMaxInputs];
   nb::object result_;
@@ -221,24 +221,36 @@ nb::object check_module() { return nb::module_::import_("torsor._check"); }
   throw std::logic_error("torsor: raise_zero_quaternion returned");
 }
 
-nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
-                         PyObject* threads, const Options& options, const Arguments& arguments);
+nb::object call_prepared(const BoundKernel& kernel, const Kernel& used, PyObject* model, PyObject* const* inputs,
+                         PyObject* out, PyObject* threads, const Options& options, const Arguments& arguments);
+
+// The kernel for a model with couplings.
+const Kernel& coupled_of(const BoundKernel& kernel) {
+  if (kernel.on_coordinates) return kernel;
+  if (!kernel.coupled) {
+    check_module().attr("raise_uncoupled")(kernel.method.ml_name);
+    throw std::logic_error("torsor: raise_uncoupled returned");
+  }
+  return *kernel.coupled;
+}
 
 // `prepared`: torsor/_check.py has converted the arguments.
 nb::object call_kernel(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
                        PyObject* threads_arg, const Options& options, bool prepared, bool complex) {
   const nb::object core = core_model(model);  // a reference: another thread may replace it at the first use
-  const Model& m = *nb::inst_ptr<Model>(core);
+  const Model& given = *nb::inst_ptr<Model>(core);
+  const Kernel& used = given.coupling == nullptr ? kernel : coupled_of(kernel);
+  const Model& m = kernel.on_coordinates ? manifold(given) : given;
   const int threads = threads_arg == nullptr ? 1 : thread_count(threads_arg);
-  Arguments a(kernel, m, options, complex);
+  Arguments a(kernel, used, m, options, complex);
   if (!a.take_inputs(inputs) || (out != Py_None && !a.take_outputs(out))) {
     if (prepared) throw std::logic_error("torsor: arguments do not fit after they were prepared");
-    return call_prepared(kernel, model, inputs, out, threads_arg, options, a);
+    return call_prepared(kernel, used, model, inputs, out, threads_arg, options, a);
   }
   if (out == Py_None) a.make_outputs();
   const bool batch = a.call.batch_ndim > 0;
   try {
-    execute(kernel, m, options, a.call, a.in, a.out, threads);
+    execute(used, m, options, a.call, a.in, a.out, threads);
   } catch (const Singular& singular) {
     raise_singular(model, singular, batch);
   } catch (const Contradiction& found) {
@@ -261,8 +273,8 @@ nb::tuple describe(const Slot& slot) {
 }
 
 // Calls a kernel with arguments that torsor/_check.py converts or rejects.
-nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* const* inputs, PyObject* out,
-                         PyObject* threads, const Options& options, const Arguments& arguments) {
+nb::object call_prepared(const BoundKernel& kernel, const Kernel& used, PyObject* model, PyObject* const* inputs,
+                         PyObject* out, PyObject* threads, const Options& options, const Arguments& arguments) {
   nb::list in_list, in_shapes, out_shapes;
   for (int i = 0; i < kernel.inputs; ++i) {
     in_list.append(nb::handle(inputs[i]));
@@ -272,9 +284,9 @@ nb::object call_prepared(const BoundKernel& kernel, PyObject* model, PyObject* c
     out_shapes.append(arguments.wanted(i) ? nb::object(describe(arguments.out_slots[i])) : nb::none());
   // (inputs, outputs or None, function of the result or None, whether complex)
   const auto ready = nb::cast<nb::tuple>(
-      check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out)));
+      check_module().attr("prepare")(nb::handle(model), in_shapes, in_list, out_shapes, nb::handle(out), options.axes));
   const bool complex = nb::cast<bool>(ready[3]);
-  if (complex && kernel.over_complex == nullptr) {
+  if (complex && used.over_complex == nullptr) {
     PyErr_SetString(PyExc_TypeError, "this function takes real numbers only: it differentiates already");
     throw nb::python_error();
   }

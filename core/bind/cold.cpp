@@ -8,6 +8,10 @@
 #include "bind/constrained_dynamics.cpp"
 #include "bind/constrained_vjp.cpp"
 #include "bind/constraints.cpp"
+#include "bind/coupled.cpp"
+#include "bind/coupled_constraints.cpp"
+#include "bind/coupled_derivatives.cpp"
+#include "bind/coupled_hessians.cpp"
 #include "bind/derivatives.cpp"
 #include "bind/dynamics.cpp"
 #include "bind/forces.cpp"
@@ -25,6 +29,10 @@ void bind_rare(RareKernels& kernels) {
   bind_constrained_vjp(kernels);
   bind_constrained_dynamics(kernels);
   bind_constraints(kernels);
+  bind_coupled(kernels);
+  bind_coupled_constraints(kernels);
+  bind_coupled_derivatives(kernels);
+  bind_coupled_hessians(kernels);
   bind_derivatives(kernels);
   bind_dynamics(kernels);
   bind_forces(kernels);

@@ -80,6 +80,7 @@ void bind_configuration(Kernels& kernels) {
   kernels.add<Plus>("plus");
   kernels.add<Minus>("minus");
   kernels.add<Normalize>("normalize");
+  for (const char* name : {"plus", "minus", "normalize"}) kernel_named(name).on_coordinates = true;
   kernels.add<JointPose>("joint_pose");
   kernels.add<JointJacobians>("joint_jacobians");
 }

@@ -13,7 +13,7 @@ ConstrainedProblem<S> problem(const Model& m, Arena& arena, const Options& o, do
 }
 
 struct ConstrainedForwardDynamicsVJP {
-  static constexpr int inputs = 7, outputs = 8;
+  static constexpr int inputs = 7, outputs = 9;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
@@ -30,13 +30,14 @@ struct ConstrainedForwardDynamicsVJP {
     out[4] = {"inertia", 2, {m.nframes(), 10}};
     out[5] = {"placement", 2, {m.nframes(), 6}};
     out[6] = {"gravity", 1, {3}};
-    out[7] = {"parameters", 1, {options.constraints->parameters}};
+    out[7] = {"armature", 1, {m.nv}};
+    out[8] = {"parameters", 1, {options.constraints->parameters}};
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, double t, const S* const* in, S* const* out) {
     const auto p = problem(m, arena, options, t, in[0], in[1], in[3], in[6]);
     constrained_forward_dynamics_vjp(
-        p, in[4], in[5], Gradients<S>{out[0], out[1], nullptr, out[3], out[4], out[5], out[6]}, out[2], out[7]);
+        p, in[4], in[5], Gradients<S>{out[0], out[1], nullptr, out[3], out[4], out[5], out[6], out[7]}, out[2], out[8]);
   }
 };
 
@@ -71,7 +72,7 @@ struct ConstrainedForwardDynamicsHessians {
   static constexpr int inputs = 7, outputs = 7;
   static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    Slot gradients[8];
+    Slot gradients[9];
     ConstrainedForwardDynamicsVJP::slots(m, options, in, gradients);
     const char* names[] = {"dqdq", "dqdv", "dvdv", "dtaudq", "dq", "dv", "dtau"};
     for (int k = 0; k < 7; ++k) out[k] = {names[k], k < 4 ? 2 : 1, {m.nv, m.nv}};

@@ -94,7 +94,7 @@ Vec3<double> read_vector(const std::vector<double>& x, std::size_t at) {
 // (index of the user's body or -1, R by rows and p)
 Marker read_marker(const Model& m, nb::handle item) {
   const auto [frame, x] = nb::cast<std::pair<int, std::vector<double>>>(item);
-  if (frame < -1 || frame >= m.nframes() || x.size() != 12) throw nb::value_error("torsor: no such marker");
+  if (frame < -1 || frame >= m.nplaces() || x.size() != 12) throw nb::value_error("torsor: no such marker");
   const SE3<double> pose{{{x[0], x[3], x[6]}, {x[1], x[4], x[7]}, {x[2], x[5], x[8]}}, read_vector(x, 9)};
   return {frame, frame < 0 ? -1 : m.frames[frame].body, pose};
 }
@@ -183,7 +183,7 @@ struct PartReader {
     TwistPart part;
     for (nb::handle item : t[1]) {
       const auto [frame, w] = nb::cast<std::pair<int, std::vector<double>>>(item);
-      if (frame < 0 || frame >= m.nframes()) throw nb::value_error("torsor: no such body");
+      if (frame < 0 || frame >= m.nplaces()) throw nb::value_error("torsor: no such body");
       const int body = m.frames[frame].body;
       const SE3<double> same{identity3<double>(), zero3<double>()};
       part.bodies.push_back({{frame, body, same}, {read_vector(w, 0), read_vector(w, 3)}, moves_alone(m, body, -1)});

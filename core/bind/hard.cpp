@@ -124,6 +124,7 @@ void bind_hard(nb::module_& module) {
                                   0.0,
                                   false,
                                   {},
+                                  {},
                                   {}};
             euler.first = euler.later = list_stages(euler, 1, false);
             new (scheme) HardScheme{h, tolerance, iterations, std::move(euler)};

@@ -12,6 +12,9 @@
 //   static int slabs(const Model&)    makes its outputs in that many parts of equal size, one after the other: its run
 //                                     has a last argument next() to call when a part of every output is written, which
 //                                     moves `out` on to the next part
+//
+// Kernels run on the tree of a model. For models with couplings there is another kernel beside each, which takes states
+// in reduced coordinates (bind/coupled.cpp); one that only uses the manifold of the coordinates runs on that.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +23,7 @@
 
 #include "base/arena.hpp"
 #include "base/threads.hpp"
-#include "model/model.hpp"
+#include "model/coupling.hpp"
 #include "scalar/dual.hpp"
 
 namespace torsor {
@@ -113,12 +116,13 @@ struct ZeroQuaternion : std::runtime_error {
 };
 template <class S>
 void require_rotations(const Model& m, const Row* in, int inputs, int64_t first, int64_t end) {
-  if (m.quaternions.empty()) return;
+  const Model& points = manifold(m);
+  if (points.quaternions.empty()) return;
   for (int i = 0; i < inputs; ++i)
     for (int64_t s = first; in[i].configurations > 0 && s < (in[i].stride == 0 ? first + 1 : end); ++s) {
       const S* q = static_cast<const S*>(in[i].data) + s * in[i].stride;
-      for (int c = 0; c < in[i].configurations; ++c, q += m.nq)
-        for (const auto& at : m.quaternions) {
+      for (int c = 0; c < in[i].configurations; ++c, q += points.nq)
+        for (const auto& at : points.quaternions) {
           const S* x = q + at.iq;
           if (x[0] == S(0.0) && x[1] == S(0.0) && x[2] == S(0.0) && x[3] == S(0.0))
             throw ZeroQuaternion(i, at.joint, in[i].stride == 0 ? -1 : s);
@@ -217,6 +221,21 @@ void run_lanes(const Model& m, Arena& arena, const Options& options, const Row* 
     throw Contradiction(arena.contradiction, arena.contradicted, first + std::min(arena.contradiction_lane, count - 1));
 }
 
+template <class S>
+using Run = void (*)(const Model&, Arena&, const Options&, const S* const* in, S* const* out);
+template <class K, class S>
+constexpr Run<S> run_of() {
+  if constexpr (has_slabs<K>::value) {
+    return nullptr;
+  } else {
+    auto* run = &K::template run<S>;
+    if constexpr (std::is_same_v<decltype(run), Run<S>>)
+      return run;
+    else
+      return nullptr;
+  }
+}
+
 // A kernel as data, so that the code that surrounds kernels is compiled once.
 struct Kernel {
   static constexpr int kMaxInputs = 10, kMaxOutputs = 12;
@@ -230,6 +249,13 @@ struct Kernel {
   RunLanes lanes = nullptr;          // null: states are computed one by one
   RunOne over_complex = nullptr;     // null: real numbers only
   RunOne along_direction = nullptr;  // null: no directions of the model
+  bool on_coordinates = false;       // uses nothing of the model but the manifold of its coordinates
+  std::unique_ptr<Kernel> coupled;   // the same for models with couplings, or null
+  // The function itself, for kernels of coupled models; null for those that may fail, and for those that make their
+  // outputs in parts.
+  Run<double> run = nullptr, run_direction = nullptr;
+  Run<Pack<kLanes>> run_lanes = nullptr;
+  Run<Complex> run_complex = nullptr;
 };
 
 // Runs a kernel over a batch, with `lanes` or, if that is null, with `one`; `check` throws if the batch should end.
@@ -252,27 +278,59 @@ struct has_direction<K, std::enable_if_t<K::has_direction>> : std::true_type {};
 }  // namespace detail
 
 Kernel& kernel_named(const char* name);  // adds it if there is none
+// That of models with couplings, which it adds to the kernel if there is none.
+inline Kernel& coupled_kernel(const char* name) {
+  Kernel& kernel = kernel_named(name);
+  if (!kernel.coupled) kernel.coupled = std::make_unique<Kernel>();
+  return *kernel.coupled;
+}
 
 // Registers the kernels of a file: their common instantiations, or the rare ones, which are compiled in cold.cpp.
 struct CommonKernels {
   template <class K>
   void add(const char* name) {
+    fill<K>(kernel_named(name));
+  }
+  // K is `name` for models with couplings.
+  template <class K>
+  void add_coupled(const char* name) {
+    Kernel& kernel = coupled_kernel(name);
+    fill<K>(kernel);
+    if constexpr (detail::has_direction<K>::value) kernel.along_direction = run_one<K, double>;
+  }
+
+ private:
+  template <class K>
+  void fill(Kernel& kernel) {
     static_assert(K::inputs <= Kernel::kMaxInputs && K::outputs <= Kernel::kMaxOutputs);
-    Kernel& kernel = kernel_named(name);
     kernel.inputs = K::inputs;
     kernel.outputs = K::outputs;
     kernel.has_options = K::has_options;
     kernel.slots = K::slots;
     kernel.one = run_one<K, double>;
-    if constexpr (detail::has_lanes<K>::value) kernel.lanes = run_lanes<K>;
+    kernel.run = run_of<K, double>();
+    if constexpr (detail::has_lanes<K>::value) {
+      kernel.lanes = run_lanes<K>;
+      kernel.run_lanes = run_of<K, Pack<kLanes>>();
+    }
   }
 };
 struct RareKernels {
   template <class K>
   void add(const char* name) {
     Kernel& kernel = kernel_named(name);
-    if constexpr (detail::has_complex<K>::value) kernel.over_complex = run_one<K, Complex>;
-    if constexpr (detail::has_direction<K>::value) kernel.along_direction = run_one<K, double>;
+    if constexpr (detail::has_complex<K>::value) {
+      kernel.over_complex = run_one<K, Complex>;
+      kernel.run_complex = run_of<K, Complex>();
+    }
+    if constexpr (detail::has_direction<K>::value) {
+      kernel.along_direction = run_one<K, double>;
+      kernel.run_direction = run_of<K, double>();
+    }
+  }
+  template <class K>
+  void add_coupled(const char* name) {
+    if constexpr (detail::has_complex<K>::value) coupled_kernel(name).over_complex = run_one<K, Complex>;
   }
 };
 #ifdef TORSOR_COLD

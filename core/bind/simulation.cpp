@@ -119,8 +119,9 @@ struct Scenes {
     for (std::size_t k = 0; k < models.size(); ++k) {
       list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k]),
                       constraints[k].is_none() ? nullptr : constraint_set(constraints[k])});
-      const Model &a = first(), &b = list[k].m;
-      if (a.nq != b.nq || a.nv != b.nv || a.n() != b.n() || a.nframes() != b.nframes() || count_of(0) != count_of(k))
+      const Model &a = first(), &b = list[k].m, &c = tree(), &d = list[k].tree;
+      if (a.nq != b.nq || a.nv != b.nv || c.n() != d.n() || c.nframes() != d.nframes() || c.nplaces() != d.nplaces() ||
+          count_of(0) != count_of(k) || coupling_numbers(0) != coupling_numbers(k))
         throw std::invalid_argument("torsor: models of a batch differ");
     }
     find_kinds();
@@ -133,6 +134,8 @@ struct Scenes {
     p = data<const double>(t[3], (shared ? 1 : count) * parameters);
   }
   const Model& first() const { return list[0].m; }
+  const Model& tree() const { return list[0].tree; }
+  int64_t coupling_numbers(std::size_t k) const { return list[k].coupled ? list[k].tree.coupling->numbers : 0; }
   const Scene& at(int64_t i) const { return list[of[i]]; }
   const double* parameters_of(int64_t i) const { return p + i * stride; }
 
@@ -145,7 +148,7 @@ struct Scenes {
       const auto k = static_cast<int64_t>(kinds.size());
       const auto kind = std::find_if(found.begin(), found.end(), [&](int64_t j) {
         return list[j].forces == scene.forces && list[j].constraints == scene.constraints &&
-               same_structure(list[j].m, scene.m);
+               same_structure(list[j].tree, scene.tree);
       });
       kinds.push_back(kind == found.end() ? k : *kind);
       if (kind == found.end() && found.size() < most) found.push_back(k);
@@ -188,12 +191,12 @@ class GroupRollout {
     const Model* models[kLanes];
     bool differ = false;
     for (int l = 0; l < kLanes; ++l) {
-      models[l] = &scenes_.at(indices[std::min(l, count - 1)]).m;
+      models[l] = &scenes_.at(indices[std::min(l, count - 1)]).tree;
       differ = differ || models[l] != models[0];
     }
     const int64_t first = scenes_.of[indices[0]];
     const Scene& scene = scenes_.list[differ ? scenes_.kinds[first] : first];
-    const bool made = made_ != nullptr && &made_->m == &scene.m && made_->forces == scene.forces &&
+    const bool made = made_ != nullptr && &made_->tree == &scene.tree && made_->forces == scene.forces &&
                       made_->constraints == scene.constraints && varied_ == differ;
     if (made && differ) models_->set(models);
     if (!made) make(scene, differ ? models : nullptr);
@@ -208,7 +211,7 @@ class GroupRollout {
     varied_ = models != nullptr;
     if (varied_) {
       models_.emplace(models);
-      own_.emplace(Scene{scene.m, scene.forces, scene.constraints}).varied = &*models_;
+      own_.emplace(Scene{scene.tree, scene.forces, scene.constraints}).varied = &*models_;
     }
     const Scene& its = varied_ ? *own_ : scene;
     rollout_ = options_.table != nullptr  ? make_rollout(its, *options_.table)
@@ -237,10 +240,10 @@ void for_each_group(const Scenes& scenes, const Groups& groups, int64_t steps, n
   nb::gil_scoped_release release;
   // Measured: an explicit step of a pack takes about 0.4 us and 0.1 us for each body, an implicit one four times that.
   const bool explicitly = options.table != nullptr && !options.table->is_implicit();
-  const double step = (explicitly ? 1.0 : 4.0) * (4e-7 + 1e-7 * scenes.first().n());
+  const double step = (explicitly ? 1.0 : 4.0) * (4e-7 + 1e-7 * scenes.tree().n());
   const Scene& one = scenes.list[0];
   const bool calls_back = one.constraints != nullptr && one.constraints->runs_user_code();
-  const int threads = calls_back || runs_user_code(scenes.first(), one.forces)
+  const int threads = calls_back || runs_user_code(scenes.tree(), one.forces)
                           ? 1
                           : paying_threads(most, step * static_cast<double>(steps * groups.size()));
   share_out(threads, groups.size(), 1, check_signals, [&](const auto& next) {
@@ -305,17 +308,19 @@ void simulate(nb::tuple scenes_, nb::handle integrator, double t0, nb::dict trac
 // Arrays for the gradients of a batch.
 struct Gradients {
   int nv, bodies;
-  int64_t rows, controls, parameters, of_constraints, steps_of_signals;
-  double *q, *v, *u, *inertia, *placement, *gravity, *forces, *constraints, *signals, *previous_q, *previous_v;
+  int64_t rows, controls, parameters, of_constraints, of_couplings, of_armature, steps_of_signals;
+  double *q, *v, *u, *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings, *signals,
+      *previous_q, *previous_v;
 
-  Gradients(const Model& m, const Tracks& tracks, int64_t batch, int64_t parameters, int64_t of_constraints,
-            nb::dict out)
-      : nv(m.nv),
-        bodies(m.nframes()),
-        rows((tracks.steps + 1) * m.nv),
-        controls(tracks.steps * tracks.u_rows * m.nv),
-        parameters(parameters),
-        of_constraints(of_constraints),
+  Gradients(const Scenes& scenes, const Tracks& tracks, int64_t batch, nb::dict out)
+      : nv(scenes.first().nv),
+        bodies(scenes.tree().nframes()),
+        rows((tracks.steps + 1) * nv),
+        controls(tracks.steps * tracks.u_rows * nv),
+        parameters(scenes.parameters),
+        of_constraints(scenes.constraint_parameters()),
+        of_couplings(scenes.coupling_numbers(0)),
+        of_armature(scenes.tree().nv),
         steps_of_signals(tracks.steps * tracks.signal_count),
         q(data<double>(out["q"], batch * rows)),
         v(data<double>(out["v"], batch * rows)),
@@ -323,11 +328,13 @@ struct Gradients {
         inertia(data<double>(out["inertia"], batch * 10 * bodies)),
         placement(data<double>(out["placement"], batch * 6 * bodies)),
         gravity(data<double>(out["gravity"], batch * 3)),
+        armature(data<double>(out["armature"], batch * scenes.tree().nv)),
         forces(data<double>(out["forces"], batch * parameters)),
         constraints(data<double>(out["constraints"], batch * of_constraints)),
+        couplings(data<double>(out["couplings"], batch * of_couplings)),
         signals(data<double>(out["signals"], batch * steps_of_signals)),
-        previous_q(data<double>(out["previous_q"], tracks.count * m.nv)),
-        previous_v(data<double>(out["previous_v"], tracks.count * m.nv)) {}
+        previous_q(data<double>(out["previous_q"], tracks.count * nv)),
+        previous_v(data<double>(out["previous_v"], tracks.count * nv)) {}
   // Those of the selected trajectory i, which has index b in the batch.
   Sensitivities at(int64_t i, int64_t b) const {
     const auto part = [](double* p, int64_t offset) { return p == nullptr ? nullptr : p + offset; };
@@ -337,8 +344,10 @@ struct Gradients {
             part(inertia, b * 10 * bodies),
             part(placement, b * 6 * bodies),
             part(gravity, b * 3),
+            part(armature, b * of_armature),
             part(forces, b * parameters),
             part(constraints, b * of_constraints),
+            part(couplings, b * of_couplings),
             part(signals, b * steps_of_signals),
             part(previous_q, i * nv),
             part(previous_v, i * nv)};
@@ -353,8 +362,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
   const Model& m = scenes.first();
   const Tracks tracks(m, scenes.parameters, tracks_);
   const auto *first = data<const int64_t>(first_, tracks.count), *last = data<const int64_t>(last_, tracks.count);
-  const Gradients gradients(m, tracks, nb::cast<int64_t>(tracks_["batch"]), scenes.parameters,
-                            scenes.constraint_parameters(), out_);
+  const Gradients gradients(scenes, tracks, nb::cast<int64_t>(tracks_["batch"]), out_);
   for (int64_t i = 0; i < tracks.count; ++i)
     if (first[i] < 0 || last[i] > tracks.steps || last[i] != last[0])
       throw std::invalid_argument("torsor: no such step, or trajectories that end at different rows");
@@ -383,7 +391,7 @@ std::tuple<int64_t, int64_t> adjoint(nb::tuple scenes_, nb::handle integrator, d
 
 void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::handle q, nb::handle v, nb::handle xi,
                        double c, nb::handle out) {
-  const nb::object core = core_model(model);
+  const nb::object core = tree_model(model, "newton_directions");
   const Scene scene{*nb::inst_ptr<Model>(core), forces.is_none() ? nullptr : force_set(forces)};
   const Model& m = scene.m;
   newton_forms(scene, scene.forces == nullptr ? nullptr : data<const double>(p, scene.forces->parameters),
@@ -392,7 +400,7 @@ void newton_directions(nb::handle model, nb::handle forces, nb::handle p, nb::ha
 }
 double variational_newton(nb::handle model, const VariationalScheme& scheme, const std::vector<double>& q0,
                           const std::vector<double>& xi, int repeats, bool dense) {
-  const nb::object core = core_model(model);
+  const nb::object core = tree_model(model, "variational_newton");
   return variational_newton_time(*nb::inst_ptr<Model>(core), scheme, q0, xi, repeats, dense);
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 // Arguments of a step from (q, v). The previous state, if given, is for two-step methods.
 constexpr int kStepInputs = 7;
-void step_slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+void step_slots(const Model& tree, const Options& options, Slot* in, Slot* out) {
+  const Model& m = manifold(tree);
   in[0] = {"q", 1, {m.nq}};
   in[1] = {"v", 1, {m.nv}};
   in[2] = {"u", 1, {m.nv}, true};
@@ -83,7 +84,8 @@ struct StepDerivatives {
   static constexpr bool has_options = true, has_complex = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     step_slots(m, options, in, out);
-    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
+    const int nv = manifold(m).nv;
+    for (int k = 2; k < outputs; ++k) out[k] = {"derivative", 2, {nv, nv}};
   }
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
@@ -99,8 +101,8 @@ struct StepDerivatives {
     if (Lanes<S>::value == 1 && !any(done)) fail(Outcome::failed, {});
     for (int block = 0; block < (previous ? 5 : 3); ++block) {
       // derivatives of q1 and v1 with respect to q, v, u, then to the previous state
-      put_block(tangents.q(), m.nv, tangents.columns(), block, out[block < 3 ? 2 + block : 5 + block]);
-      put_block(tangents.v(), m.nv, tangents.columns(), block, out[block < 3 ? 5 + block : 7 + block]);
+      put_block(tangents.q(), scene.m.nv, tangents.columns(), block, out[block < 3 ? 2 + block : 5 + block]);
+      put_block(tangents.v(), scene.m.nv, tangents.columns(), block, out[block < 3 ? 5 + block : 7 + block]);
     }
     return done;
   }
@@ -135,6 +137,9 @@ void bind_steps(Kernels& kernels) {
   kernels.add<Step>("step");
   kernels.add<StepDerivatives<false>>("step_derivatives");
   kernels.add<StepDerivatives<true>>("two_step_derivatives");
+  kernels.add_coupled<Step>("step");
+  kernels.add_coupled<StepDerivatives<false>>("step_derivatives");
+  kernels.add_coupled<StepDerivatives<true>>("two_step_derivatives");
 }
 
 }  // namespace torsor

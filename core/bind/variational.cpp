@@ -13,7 +13,8 @@ namespace {
 struct DiscreteEulerLagrange {
   static constexpr int inputs = 4, outputs = 3;
   static constexpr bool has_options = true, has_lanes = false;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
+  static void slots(const Model& tree, const Options& options, Slot* in, Slot* out) {
+    const Model& m = manifold(tree);
     const int s = options.variational->rule.s;
     in[0] = {"q", 2, {s + 1, m.nq}};
     in[1] = {"u", 1, {m.nv}, true};
@@ -24,9 +25,10 @@ struct DiscreteEulerLagrange {
     out[2] = {"p1", 1, {m.nv}};
   }
   template <class S>
-  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const VariationalScene scene({m, options.forces, options.constraints}, options.variational->rule,
+  static void run(const Model& tree, Arena& arena, const Options& options, const S* const* in, S* const* out) {
+    const VariationalScene scene({tree, options.forces, options.constraints}, options.variational->rule,
                                  options.variational->h);
+    const Model& m = scene.m;
     const int nv = m.nv, s = scene.rule.s;
     S* xi = arena.get<S>(s * nv);
     for (int c = 1; c <= s; ++c) chart(m, in[0], in[0] + c * m.nq, xi + (c - 1) * nv);
@@ -117,7 +119,8 @@ Mask<S> take(VariationalStep<S>& step, const S* const* in, bool by_momentum) {
   if (by_momentum) {
     std::copy_n(in[1], m.nv, step.p0.begin());
   } else {
-    generalized_momenta(m, step.arena, step.q0.data(), in[1], step.p0.data());
+    step.arena.reset();
+    scene_momenta<S>(step.scene, step.arena, step.q0.data(), in[1], step.p0.data());
     std::copy_n(in[1], m.nv, v0);
     v0 = step.v1.data();  // differs from v by rounding only
   }
@@ -137,22 +140,22 @@ Mask<S> linearise(VariationalStep<S>& step, StepMatrices<S>& matrices) {
 // Turns the rows of p1 into those of v1 = M^-1 p1.
 template <class S>
 void to_velocities(VariationalStep<S>& step, StepMatrices<S>& matrices, S* v1) {
-  const Model& m = step.scene.m;
-  const int nv = m.nv, columns = matrices.stride;
+  const int nv = step.scene.m.nv, columns = matrices.stride;
   std::vector<S> M(std::size_t(nv) * nv), Mq(M.size());
-  solve_mass(m, factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), v1);
-  momentum_derivatives(m, step.arena, step.q1.data(), v1, M.data(), Mq.data());
+  SceneMass<S>(step.scene, step.arena, step.q1.data()).solve(step.p1.data(), v1);
+  momentum_derivatives<S>(step.scene, step.arena, step.q1.data(), v1, M.data(), Mq.data());
   for (int r = 0; r < nv; ++r)
     for (int k = 0; k < nv; ++k)
       add_scaled(columns, -Mq[std::size_t(r) * nv + k], &matrices.q1[std::size_t(k) * columns],
                  &matrices.p1[std::size_t(r) * columns]);
-  const MassFactor<S> mass = factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr);
-  for (int k = 0; k < columns; ++k) solve_mass(m, mass, &matrices.p1[k], &matrices.p1[k], columns);
+  const SceneMass<S> mass(step.scene, step.arena, step.q1.data());
+  for (int k = 0; k < columns; ++k) mass.solve(&matrices.p1[k], &matrices.p1[k], columns);
 }
 
 // Arguments of a step from (q, p).
 constexpr int kMomentumInputs = 5;
-void momentum_slots(const Model& m, const Options& options, Slot* in) {
+void momentum_slots(const Model& tree, const Options& options, Slot* in) {
+  const Model& m = manifold(tree);
   in[0] = {"q", 1, {m.nq}};
   in[1] = {"p", 1, {m.nv}};
   in[2] = {"u", 1, {m.nv}, true};
@@ -165,8 +168,9 @@ void momentum_slots(const Model& m, const Options& options, Slot* in) {
 struct MomentumStepDerivatives {
   static constexpr int inputs = kMomentumInputs, outputs = 10;
   static constexpr bool has_options = true, has_complex = false;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    momentum_slots(m, options, in);
+  static void slots(const Model& tree, const Options& options, Slot* in, Slot* out) {
+    const Model& m = manifold(tree);
+    momentum_slots(tree, options, in);
     out[0] = {"q1", 1, {m.nq}};
     out[1] = {"p1", 1, {m.nv}};
     for (int k = 2; k < 8; ++k) out[k] = {"derivative", 2, {m.nv, m.nv}};
@@ -175,8 +179,8 @@ struct MomentumStepDerivatives {
   // Returns the lanes that are done.
   template <class S>
   static Mask<S> run(const Model& m, Arena&, const Options& options, const S* const* in, S* const* out) {
-    const int nv = m.nv;
     const Scene scene{m, options.forces, options.constraints};
+    const int nv = scene.m.nv;
     VariationalStep<S> step(scene, *options.variational);
     Mask<S> done = take(step, in, true);
     if (!any(done)) return done;
@@ -184,7 +188,7 @@ struct MomentumStepDerivatives {
     matrices.parameters = options.forces != nullptr && (options.wanted >> 8 & 3) == 3;
     done = done & linearise(step, matrices);
     if (!any(done)) return done;
-    std::copy_n(step.q1.begin(), m.nq, out[0]);
+    std::copy_n(step.q1.begin(), scene.m.nq, out[0]);
     std::copy_n(step.p1.begin(), nv, out[1]);
     for (int block = 0; block < 3; ++block) {
       put_block(matrices.q1, nv, matrices.stride, block, out[2 + block]);
@@ -203,8 +207,9 @@ struct MomentumStepDerivatives {
 struct StepHessian {
   static constexpr int inputs = kMomentumInputs + 2, outputs = 6;
   static constexpr bool has_options = true, has_lanes = false, has_complex = false;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    momentum_slots(m, options, in);
+  static void slots(const Model& tree, const Options& options, Slot* in, Slot* out) {
+    const Model& m = manifold(tree);
+    momentum_slots(tree, options, in);
     in[kMomentumInputs] = {"weight of q1", 1, {m.nv}};
     in[kMomentumInputs + 1] = {"weight of p1", 1, {m.nv}};
     for (int k = 0; k < outputs; ++k) out[k] = {"second derivative", 2, {m.nv, m.nv}};
@@ -216,7 +221,7 @@ struct StepHessian {
     take(step, in, true);
     StepMatrices<S> matrices;
     linearise(step, matrices);
-    const int nv = m.nv, columns = matrices.columns;
+    const int nv = scene.m.nv, columns = matrices.columns;
     std::vector<double> H(std::size_t(columns) * columns);
     step_hessian(step, matrices, in[kMomentumInputs], in[kMomentumInputs + 1], H.data());
     int block = 0;
@@ -237,7 +242,7 @@ Mask<S> variational_step(const Scene& scene, const VariationalScheme& scheme, co
   if (!any(done)) return done;
   std::copy_n(step.q1.begin(), m.nq, out[0]);
   step.arena.reset();
-  solve_mass(m, factor_mass<S>(m, step.arena, step.q1.data(), nullptr, nullptr), step.p1.data(), out[1]);
+  SceneMass<S>(scene, step.arena, step.q1.data()).solve(step.p1.data(), out[1]);
   if (step.arena.singular_joint < 0) return done;
   return done_or<S>(no_lane<S>(), Outcome::singular, {static_cast<double>(step.arena.singular_joint), 0.0});
 }
@@ -252,7 +257,7 @@ Mask<S> variational_step_derivatives(const Scene& scene, const VariationalScheme
   if (!any(done)) return done;
   // of p0 = M v0: applied before the system is solved, because multiplying by M afterwards loses digits
   std::vector<S> M(std::size_t(nv) * nv), Mq(M.size());
-  momentum_derivatives(m, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
+  momentum_derivatives<S>(scene, step.arena, step.q0.data(), in[1], M.data(), Mq.data());
   StepMatrices<S> matrices;
   matrices.mass = M.data();
   matrices.turned = Mq.data();
@@ -301,6 +306,10 @@ void bind_variational(Kernels& kernels) {
   kernels.add<NewtonSystem>("variational_newton_system");
   kernels.add<MomentumStepDerivatives>("momentum_step_derivatives");
   kernels.add<StepHessian>("step_hessian");
+  kernels.add_coupled<DiscreteEulerLagrange>("discrete_euler_lagrange");
+  RareKernels().add_coupled<DiscreteEulerLagrange>("discrete_euler_lagrange");
+  kernels.add_coupled<MomentumStepDerivatives>("momentum_step_derivatives");
+  kernels.add_coupled<StepHessian>("step_hessian");
 }
 
 }  // namespace torsor

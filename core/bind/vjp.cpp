@@ -5,7 +5,7 @@ namespace torsor {
 namespace {
 
 struct InverseDynamicsVJP {
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
@@ -20,16 +20,17 @@ struct InverseDynamicsVJP {
     out[4] = {"inertia", 2, {m.nframes(), 10}};
     out[5] = {"placement", 2, {m.nframes(), 6}};
     out[6] = {"gravity", 1, {3}};
+    out[7] = {"armature", 1, {m.nv}};
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     inverse_dynamics_vjp(m, arena, in[0], in[1], in[2], in[3], in[4], options.axes,
-                         Gradients<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6]});
+                         Gradients<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7]});
   }
 };
 
 struct ForwardDynamicsVJP {
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     InverseDynamicsVJP::slots(m, options, in, out);
@@ -37,14 +38,14 @@ struct ForwardDynamicsVJP {
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    const Gradients<S> gradients{out[0], out[1], nullptr, out[3], out[4], out[5], out[6]};
+    const Gradients<S> gradients{out[0], out[1], nullptr, out[3], out[4], out[5], out[6], out[7]};
     hybrid_dynamics_vjp(m, arena, in[0], in[1], in[4], options.axes, nullptr, arena.get<S>(m.nv), const_cast<S*>(in[2]),
                         in[3], static_cast<const S*>(nullptr), gradients, out[2]);
   }
 };
 
 struct HybridDynamicsVJP {
-  static constexpr int inputs = 7, outputs = 8;
+  static constexpr int inputs = 7, outputs = 9;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options&, Slot* in, Slot* out) {
     in[0] = {"q", 1, {m.nq}};
@@ -62,6 +63,7 @@ struct HybridDynamicsVJP {
     out[5] = {"inertia", 2, {m.nframes(), 10}};
     out[6] = {"placement", 2, {m.nframes(), 6}};
     out[7] = {"gravity", 1, {3}};
+    out[8] = {"armature", 1, {m.nv}};
   }
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
@@ -71,12 +73,12 @@ struct HybridDynamicsVJP {
       tau[k] = in[3][k];
     }
     hybrid_dynamics_vjp(m, arena, in[0], in[1], in[6], options.axes, options.prescribed, a, tau, in[4], in[5],
-                        Gradients<S>{out[0], out[1], out[2], out[4], out[5], out[6], out[7]}, out[3]);
+                        Gradients<S>{out[0], out[1], out[2], out[4], out[5], out[6], out[7], out[8]}, out[3]);
   }
 };
 
 struct JointReactionsVJP {
-  static constexpr int inputs = 5, outputs = 7;
+  static constexpr int inputs = 5, outputs = 8;
   static constexpr bool has_options = true;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
     InverseDynamicsVJP::slots(m, options, in, out);
@@ -85,7 +87,7 @@ struct JointReactionsVJP {
   template <class S>
   static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
     joint_reactions_vjp(m, arena, in[0], in[1], in[2], in[3], in[4], options.axes,
-                        Gradients<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6]});
+                        Gradients<S>{out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7]});
   }
 };
 

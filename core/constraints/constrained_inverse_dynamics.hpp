@@ -109,6 +109,7 @@ void constrained_inverse_dynamics_derivatives(const ActuatedMotion<S>& p, S* con
   S *b = zeros(nv), *x = zeros(nv), *tau = zeros(nv), *lambda = zeros(rows), *rest = zeros(nv);
   for (int i = 0; i < m.n(); ++i)
     for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) b[k] = dot(all.columns[k].S_, all.bodies[i].f);
+  for (int k = 0; all.armature != nullptr && k < nv; ++k) b[k] = mul_add(all.armature[k], p.a[k], b[k]);
 
   const ConstraintState<S> at{m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times};
   S *G = zeros(rows * nv), *K = zeros(nv * nv), *E = zeros(rows * nv), *still = zeros(nv);

@@ -357,10 +357,11 @@ Force<S> on_moving_body(const RowWrenches<S>& x, const Motion<S>& V, const Motio
   return x.C0 - cross(V, x.C1 - cross(V, x.C2)) - cross(A, x.C2);
 }
 
-// Adds the gradients by placements, twists in the joints' frames, from the wrenches on each of the user's bodies, which
-// become sums over subtrees.
+// Adds the gradients by placements, twists in the joints' frames, from the wrenches on each of the user's bodies and
+// the frames on them, which become sums over subtrees.
 template <class S, class C>
 void constraint_placement_gradient(const ModelT<C>& m, const Motions<S>& all, RowWrenches<S>* sums, S* gradient) {
+  add_frames_to_bodies(m, sums);
   const auto pose = [&](int b) {
     const auto& frame = m.frames[b];
     if (frame.body < 0) return lift<S>(frame.pose);
@@ -439,8 +440,8 @@ void add_constraint_gradients(const ModelT<C>& numbers, const ConstraintState<S>
   for (int i = 0; i < m.n(); ++i) sums[i] = zero_wrenches<S>();
   RowWrenches<S>* by_frame = nullptr;
   if (out.placement != nullptr) {
-    by_frame = at.arena.template get<RowWrenches<S>>(m.nframes());
-    for (int b = 0; b < m.nframes(); ++b) by_frame[b] = zero_wrenches<S>();
+    by_frame = at.arena.template get<RowWrenches<S>>(m.nplaces());
+    for (int b = 0; b < m.nplaces(); ++b) by_frame[b] = zero_wrenches<S>();
   }
   const auto add = [&](const Marker& marker, double sign, const SE3<S>& X, const RowWrenches<S>& x) {
     const auto carried = [&](const Force<S>& F) -> Force<S> {

@@ -30,8 +30,9 @@ inline Spot<T> knob_on_plane(const Knob<T>& a, const Plane<T>& b) {
 // The point of a rim that is deepest along -normal, for a cylinder around the axis; where it stands upright, along x.
 template <class T>
 inline Vec3<T> deepest_of_rim(const Vec3<T>& centre, const T& radius, const Mat3<T>& axes, const Vec3<T>& normal) {
-  const Vec3<T> down = mul_add(dot(normal, axes.z), axes.z, -normal);
-  const T square = dot(down, down);
+  // (normal.z) z - normal would lose its component along z, which is the square of the tilt.
+  const Vec3<T> across = cross(axes.z, normal), down = cross(axes.z, across);
+  const T square = dot(across, across);
   const auto upright = less(square, T(1e-24));
   const T scale = radius / square_root(select(upright, T(1.0), square));
   return centre + select(upright, radius * axes.x, scale * down);
@@ -61,7 +62,7 @@ inline T taken_from_deepest(const T& deepest, F&& fixed_depth) {
     sum = mul_add(depth, depth, sum);
   }
   const auto touches = less(T(0.0), deepest);
-  return select(touches, T(2.0) * sum / select(touches, deepest, T(1.0)), T(0.0));
+  return select(touches, T(0.5) * sum / select(touches, deepest, T(1.0)), T(0.0));
 }
 
 // Places 0-4 are of the rim at -z, 5-9 of that at z: the deepest point, and four fixed ones.

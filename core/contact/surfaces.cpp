@@ -333,8 +333,8 @@ Heights::Heights(std::vector<double> heights, int rows, int columns, double size
       dy_(size_y / (rows - 1)) {}
 
 Heights::Patch Heights::patch(double x, double y) const {
-  // Far beyond the grid all patches are alike.
-  const auto number = [](double t, int count) { return std::lround(std::min(std::max(t, -9.0), count + 9.0)); };
+  // Far beyond the grid all patches are alike; what is not a number takes one of these.
+  const auto number = [](double t, int count) { return std::lround(std::min(std::max(-9.0, t), count + 9.0)); };
   const long i = number((y - y0_) / dy_, rows_), j = number((x - x0_) / dx_, columns_);
   Patch out;
   for (int r = 0; r < 3; ++r)

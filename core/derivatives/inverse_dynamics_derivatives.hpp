@@ -56,6 +56,7 @@ void pair_columns(const Model& m, Arena& arena, const Motions<S>& all, const Wor
         for (int k = 0; k < body.nv; ++k) dq[(body.iv + j) * stride + body.iv + k] += dot(g.ds[body.nv * j + k], f);
     }
   }
+  for (int k = 0; M != nullptr && all.armature != nullptr && k < m.nv; ++k) M[k * (stride + 1)] += all.armature[k];
 }
 
 // dq, dv, M: nv x nv, row-major; any may be null.

@@ -482,7 +482,11 @@ void contracted_hessians(const Model& m, Arena& arena, const SecondOrder<S>& s, 
         dq[body.iv + j] = x;
       }
       if (dv != nullptr) dv[body.iv + j] = dot_add(c.S_.w, t.g, dot(c.Vdot, h));
-      if (da != nullptr) da[body.iv + j] = dot(c.S_, h);
+      if (da != nullptr) {
+        da[body.iv + j] = dot(c.S_, h);
+        if (s.all.armature != nullptr)
+          da[body.iv + j] = mul_add(s.all.armature[body.iv + j], w[body.iv + j], da[body.iv + j]);
+      }
     }
     above.columns.enter(i);
     turns.enter(i);

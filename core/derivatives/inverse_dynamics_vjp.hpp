@@ -19,11 +19,18 @@ namespace torsor {
 // The gradients; any may be null.
 template <class S>
 struct Gradients {
-  S *q, *v, *a;  // nv each
-  S* f_ext;      // nbodies x 6, in the frame in which the wrenches are given
-  S* inertia;    // nbodies x 10: m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
-  S* placement;  // nbodies x 6: twist in the joint's frame
-  S* gravity;    // 3
+  S *q, *v, *a;           // nv each
+  S* f_ext;               // nbodies x 6, in the frame in which the wrenches are given
+  S* inertia;             // nbodies x 10: m, h, Jxx, Jxy, Jyy, Jxz, Jyz, Jzz
+  S* placement;           // nbodies x 6: twist in the joint's frame
+  S* gravity;             // 3
+  S* armature = nullptr;  // nv
+};
+
+// Those by inertias of bodies and by armature alone.
+template <class S>
+struct InertialGradients {
+  S *inertia = nullptr, *armature = nullptr;
 };
 
 template <class S>
@@ -205,6 +212,8 @@ void velocity_gradients(const ModelT<C>& m, const Motions<S>& all, const Motion<
       if (out.a != nullptr) out.a[body.iv + k] = dot(c.S_, t.h);
     }
   }
+  for (int k = 0; out.a != nullptr && all.armature != nullptr && k < m.nv; ++k)
+    out.a[k] = mul_add(all.armature[k], w[k], out.a[k]);
 }
 
 // Gradients with respect to the inertia of the user's body b and to the wrench on it. x: its motion in its own frame;
@@ -263,6 +272,7 @@ void inverse_dynamics_vjp(const ModelT<C>& m, Arena& arena, const S* q, const S*
     if (m.links[i].parent >= 0) sums[m.links[i].parent] += sums[i];
 
   velocity_gradients(m, all, virtuals.u, sums, w, out);
+  for (int k = 0; out.armature != nullptr && k < m.nv; ++k) out.armature[k] = w[k] * a[k];
   if (out.gravity != nullptr) {
     Vec3<S> sum = zero3<S>();
     for (int i = 0; i < n; ++i)

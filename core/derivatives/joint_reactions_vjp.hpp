@@ -55,6 +55,7 @@ void joint_reactions_vjp(const Model& m, Arena& arena, const S* q, const S* v, c
     write(placement_gradient_of(bodies[above], parent_u(b), sums[b], joint), out.placement + 6 * b);
   }
   if (out.gravity != nullptr) write3(weight, out.gravity);
+  if (out.armature != nullptr) std::fill_n(out.armature, m.nv, S(0.0));  // a drive acts along the joint's axes alone
   for (const Model::Body& body : m.bodies) {
     const VirtualSubtree<S>& t = sums[body.joint];
     const Motion<S> above = parent_u(body.joint);

@@ -5,7 +5,7 @@
 //
 // A joint of several velocities is eliminated column by column: Psi, Pi and beta of Table 4 for one column at a time,
 // which needs no matrix inverse and lets any single velocity be prescribed. A free joint without prescribed velocities
-// transmits exactly its own tau, so its Pi is zero and its acceleration comes from one 6 x 6 solve.
+// transmits exactly its own tau, so its Pi is zero and its acceleration comes from one 6 x 6 solve; it has no armature.
 #pragma once
 #include <algorithm>
 
@@ -76,7 +76,7 @@ struct ForwardDynamicsBody {
 template <class S>
 struct ForwardDynamicsColumn {
   Force<S> U;  // I S
-  S Psi, u;    // free: 1 / (S.U) and Psi (tau - S.B); prescribed: Psi unused, u = S.B
+  S Psi, u;    // free: 1 / (S.U + armature) and Psi (tau - S.B); prescribed: Psi unused, u = S.B
 };
 
 // I S and S.F, without the parts of S that are zero for the joint.
@@ -357,7 +357,9 @@ TORSOR_INLINE void eliminate_joint(const ForwardDynamicsAccess<S, C>& tree, Aren
       beta = mul_add(a[d], c.U, beta);
       continue;
     }
-    const S D = pair_column<Joint>(column, c.U), N = rigid_pivot<Joint>(scale, Joint::constant ? column : largest);
+    S D = pair_column<Joint>(column, c.U);
+    const S N = rigid_pivot<Joint>(scale, Joint::constant ? column : largest);
+    if (!tree.m.armature.empty()) D += S(tree.m.armature[d]);
     note_singular(arena, is_nothing(D, N), body.joint);
     if (__builtin_expect(doubtful != nullptr, 0) && (doubtful[i] || any(less(D, S(kDoubt) * N)))) {
       doubtful[i] = true;
@@ -465,7 +467,9 @@ TORSOR_INLINE void sweep_accelerations(const ForwardDynamicsAccess<S, C>& tree, 
         if (!given(d)) a[d] = mul_add(-c.Psi, dot(b.A, c.U), c.u);
         if constexpr (Joint::angular) b.A.w = mul_add(a[d], column.w, b.A.w);
         if constexpr (Joint::linear) b.A.v = mul_add(a[d], column.v, b.A.v);
-        if (given(d)) tau[d] = dot(b.A, c.U) + c.u;
+        if (!given(d)) continue;
+        tau[d] = dot(b.A, c.U) + c.u;
+        if (!m.armature.empty()) tau[d] = mul_add(S(m.armature[d]), a[d], tau[d]);
       }
     });
   }

@@ -89,6 +89,7 @@ void inverse_dynamics(const ModelT<C>& m, Arena& arena, const S* q, const S* v, 
     visit<S>(m, body, general, [&](auto joint) TORSOR_INLINE_LAMBDA { joint.project(b.F, tau + body.iv); });
     if (body.parent >= 0) bodies[body.parent].F += b.T.act(b.F);  // (41)
   }
+  for (std::size_t k = 0; k < m.armature.size(); ++k) tau[k] = mul_add(S(m.armature[k]), a[k], tau[k]);
 }
 
 }  // namespace torsor

@@ -182,6 +182,7 @@ class TreeInverse {
       for (int j = 0; j < link.nv; ++j) {
         const Force<V> IS = lift<V>(all.bodies[i].I * all.columns[link.iv + j].S_);
         for (int t = 0; t <= link.above + j; t += width) store(dot(path.at(t), IS), rows + (link.iv + j) * stride_ + t);
+        if (all.armature != nullptr) rows[(link.iv + j) * stride_ + link.above + j] += all.armature[link.iv + j];
       }
     }
   }

@@ -79,6 +79,7 @@ void mass_matrix(const Model& m, Arena& arena, const S* q, S* M) {
         }
       }
     }
+  for (std::size_t k = 0; k < m.armature.size(); ++k) M[k * (nv + 1)] += S(m.armature[k]);
 }
 
 }  // namespace torsor

@@ -11,7 +11,7 @@ template <class S>
 struct MassFactor {
   const WorldBody<S>* bodies;
   const Motion<S>* columns;
-  Force<S>* U;  // by velocity: I S and 1 / (S.U + joint term)
+  Force<S>* U;  // by velocity: I S and 1 / (S.U + armature + joint term)
   S* Psi;
   Force<S>* B;  // working memory of solve, by body
   Motion<S>* A;
@@ -92,6 +92,7 @@ MassFactor<S> factor_mass(const ModelT<C>& m, Arena& arena, const S* q, const S*
       f.U[k] = Pi * f.columns[k];
       if (f.held(k)) continue;
       S D = dot(f.columns[k], f.U[k]);
+      if (!m.armature.empty()) D += S(m.armature[k]);
       if (joint_terms != nullptr) D += joint_terms[k];
       const S N = access.rigid_pivot(i, k - body.iv);
       note_singular(arena, is_nothing(D, N), body.joint, k);

@@ -20,6 +20,8 @@ void kinetic_energy(const Model& m, Arena& arena, const S* q, const S* v, S* ene
       if (body.parent >= 0) V[i] += T.act_inverse(V[body.parent]);
     });
     if (!body.massless) sum += dot(V[i], body.I * V[i]);
+    for (int k = body.iv; !m.armature.empty() && k < body.iv + body.nv; ++k)
+      sum = mul_add(S(m.armature[k]) * v[k], v[k], sum);
   }
   *energy = S(0.5) * sum;
 }
@@ -120,6 +122,7 @@ void generalized_momenta(const ModelT<C>& m, Arena& arena, const S* q, const S* 
     for (int k = link.iv; k < link.iv + link.nv; ++k) p[k] = dot(all.columns[k].S_, mu[i]);
     if (link.parent >= 0) mu[link.parent] += mu[i];
   }
+  for (std::size_t k = 0; k < m.armature.size(); ++k) p[k] = mul_add(S(m.armature[k]), v[k], p[k]);
 }
 
 }  // namespace torsor

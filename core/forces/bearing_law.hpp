@@ -39,6 +39,23 @@ T bearing_load(BearingLaw::Kind kind, const T* W, const T& radius, const T& leng
   return radius * (ends + size(fz * fz + tilt * tilt * (nx * nx + ny * ny)));
 }
 
+// The same, and its derivatives by W and by radius, length and smoothing.
+template <class S>
+S bearing_load(BearingLaw::Kind kind, const S* W, const S& radius, const S& length, const S& smoothing, S* by_W,
+               S* by_shape) {
+  using T = Jet<S, 9>;
+  const S shape[3] = {radius, length, smoothing};
+  T x[9];
+  for (int k = 0; k < 9; ++k) {
+    x[k] = T(k < 6 ? W[k] : shape[k - 6]);
+    x[k].d[k] = S(1.0);
+  }
+  const T R = bearing_load(kind, x, x[6], x[7], x[8]);
+  for (int k = 0; k < 6; ++k) by_W[k] = R.d[k];
+  for (int k = 0; k < 3; ++k) by_shape[k] = R.d[6 + k];
+  return R.v;
+}
+
 // The torques friction load share (nv of the joint), load = R(W), and their derivatives.
 template <class S>
 struct BearingTorque {
@@ -46,23 +63,11 @@ struct BearingTorque {
   S friction, load, by_wrench[6], by_shape[3];  // of the load: by_shape by radius, length and smoothing
   S share[3], by_v[9], by_slip[3];
   BearingTorque(const BearingLaw& law, const Force<S>& W, const S* v, const S* p) {
-    using T = Jet<S, 9>;
     p += law.offset;
-    S numbers[9];
-    write(W, numbers);
-    numbers[6] = p[1];
-    numbers[7] = p[2];
-    numbers[8] = p[4];
-    T x[9];
-    for (int k = 0; k < 9; ++k) {
-      x[k] = T(numbers[k]);
-      x[k].d[k] = S(1.0);
-    }
-    const T R = bearing_load(law.kind, x, x[6], x[7], x[8]);
+    S wrench[6];
+    write(W, wrench);
     friction = p[0];
-    load = R.v;
-    for (int k = 0; k < 6; ++k) by_wrench[k] = R.d[k];
-    for (int k = 0; k < 3; ++k) by_shape[k] = R.d[6 + k];
+    load = bearing_load(law.kind, wrench, p[1], p[2], p[4], by_wrench, by_shape);
     const S& slip = p[3];
     if (law.kind != BearingLaw::ball) {
       const DryFriction<S> dry(v[0], slip);

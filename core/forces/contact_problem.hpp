@@ -12,17 +12,21 @@
 
 #include "contact/contact_law.hpp"
 #include "linear/cholesky.hpp"
+#include "linear/joint_load.hpp"
+#include "model/coupling.hpp"
 
 namespace torsor {
 
 // A stiff force at one place: its normal part by the law of contact, none if the stiffness is 0, and friction with the
-// coefficient times the normal force, or with a given limit.
+// coefficient times the normal force, or with a given limit. The load of a joint takes the place of the normal force of
+// a place whose normal is zero.
 struct StiffPlace {
   ContactNumbers<double> law;
   double limit = -1.0;  // of friction, if it does not go by the normal force
   double gap;
   Vec3<double> n, u;
   int begin, end;  // its columns
+  int load = -1;   // among the loads, or -1
 };
 
 class ContactProblem {
@@ -33,6 +37,7 @@ class ContactProblem {
     places_.clear();
     columns_.clear();
     J_.clear();
+    loads_.clear();
   }
   void add(const StiffPlace& place) {
     places_.push_back(place);
@@ -43,7 +48,44 @@ class ContactProblem {
     J_.push_back(J);
     ++places_.back().end;
   }
+  // Of the place that was added last; z is w.
+  void add_load(JointLoad load) {
+    places_.back().load = static_cast<int>(loads_.size());
+    loads_.push_back(std::move(load));
+  }
   bool empty() const { return places_.empty(); }
+  // Replaces columns and loads, which are those of a tree, by their products with P; lane(x) is an entry of it.
+  template <class S, class F>
+  void reduce(const TangentMatrix<S>& P, F&& lane) {
+    const Coupling& coupling = P.coupling;
+    const std::vector<int> columns = std::move(columns_);
+    const std::vector<Vec3<double>> J = std::move(J_);
+    std::vector<Vec3<double>> sums(nv_);
+    columns_.clear();
+    J_.clear();
+    for (StiffPlace& place : places_) {
+      std::fill(sums.begin(), sums.end(), Vec3<double>{0.0, 0.0, 0.0});
+      for (int k = place.begin; k < place.end; ++k)
+        for (int e = coupling.start[columns[k]]; e < coupling.start[columns[k] + 1]; ++e)
+          sums[coupling.column[e]] += lane(P.x[e]) * J[k];
+      place.begin = place.end = static_cast<int>(columns_.size());
+      for (int k = 0; k < nv_; ++k) {
+        if (sums[k].x == 0.0 && sums[k].y == 0.0 && sums[k].z == 0.0) continue;
+        columns_.push_back(k);
+        J_.push_back(sums[k]);
+        ++place.end;
+      }
+    }
+    const int rows = static_cast<int>(coupling.start.size()) - 1;
+    for (JointLoad& load : loads_) {
+      const std::vector<double> map = std::move(load.map);
+      load.map.assign(std::size_t(6) * nv_, 0.0);
+      for (int k = 0; k < 6; ++k)
+        for (int i = 0; i < rows; ++i)
+          for (int e = coupling.start[i]; e < coupling.start[i + 1]; ++e)
+            load.map[std::size_t(k) * nv_ + coupling.column[e]] += map[std::size_t(k) * rows + i] * lane(P.x[e]);
+    }
+  }
 
   // w (nv) for the symmetric positive definite matrix A (nv x nv, of which M is used instead if it is not), the
   // residual r with all forces, and velocities v, which set the scale. False if there is no solution.
@@ -64,6 +106,8 @@ class ContactProblem {
     moved_.assign(count, Vec3<double>{0.0, 0.0, 0.0});
     lag_.assign(count, 0.0);
     std::fill_n(w, n, 0.0);
+    for (std::size_t i = 0; i < count; ++i)
+      if (places_[i].load >= 0) lag_[i] = loads_[places_[i].load].at(n, w);
     // R: without the stiff forces.
     std::copy_n(r, n, R_.data());
     evaluate(w, at_);
@@ -132,6 +176,9 @@ class ContactProblem {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       moved_[i] = product(places_[i], w);
       out[i] = state(places_[i], moved_[i]);
+      if (places_[i].load < 0) continue;
+      out[i].f_n = loads_[places_[i].load].at(nv_, w);
+      out[i].force = force(i, out[i], out[i].f_n);
     }
   }
   // A w, by the rows of the symmetric A.
@@ -171,7 +218,7 @@ class ContactProblem {
   }
   // K = A - J^T (df/du) J, with df/du = slope c n^T - limit B (1 - n n^T), B = dF t t^T + over (1 - t t^T); `lagged`:
   // with c = n and the limit by the lag, which is symmetric, in the upper triangle alone.
-  void assemble(bool lagged) {
+  void assemble(const double* w, bool lagged) {
     std::copy(A_.begin(), A_.end(), K_.begin());
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const StiffPlace& p = places_[i];
@@ -188,11 +235,14 @@ class ContactProblem {
         for (int a = p.begin; a < p.end; ++a)
           if (!lagged || columns_[a] <= columns_[b]) K_[std::size_t(columns_[a]) * nv_ + columns_[b]] += dot3(J_[a], f);
       }
+      if (lagged || p.load < 0) continue;
+      for (int a = p.begin; a < p.end; ++a)
+        loads_[p.load].at(nv_, w, &K_[std::size_t(columns_[a]) * nv_], p.law.friction * s.over * dot3(J_[a], s.u_t));
     }
   }
   // A step with the exact matrix, taken if it halves |F|.
   bool whole_step(double* w, double& size) {
-    assemble(false);
+    assemble(w, false);
     pivots_.resize(nv_);
     if (!factor(nv_, K_.data(), pivots_.data())) return false;
     for (int k = 0; k < nv_; ++k) step_[k] = -F_[k];
@@ -231,7 +281,7 @@ class ContactProblem {
       for (std::size_t i = 0; i < count; ++i) lag_[i] += share_ * (at_[i].f_n - lag_[i]);
       lagged();
     }
-    assemble(true);
+    assemble(w, true);
     if (!cholesky(nv_, K_.data())) return false;
     for (int k = 0; k < nv_; ++k) step_[k] = -F_[k];
     cholesky_solve(nv_, K_.data(), step_.data());
@@ -276,8 +326,11 @@ class ContactProblem {
     }
     whole_ = length > 0.9;
     const double part = share_ * std::min(length, 1.0);
+    for (int k = 0; k < nv_; ++k) trial_[k] = w[k] + step_[k];
     for (std::size_t i = 0; i < count; ++i) {
-      const double ahead = at_[i].f_n + at_[i].slope * dot3(places_[i].n, changes_[i]);
+      const StiffPlace& p = places_[i];
+      const double ahead =
+          p.load >= 0 ? loads_[p.load].at(nv_, trial_.data()) : at_[i].f_n + at_[i].slope * dot3(p.n, changes_[i]);
       lag_[i] += part * (std::max(ahead, 0.0) - lag_[i]);
     }
     for (int k = 0; k < nv_; ++k) w[k] += length * step_[k];
@@ -296,6 +349,7 @@ class ContactProblem {
   std::vector<int> columns_;
   std::vector<Vec3<double>> J_, moved_, changes_;
   std::vector<State> at_, other_;
+  std::vector<JointLoad> loads_;
   std::vector<double> A_, U_, K_, R_, F_, step_, trial_, rate_, lag_, other_w_, other_F_, best_;
   std::vector<Pivot<double>> pivots_;
 };
@@ -332,6 +386,21 @@ class StiffPlaces {
     for_each([&](int l, ContactProblem& problem) {
       problem.add_column(k, {lane_of(J.x, l), lane_of(J.y, l), lane_of(J.z, l)});
     });
+  }
+  // The load of that place: its wrench is offset + map w (6 x nv), and size(lane) the function of it.
+  template <class F>
+  void add_load(int nv, const S* offset, const S* map, F&& size) {
+    for_each([&](int l, ContactProblem& problem) {
+      JointLoad load{{}, std::vector<double>(std::size_t(6) * nv), size(l)};
+      for (int k = 0; k < 6; ++k) load.offset[k] = lane_of(offset[k], l);
+      for (int k = 0; k < 6 * nv; ++k) load.map[k] = lane_of(map[k], l);
+      problem.add_load(std::move(load));
+    });
+  }
+  // From velocities of a tree to reduced ones.
+  void reduce(const TangentMatrix<S>& P) {
+    for (int l = 0; l < lanes; ++l)
+      if (in_lane(where_, l)) problems_[l].reduce(P, [&](const S& x) { return lane_of(x, l); });
   }
   ContactProblem& operator[](int l) { return problems_[l]; }
   static double lane_of(const S& x, int l) {

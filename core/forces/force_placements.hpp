@@ -15,12 +15,12 @@ namespace torsor {
 template <class S, class C>
 void force_placement_gradient(const ModelT<C>& m, const ForceSet& set, Arena& arena, const Motions<S>& all, double t,
                               const S* p, const S* w, S* gradient, const Motion<S>* twists = nullptr) {
-  const int frames = m.nframes();
   const VirtualMotion<S> motion = virtual_motion(m, arena, all, w, twists);
-  auto* sums = arena.get<PlacementSums<S>>(frames);
-  for (int b = 0; b < frames; ++b) sums[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>()};
+  auto* sums = arena.get<PlacementSums<S>>(m.nplaces());
+  for (int b = 0; b < m.nplaces(); ++b) sums[b] = {zero_force<S>(), zero_force<S>(), zero_force<S>()};
   const BodyState<S> at{arena, all, t, p};
   set.for_each([&](const auto& law) { law.add_placement_sums(at, motion, sums); });
+  add_frames_to_bodies(m, sums);
 
   const auto pose = [&](int b) {
     const auto& frame = m.frames[b];

@@ -10,6 +10,7 @@
 #include "forces/joint_laws.hpp"
 #include "forces/pair_law.hpp"
 #include "forces/point_laws.hpp"
+#include "model/coupling.hpp"
 
 namespace torsor {
 
@@ -74,6 +75,7 @@ inline std::vector<int> contact_forces(const ForceSet& set) {
 inline bool runs_user_code(const Model& m, const ForceSet* forces) {
   for (const auto& joint : m.general)
     if (joint.custom) return true;
+  if (m.coupling && m.coupling->runs_user_code()) return true;
   return forces != nullptr && forces->any([](const auto& law) { return law.user_code() != nullptr; });
 }
 // Whether some forces are wrenches on bodies.

@@ -52,33 +52,63 @@ void add_bearing_friction(const Model& m, const ForceSet& set, const Motions<S>&
     for (int k = 0; k < x.nv; ++k) r[m.bodies[law.body].iv + k] += x.friction * x.load * x.share[k];
   });
 }
-// For the search for a solution (forces/contact_problem.hpp): friction with the limits of now.
+// For the search for a solution (forces/contact_problem.hpp): friction whose limits follow the accelerations, c times
+// the change of velocities. Of the motions, sums are over subtrees.
 template <class S>
-void add_bearing_places(const Model& m, const ForceSet& set, const Motions<S>& all, const S* v, const S* p,
-                        StiffPlaces<S>& out) {
-  for_each_bearing(m, set, all, v, p, [&](const BearingLaw& law, const BearingTorque<S>& x) {
-    const int iv = m.bodies[law.body].iv;
-    const S none(0.0), one(1.0);
-    const Vec3<S> axes[3] = {{one, none, none}, {none, one, none}, {none, none, one}};
+void add_bearing_places(const Model& m, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* v,
+                        const S* p, double c, StiffPlaces<S>& out) {
+  const S none(0.0), one(1.0);
+  const Vec3<S> axes[3] = {{one, none, none}, {none, one, none}, {none, none, one}};
+  S *offset = arena.get<S>(6), *map = arena.get<S>(std::size_t(6) * m.nv);
+  for (const BearingLaw& law : set.bearings) {
+    const auto& b = all.bodies[law.body];
+    const Model::Link& link = m.links[law.body];
     Vec3<S> u = zero3<S>();
-    for (int k = 0; k < x.nv; ++k) u = mul_add(v[iv + k], axes[k], u);
-    const ContactNumbers<S> slides{none, none, none, p[law.offset + 3], none};
-    out.add(every_lane<S>(), slides, x.friction * x.load, one, zero3<S>(), u);
-    for (int k = 0; k < x.nv; ++k) out.add_column(iv + k, axes[k]);
-  });
+    for (int k = 0; k < link.nv; ++k) u = mul_add(v[link.iv + k], axes[k], u);
+    const ContactNumbers<S> slides{none, none, p[law.offset], p[law.offset + 3], none};
+    out.add(every_lane<S>(), slides, S(-1.0), one, zero3<S>(), u);
+    for (int k = 0; k < link.nv; ++k) out.add_column(link.iv + k, axes[k]);
+    // dW/da is I S of the subtree that both the wrench and the velocity have.
+    write(joint_wrench(b), offset);
+    std::fill_n(map, std::size_t(6) * m.nv, none);
+    const auto put = [&](int k, const RigidInertia<S>& I) {
+      S column[6];
+      write(SE3<S>{b.R, b.p}.act_inverse(I * all.columns[k].S_), column);
+      for (int i = 0; i < 6; ++i) map[i * m.nv + k] = S(c) * column[i];
+    };
+    for_each_velocity(m, law.body, [&](int k) { put(k, b.I); });
+    for (int i = law.body + 1; i < m.n(); ++i) {  // beyond it: parents come first
+      int j = i;
+      while (j > law.body) j = m.links[j].parent;
+      for (int k = m.links[i].iv; j == law.body && k < m.links[i].iv + m.links[i].nv; ++k) put(k, all.bodies[i].I);
+    }
+    out.add_load(m.nv, offset, map, [&](int l) {
+      const auto at = [&](int k) { return StiffPlaces<S>::lane_of(p[law.offset + k], l); };
+      return [kind = law.kind, radius = at(1), length = at(2), smoothing = at(4)](const double* W, double* by_W) {
+        double by_shape[3];
+        return bearing_load(kind, W, radius, length, smoothing, by_W, by_shape);
+      };
+    });
+  }
 }
 
-// Aq += dr/dq, Av += dr/dv, M += dr/da (nv x nv, zero before), r being inverse dynamics minus all forces, those of
-// bearings included. Of the motions, sums are over subtrees; held: wrenches that are held in the world's axes, or null.
+// Derivatives by q, v and a, over the loaded tree, of inverse dynamics minus forces on bodies and, in its six rows, of
+// the wrench through each bearing. Of the motions, sums are over subtrees; held: wrenches that are held in the world's
+// axes, or null; set: may be null.
 template <class S>
-void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceSet& set, Arena& arena,
-                            const Motions<S>& all, const WorldWrench<S>* held, const S* q, const S* v, double t,
-                            const S* p, S* Aq, S* Av, S* M) {
+struct LoadedDerivatives {
+  S* by[3];
+};
+template <class S>
+LoadedDerivatives<S> loaded_derivatives(const Model& m, const LoadedTree& tree, const std::vector<BearingLaw>& bearings,
+                                        const ForceSet* set, Arena& arena, const Motions<S>& all,
+                                        const WorldWrench<S>* held, const S* q, const S* v, double t, const S* p) {
   const int nv = m.nv, n = tree.m.nv;
   Motions<S> loaded = all;
+  loaded.armature = nullptr;  // added below
   loaded.columns = arena.get<DerivativeColumn<S>>(n);
   for (int k = 0; k < nv; ++k) loaded.columns[tree.at[k]] = all.columns[k];
-  for (const BearingLaw& law : set.bearings) {
+  for (const BearingLaw& law : bearings) {
     const auto& b = all.bodies[law.body];
     for (int k = 0; k < 6; ++k) {
       S unit[6] = {S(0.0), S(0.0), S(0.0), S(0.0), S(0.0), S(0.0)};
@@ -87,20 +117,33 @@ void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceS
       loaded.columns[tree.wrench(law.body) + k] = {SE3<S>{b.R, b.p}.act(read_motion(unit)), zero, zero, zero};
     }
   }
-  S* wide[3];
-  for (S*& matrix : wide) std::fill_n(matrix = arena.get<S>(std::size_t(n) * n), std::size_t(n) * n, S(0.0));
-  pair_columns(tree.m, arena, loaded, held, 2, wide[0], wide[1], wide[2], n);
-  const ForceState<S> on_bodies(tree.m, arena, loaded, q, v, t, p), on_joints(m, arena, all, q, v, t, p);
+  LoadedDerivatives<S> out;
+  for (S*& matrix : out.by) std::fill_n(matrix = arena.get<S>(std::size_t(n) * n), std::size_t(n) * n, S(0.0));
+  pair_columns(tree.m, arena, loaded, held, 2, out.by[0], out.by[1], out.by[2], n);
+  const ForceState<S> at(tree.m, arena, loaded, q, v, t, p);
+  if (set != nullptr)
+    set->for_each([&](const auto& law) {
+      if (law.acts_on_bodies()) law.linearise(at, ForceMatrices<S>{out.by[0], out.by[1], n});
+    });
+  return out;
+}
+// Aq += dr/dq, Av += dr/dv, M += dr/da (nv x nv, zero before), r being inverse dynamics minus all forces, those of
+// bearings included.
+template <class S>
+void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceSet& set, Arena& arena,
+                            const Motions<S>& all, const WorldWrench<S>* held, const S* q, const S* v, double t,
+                            const S* p, S* Aq, S* Av, S* M) {
+  const int nv = m.nv, n = tree.m.nv;
+  const LoadedDerivatives<S> wide = loaded_derivatives(m, tree, set.bearings, &set, arena, all, held, q, v, t, p);
+  const ForceState<S> at(m, arena, all, q, v, t, p);
   set.for_each([&](const auto& law) {
-    if (law.acts_on_bodies())
-      law.linearise(on_bodies, ForceMatrices<S>{wide[0], wide[1], n});
-    else
-      law.linearise(on_joints, ForceMatrices<S>{Aq, Av, nv});
+    if (!law.acts_on_bodies()) law.linearise(at, ForceMatrices<S>{Aq, Av, nv});
   });
   S* narrow[3] = {Aq, Av, M};
   for (int x = 0; x < 3; ++x)
     for (int i = 0; i < nv; ++i)
-      for (int k = 0; k < nv; ++k) narrow[x][i * nv + k] += wide[x][tree.at[i] * n + tree.at[k]];
+      for (int k = 0; k < nv; ++k) narrow[x][i * nv + k] += wide.by[x][tree.at[i] * n + tree.at[k]];
+  for (int k = 0; all.armature != nullptr && k < nv; ++k) M[k * (nv + 1)] += all.armature[k];
   for_each_bearing(m, set, all, v, p, [&](const BearingLaw& law, const BearingTorque<S>& x) {
     const int iv = m.bodies[law.body].iv;
     for (int j = 0; j < x.nv; ++j) {
@@ -108,7 +151,7 @@ void add_loaded_derivatives(const Model& m, const LoadedTree& tree, const ForceS
       for (int w = 0; w < 6; ++w) {
         const S by = x.friction * x.share[j] * x.by_wrench[w];
         for (int y = 0; y < 3; ++y) {
-          const S* row = wide[y] + (tree.wrench(law.body) + w) * n;
+          const S* row = wide.by[y] + (tree.wrench(law.body) + w) * n;
           for (int k = 0; k < nv; ++k)
             narrow[y][(iv + j) * nv + k] = mul_add(by, row[tree.at[k]], narrow[y][(iv + j) * nv + k]);
         }

@@ -64,6 +64,11 @@ struct ActionPoint {
   Force<S>*mu, *Gamma;  // of subtrees: momentum; weight and, if they are local, other forces on bodies
   ChartColumns<S>* charts;
   S *f, *g;
+  // With couplings: the point of the tree (without charts), how it depends on this one, and the curvature of f and g at
+  // fixed covectors of the tree: phi''.f + phi'''[v].g, and phi''.g, nv x nv.
+  ActionPoint* tree = nullptr;
+  ChainedState<S>* state = nullptr;
+  S *curve_f = nullptr, *curve_g = nullptr;
 };
 template <class S>
 struct Action {
@@ -104,7 +109,7 @@ TORSOR_INLINE Mask<S> place_point(const VariationalScene& scene, Arena& arena, c
 template <class S>
 TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S* rest, const S* p,
                             ActionPoint<S>& at) {
-  const Model& m = scene.m;
+  const Model& m = scene.tree;
   const int nv = m.nv, n = m.n();
   const Vec3<S> gravity = gravity_of<S>(scene);
   with_model<S>(scene, [&](const auto& numbers) {
@@ -140,6 +145,50 @@ TORSOR_INLINE S* sum_forces(const VariationalScene& scene, Arena& arena, const S
       at.Gamma[parent] += at.Gamma[i];
     }
   return tau;
+}
+
+// Sets f and g of a point of the tree, under torques u (null: none).
+template <class S>
+TORSOR_INLINE void set_covectors(const VariationalScene& scene, Arena& arena, const S* rest, const S* p, const S* u,
+                                 ActionPoint<S>& at) {
+  const Model& m = scene.tree;
+  S* tau = sum_forces(scene, arena, rest, p, at);
+  for (int k = 0; u != nullptr && k < m.nv; ++k) tau[k] += u[k];
+  at.f = arena.get<S>(m.nv);
+  at.g = arena.get<S>(m.nv);
+  for (int i = 0; i < m.n(); ++i)
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
+      const auto& c = at.all.columns[k];
+      at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
+      at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
+      if (at.all.armature != nullptr) at.g[k] = mul_add(S(at.weight) * at.all.armature[k], at.v[k], at.g[k]);
+    }
+}
+// The same with couplings: L_R(z, zdot) = L(phi(z), P zdot) has f_R = P^T f + Pdot^T g and g_R = P^T g.
+template <class S>
+void set_coupled_covectors(const VariationalScene& scene, Arena& arena, const S* rest, const S* p, const S* u,
+                           ActionPoint<S>& at) {
+  const int nr = scene.m.nv;
+  at.state = new (arena.get<ChainedState<S>>(1))
+      ChainedState<S>(chained_state<S>(scene.tree, arena, at.q, at.v, zeros<S>(arena, nr)));
+  at.tree = new (arena.get<ActionPoint<S>>(1)) ActionPoint<S>{};
+  at.tree->t = at.t;
+  at.tree->weight = at.weight;
+  at.tree->q = const_cast<S*>(at.state->tree.q);
+  at.tree->v = const_cast<S*>(at.state->tree.v);
+  set_covectors<S>(scene, arena, rest, p, nullptr, *at.tree);
+  at.f = zeros<S>(arena, nr);
+  at.g = zeros<S>(arena, nr);
+  add_pulled(at.state->P, at.tree->f, at.f);
+  add_pulled(at.state->Pdot, at.tree->g, at.f);
+  add_pulled(at.state->P, at.tree->g, at.g);
+  for (int k = 0; u != nullptr && k < nr; ++k) at.f[k] = mul_add(S(at.weight), u[k], at.f[k]);
+  at.curve_f = zeros<S>(arena, nr * nr);
+  at.curve_g = zeros<S>(arena, nr * nr);
+  const BlockTerms<S>& terms = at.state->terms();
+  add_curvature<S>(terms, arena, at.tree->f, at.curve_f);
+  add_curvature<S>(terms, arena, 3, at.tree->g, at.v, nullptr, at.curve_f);
+  add_curvature<S>(terms, arena, at.tree->g, at.curve_g);
 }
 
 // D += Phi_a^T (f, g).
@@ -188,24 +237,16 @@ Action<S> evaluate_action(const VariationalScene& scene, Arena& arena, const S* 
   action.D = arena.get<S>((rule.s + 1) * nv);
   action.good = every_lane<S>();
   for (int k = 0; k < (rule.s + 1) * nv; ++k) action.D[k] = S(0.0);
-  S* rest = arena.get<S>(nv);
-  for (int k = 0; k < nv; ++k) rest[k] = S(0.0);
+  const S* rest = zeros<S>(arena, scene.tree.nv);
   for (int a = 0; a < rule.m; ++a) {
     ActionPoint<S>& at = action.points[a];
     at.t = t + rule.c[a] * scene.h;
     at.weight = scene.h * rule.w[a];
     action.good = action.good & place_point(scene, arena, q0, xi, a, at);
-    S* tau = sum_forces(scene, arena, rest, p, at);
-    if (const S* u = controls.at(a, nv))
-      for (int k = 0; k < nv; ++k) tau[k] += u[k];
-    at.f = arena.get<S>(nv);
-    at.g = arena.get<S>(nv);
-    for (int i = 0; i < m.n(); ++i)
-      for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) {
-        const auto& c = at.all.columns[k];
-        at.f[k] = S(at.weight) * (dot(c.Psidot, at.mu[i]) + dot(c.S_, at.Gamma[i]) + tau[k]);
-        at.g[k] = S(at.weight) * dot(c.S_, at.mu[i]);
-      }
+    if (scene.coupled)
+      set_coupled_covectors<S>(scene, arena, rest, p, controls.at(a, nv), at);
+    else
+      set_covectors<S>(scene, arena, rest, p, controls.at(a, nv), at);
     add_point(scene, a, at, action.D);
   }
   return action;

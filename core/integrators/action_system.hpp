@@ -2,7 +2,7 @@
 // equations, and that of all derivatives by all control points. Fan 2018, proposition 3;
 // docs/derivations/variational.md.
 #pragma once
-#include "integrators/action.hpp"
+#include "integrators/action_gradients.hpp"
 #include "linear/tree_system.hpp"
 
 namespace torsor {
@@ -32,6 +32,7 @@ class ActionBlocks {
   // All blocks except those of forces that couple joints.
   void fill(const Action<S>& action, const StepEnd<S>& end, Arena& arena, const S* p) {
     const Model& m = scene_.m;
+    if (scene_.coupled) return fill_charts(action, end);
     if (on_bodies_)
       for (int i = 0; i < m.n(); ++i)
         for (int y = 0; y < 12 * scene_.rule.m; ++y) std::fill_n(system.P(i, y), 12 * scene_.rule.m, S(0.0));
@@ -50,7 +51,10 @@ class ActionBlocks {
     const int size = copies_ * scene_.m.nv;
     std::fill_n(H, size * size, S(0.0));
     system.assemble(H, size);
-    if (scene_.forces != nullptr && !scene_.local) add_coupling_forces(action, end, arena, p, H);
+    if (scene_.coupled)
+      add_points(action, end, arena, p, H);
+    else if (scene_.forces != nullptr && !scene_.local)
+      add_coupling_forces(action, end, arena, p, H);
   }
   int size() const { return copies_ * scene_.m.nv; }
 
@@ -116,8 +120,9 @@ class ActionBlocks {
         }
     }
   }
-  // N += R^T [[qq, qv], [vq, 0]] C for native blocks n x n, R and C being the maps of rows and columns.
-  void add_native(int i, const S* qq, const S* qv, const S* vq) {
+  // N += R^T [[qq, qv], [vq, vv]] C for native blocks n x n, R and C being the maps of rows and columns; vv (n) is
+  // diagonal. Null: zero.
+  void add_native(int i, const S* qq, const S* qv, const S* vq, const S* vv) {
     const int n = scene_.m.links[i].nv, square = n * n, size = system.unknowns(i);
     const int skip = whole_ ? 0 : 1;  // columns begin with xi^1
     S* N = system.N(i);
@@ -131,6 +136,7 @@ class ActionBlocks {
             by_q[r] += qq[r * n + l] * dq + (qv == nullptr ? S(0.0) : qv[r * n + l] * dv);
             if (vq != nullptr) by_v[r] += vq[r * n + l] * dq;
           }
+          if (vv != nullptr) by_v[r] += vv[r] * v_[(c + skip) * square + r * n + k];
         }
         for (int row = 0; row < copies_; ++row)
           for (int l = 0; l < n; ++l) {
@@ -212,7 +218,10 @@ class ActionBlocks {
           qv[k * n + r] = vq[r * n + k];
         }
     }
-    add_native(i, qq, body.general >= 0 ? qv : nullptr, body.general >= 0 ? vq : nullptr);
+    S vv[6];  // of armature
+    for (int k = 0; at.all.armature != nullptr && k < n; ++k) vv[k] = weight * at.all.armature[link.iv + k];
+    add_native(i, qq, body.general >= 0 ? qv : nullptr, body.general >= 0 ? vq : nullptr,
+               at.all.armature != nullptr ? vv : nullptr);
     if (j >= 0) add_chart(at, a, i, at.charts[j], end.charts[j]);
   }
 
@@ -277,7 +286,7 @@ class ActionBlocks {
             D[k] *= -at.weight;
           }
           map_joint(at, a, i, quaternion_of(i), end);
-          add_native(i, K, D, nullptr);
+          add_native(i, K, D, nullptr, nullptr);
         });
       }
     });
@@ -286,6 +295,72 @@ class ActionBlocks {
       for_each_body_force<S>(*scene_.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
         for (int r = 0; r < 6; ++r) add_scaled(12, S(1.0), change.x[r], system.P(i, 12 * a + 6 + r) + 12 * a);
       });
+    }
+  }
+
+  // With couplings: blocks of joints that derivatives of their charts give, at fixed f and g.
+  void fill_charts(const Action<S>& action, const StepEnd<S>& end) {
+    const Model& m = scene_.m;
+    const int length = 12 * scene_.rule.m;
+    std::size_t next = 0;
+    for (int i = 0; i < m.n(); ++i) {
+      const bool quaternion = next < scene_.quaternions.size() && scene_.quaternions[next] == i;
+      std::fill_n(system.N(i), system.unknowns(i) * system.unknowns(i), S(0.0));
+      for (int y = 0; y < length; ++y) std::fill_n(system.P(i, y), length, S(0.0));
+      for (int k = 0; k < system.unknowns(i); ++k)
+        for (S* part : {system.A(i, k), system.C(i, k), system.L(i, k), system.E(i, k)})
+          std::fill_n(part, length, S(0.0));
+      if (!quaternion) continue;
+      for (int a = 0; a < scene_.rule.m; ++a)
+        add_chart(action.points[a], a, i, action.points[a].charts[next], end.charts[next]);
+      if (!whole_) add_end(i, end.charts[next], end.p1 + m.links[i].iv);
+      ++next;
+    }
+  }
+  // With couplings: H += R^T (f_q Q + f_v V, g_q Q + g_v V), R, Q and V being the maps of rows and columns of all
+  // joints.
+  void add_points(const Action<S>& action, const StepEnd<S>& end, Arena& arena, const S* p, S* H) {
+    const Model& m = scene_.m;
+    const int nv = m.nv, size = copies_ * nv, skip = whole_ ? 0 : 1;
+    S *by_q = arena.get<S>(2 * nv * nv), *by_v = arena.get<S>(2 * nv * nv), *X = arena.get<S>(2 * nv * size);
+    const Displacement<S> unit{arena.get<S>(nv), arena.get<S>(nv)};
+    for (int a = 0; a < scene_.rule.m; ++a) {
+      const ActionPoint<S>& at = action.points[a];
+      for (int r = 0; r < 2 * nv; ++r) {
+        for (int k = 0; k < nv; ++k) {
+          unit.q[k] = S(r == k ? 1.0 : 0.0);
+          unit.v[k] = S(r == nv + k ? 1.0 : 0.0);
+        }
+        const PointGradients<S> grad = point_gradients(scene_, arena, at, p, unit);
+        std::copy_n(grad.q, nv, by_q + r * nv);
+        std::copy_n(grad.v, nv, by_v + r * nv);
+      }
+      for (int i = 0; i < m.n(); ++i) {
+        const Model::Link& link = m.links[i];
+        const int n = link.nv;
+        map_joint(at, a, i, quaternion_of(i), end);
+        for (int r = 0; r < 2 * nv; ++r)
+          for (int c = 0; c < copies_; ++c)
+            for (int k = 0; k < n; ++k) {
+              S sum(0.0);
+              for (int l = 0; l < n; ++l)
+                sum += by_q[r * nv + link.iv + l] * q_[((c + skip) * n + l) * n + k] +
+                       by_v[r * nv + link.iv + l] * v_[((c + skip) * n + l) * n + k];
+              X[r * size + c * nv + link.iv + k] = sum;
+            }
+      }
+      for (int i = 0; i < m.n(); ++i) {
+        const Model::Link& link = m.links[i];
+        const int n = link.nv;
+        map_joint(at, a, i, quaternion_of(i), end);
+        for (int c = 0; c < copies_; ++c)
+          for (int k = 0; k < n; ++k)
+            for (int l = 0; l < n; ++l) {
+              S* to = H + (c * nv + link.iv + k) * size;
+              add_scaled(size, row_q_[(c * n + l) * n + k], X + (link.iv + l) * size, to);
+              add_scaled(size, row_v_[(c * n + l) * n + k], X + (nv + link.iv + l) * size, to);
+            }
+      }
     }
   }
 

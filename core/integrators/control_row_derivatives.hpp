@@ -145,7 +145,8 @@ class ControlRowWeights {
     }
   }
   // Adds the gradients of all of them by parameters: of inertias, placements, and of the constraints.
-  void add_parameters(Arena& arena, const S* lambda, const S* mu, S* inertia, S* placement, S* parameters) {
+  void add_parameters(Arena& arena, const S* lambda, const S* mu, const InertialGradients<S>& inertial, S* placement,
+                      S* parameters) {
     const int bodies = scene_.m.nframes(), rows = rows_.count(), last = static_cast<int>(rows_.points.size()) - 1;
     const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement, parameters};
     S* d = arena.get<S>(nv_);
@@ -157,9 +158,11 @@ class ControlRowWeights {
       }
       if (k > 0) add_gradient(arena, at.q, rows_.zero, at.t, false, nu.data() + (k - 1) * rows, nullptr, to);
     }
-    S *by_inertia = arena.get<S>(10 * bodies), *by_placement = arena.get<S>(6 * bodies);
-    kinetic(arena, {nullptr, nullptr, nullptr, nullptr, by_inertia, by_placement, nullptr});
-    add_scaled(10 * bodies, S(1.0), by_inertia, inertia);
+    S *by_inertia = arena.get<S>(10 * bodies), *by_placement = arena.get<S>(6 * bodies),
+      *by_armature = arena.get<S>(nv_);
+    kinetic(arena, {nullptr, nullptr, nullptr, nullptr, by_inertia, by_placement, nullptr, by_armature});
+    add_scaled(10 * bodies, S(1.0), by_inertia, inertial.inertia);
+    add_scaled(nv_, S(1.0), by_armature, inertial.armature);
     add_scaled(6 * bodies, S(1.0), by_placement, placement);
     add_projection(arena, to);
   }

@@ -48,7 +48,8 @@ class EnergyGuard {
   // An upper bound of the work of given forces and controls in a stage: power times time, plus force times
   // displacement.
   S most_work(const Stage& stage, const S* displacement, double h, double t) {
-    const Model& m = at_.scene.m;
+    const Model& m = at_.scene.tree;
+    const int nv = at_.scene.m.nv;
     const ForceSet& given = *at_.scene.forces->given;
     const bool any = !given.empty();
     S work(0.0);
@@ -57,20 +58,27 @@ class EnergyGuard {
       if (any) {
         at_.arena.reset();
         S* tau = at_.arena.template get<S>(m.nv);
-        const S *q = at_.nodes.q(node), *v = at_.nodes.v(node);
-        generalized_forces<S>(m, given, at_.arena, force_motions_at(at_, q, v), q, v, node == stage.to ? t : t - h,
-                              at_.p, tau);
-        add_scaled(m.nv, S(1.0), at_.u, tau);
-        torques = tau;
+        const TreePoint<S> point = tree_point<S>(at_.scene, at_.arena, at_.nodes.q(node), at_.nodes.v(node));
+        generalized_forces<S>(m, given, at_.arena, force_motions_at(at_, point), point.q, point.v,
+                              node == stage.to ? t : t - h, at_.p, tau);
+        torques = tau = pulled(node, tau);
+        add_scaled(nv, S(1.0), at_.u, tau);
       }
       S power(0.0), along(0.0);
-      for (int k = 0; k < m.nv; ++k) {
+      for (int k = 0; k < nv; ++k) {
         power += torques[k] * at_.nodes.v(node)[k];
         along += torques[k] * displacement[k];
       }
       work += S(h) * torsor::larger(power, S(0.0)) + absolute(along);
     }
     return work;
+  }
+  // Generalized forces of the tree at a node, in the coordinates of the scene.
+  S* pulled(int node, S* tau) {
+    if (!at_.scene.coupled) return tau;
+    S* out = at_.arena.template get<S>(at_.scene.m.nv);
+    pull(block_terms<S>(*at_.scene.tree.coupling, at_.arena, at_.nodes.q(node), 1), tau, out);
+    return out;
   }
   static Mask<S> exceeds(const Energies<S>& before, const Energies<S>& after, const S& work, double gain) {
     return !less_equal(after.total() - before.total(), work + S(gain) * (before.size() + after.size()));

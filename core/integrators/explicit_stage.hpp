@@ -13,6 +13,19 @@
 
 namespace torsor {
 
+// K = dtau/dq and D = dtau/dv (nv x nv) of forces in the coordinates of a scene, at (q, v) or `point` of the tree.
+template <class S>
+void reduce_force_derivatives(const Model& tree, const ForceSet& set, Arena& arena, const Motions<S>& all, const S* q,
+                              const S* v, const TreePoint<S>& point, double t, const S* p, S* K, S* D) {
+  if (tree.coupling == nullptr) return generalized_forces_derivatives<S>(tree, set, arena, all, q, v, t, p, K, D);
+  const std::size_t size = std::size_t(tree.nv) * tree.nv;
+  S *own_K = arena.get<S>(size), *own_D = arena.get<S>(size), *tau = arena.get<S>(tree.nv);
+  generalized_forces_derivatives<S>(tree, set, arena, all, point.q, point.v, t, p, own_K, own_D);
+  generalized_forces<S>(tree, set, arena, all, point.q, point.v, t, p, tau);
+  chain_forces<S>(chained_state<S>(tree, arena, q, v, zeros<S>(arena, tree.coupling->nv())), arena, own_K, own_D,
+                  nullptr, tau, K, D, nullptr);
+}
+
 template <class S>
 class ExplicitStage {
  public:
@@ -189,8 +202,8 @@ class ExplicitStage {
   // The residual at the beginning, with sums over subtrees.
   Evaluation<S> evaluate(const Stage& stage, const S* a, double t) {
     const Evaluation<S> e = evaluate_residual<S>(at_, at_.nodes.q(stage.from), at_.nodes.v(stage.from), a, t, r_);
-    add_rates(m_, e);
-    sum_inertias(m_, e);
+    add_rates(at_.scene.tree, e);
+    sum_inertias(at_.scene.tree, e);
     return e;
   }
   // (M - h D - h^2 K) a = f + h K v. Sueda 2021, (2.86), solved for the change of v; K includes the change of lever
@@ -200,7 +213,10 @@ class ExplicitStage {
     const S* v = at_.nodes.v(stage.from);
     const S h(1.0 / stage.c);
     const Evaluation<S> e = evaluate(stage, at_.zero, t);
-    pair_columns<S>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, at_.zeros(M_), nv);
+    if (at_.scene.coupled)
+      add_residual_derivatives(at_, e, at_.zeros(Aq), at_.zeros(Av), at_.zeros(M_));
+    else
+      pair_columns<S>(m_, at_.arena, e.all, nullptr, 2, nullptr, nullptr, at_.zeros(M_), nv);
     stiffen(stage, t);
     for (int k = 0; k < nv; ++k) {
       S sum(0.0);
@@ -216,9 +232,10 @@ class ExplicitStage {
     const int size = m_.nv * m_.nv;
     const double h = 1.0 / stage.c;
     const S *q = at_.nodes.q(stage.from), *v = at_.nodes.v(stage.from);
-    const Motions<S> all = force_motions_at(at_, q, v);
-    generalized_forces_derivatives<S>(m_, *at_.scene.forces, at_.arena, all, q, v, t, at_.p, at_.zeros(K_),
-                                      at_.zeros(D_));
+    const TreePoint<S> point = tree_point(at_.scene, at_.arena, q, v);
+    const Motions<S> all = force_motions_at(at_, point);
+    reduce_force_derivatives<S>(at_.scene.tree, *at_.scene.forces, at_.arena, all, q, v, point, t, at_.p, at_.zeros(K_),
+                                at_.zeros(D_));
     add_scaled(size, S(-h), D_, M_);
     add_scaled(size, S(-h * h), K_, M_);
   }
@@ -271,8 +288,11 @@ void ExplicitStage<S>::linearise_along(const Stage& stage, double t) {
   std::vector<Complex> K(nv * nv), D(nv * nv);
   for (int l = 0; l < Lanes<S>::value; ++l) {
     const ComplexNode at(at_, stage, l);
-    generalized_forces_derivatives<Complex>(model_of_lane(at_.scene, l), *at_.scene.forces, at_.arena, at.q.data(),
-                                            at.v.data(), t, at.p.data(), K.data(), D.data());
+    const Model& tree = model_of_lane(at_.scene, l);
+    const TreePoint<Complex> point = tree_point<Complex>(at_.scene, at_.arena, at.q.data(), at.v.data());
+    const Motions<Complex> all = force_motions(tree, at_.arena, point.q, point.v);
+    reduce_force_derivatives<Complex>(tree, *at_.scene.forces, at_.arena, all, at.q.data(), at.v.data(), point, t,
+                                      at.p.data(), K.data(), D.data());
     for (int k = 0; k < nv * nv; ++k) {
       set_lane(Aq[k], l, lane_of(Aq[k], l) - h * K[k].imag() / kStep);
       set_lane(Av[k], l, lane_of(Av[k], l) - h * (lane_of(K_[k], l) + D[k].imag() / kStep));

@@ -12,11 +12,13 @@ struct HardForces {
   std::vector<PairLaw> contacts;
   std::vector<JointLaw> limits;
   std::vector<FrictionLaw> friction;
+  std::vector<BearingLaw> bearings;
   ForceSet others;
   explicit HardForces(const ForceSet* set) {
     if (set == nullptr) return;
     others.forces = set->forces;
     others.parameters = set->parameters;
+    bearings = set->bearings;
     set->for_each([&](const auto& law) { sort(law); });
   }
 
@@ -81,6 +83,28 @@ template <class F>
 void for_each_friction(const Model& m, const FrictionLaw& law, const double* p, F&& f) {
   const Model::Body& body = m.bodies[law.body];
   for (int k = 0; k < body.nv; ++k) f(FrictionPlace{body.iv + k, law.torque.at(k), p[law.torque.at(k)]});
+}
+
+// The load of a bearing by the wrench W that it transmits, with derivatives by W and by radius, length and smoothing.
+inline double load_of(const BearingLaw& law, const double* p, const double* W, double* by_W, double* by_shape) {
+  p += law.offset;
+  return bearing_load(law.kind, W, p[1], p[2], p[4], by_W, by_shape);
+}
+
+// f(body, wrench) with the wrenches on bodies of a row of constraints, about the points of their trees. Rows on
+// coordinates have none, and none are known of user-defined rows.
+template <class F>
+void for_each_wrench_of(const ConstraintState<double>& at, int row, F&& f) {
+  for (const PairPart& pair : at.set.pairs) {
+    if (row < pair.row || row >= pair.row + pair.rows) continue;
+    const PairState<double> state = pair_state(pair, at.all, at.times, at.still);
+    const Force<double> W = row_wrench(state, pair.each[row - pair.row]);
+    if (pair.B.body >= 0) f(pair.B.body, state.to_B.act(W));
+    if (pair.A.body >= 0) f(pair.A.body, negative(state.to_A.act(W)));
+  }
+  for (const TwistPart& part : at.set.twists)
+    if (row == part.row)
+      for (const auto& body : part.bodies) f(body.marker.body, twist_term(body, at.all).w);
 }
 
 // row (nv, zero before) += that of a force along `axis` at the place.

@@ -116,6 +116,15 @@ class HardStep {
       add_scaled(nv, -kappa[r], &Y_[std::size_t(r) * nv], l.data());
       add_scaled(nv, -kappa[r], row(r), gv.data());
     }
+    std::vector<Motion<double>> twists;
+    if (!forces_.bearings.empty()) {
+      std::vector<double> by_v1(nv, 0.0);
+      const double* limits = psi.data() + rows_.blocks.size() - forces_.bearings.size();
+      twists = pull_back_loads(t, limits, q0, v0, by_v1.data(), out);
+      add_scaled(nv, 1.0, by_v1.data(), gv.data());
+      euler_.solver().solve_transposed(by_v1.data());
+      add_scaled(nv, 1.0, by_v1.data(), l.data());
+    }
     add_scaled(nv, 1.0, gv.data(), v0);
     for (int i = 0; i < nv; ++i) {
       const double lambda = h * l[i];
@@ -126,15 +135,16 @@ class HardStep {
     // of z.(C l) - kappa.(C v1) - kappa.(gap / h, g / h)
     std::vector<double> against(rows);
     for (int r = 0; r < rows; ++r) against[r] = -kappa[r];
-    add_row_gradients(t, l.data(), rows_.z.data(), 0.0, true, q0, out);
-    add_row_gradients(t, at.nodes.v(2), against.data(), 1.0 / h, false, q0, out);
+    add_row_gradients(t, l.data(), rows_.z.data(), 0.0, true, twists, q0, out);
+    add_row_gradients(t, at.nodes.v(2), against.data(), 1.0 / h, false, {}, q0, out);
     if (out.inertia == nullptr) return;
     for (std::size_t b = 0; b < contacts_.size(); ++b)
       out.forces[places_[contacts_[b]].law->offset + kFriction] += psi[b] * rows_.z[normal_of(b)];
     for (std::size_t k = 0; k < friction_.size(); ++k)
       out.forces[friction_[k].parameter] += h * psi[contacts_.size() + k];
     for (double& x : l) x *= h;
-    add_parameters(t, l.data(), out);
+    for (Motion<double>& x : twists) x = h * x;
+    add_parameters(t, l.data(), twists.empty() ? nullptr : twists.data(), out);
   }
 
  private:
@@ -196,8 +206,10 @@ class HardStep {
     for (std::size_t k = 0; k < limits_.size(); ++k)
       if (wanted_[places_.size() + k]) closing_.push_back(static_cast<int>(k));
     const int contacts = static_cast<int>(contacts_.size()), normals = contacts + static_cast<int>(closing_.size());
-    const int sliding = equalities + normals + 2 * contacts;  // first row of the joints with dry friction
-    const int rows = sliding + static_cast<int>(friction_.size());
+    const int sliding = equalities + normals + 2 * contacts;           // first row of the joints with dry friction
+    const int turning = sliding + static_cast<int>(friction_.size());  // and of the bearings
+    int rows = turning;
+    for (const BearingLaw& law : forces_.bearings) rows += m_.bodies[law.body].nv;
     C_.assign(std::size_t(rows) * nv, 0.0);
     rows_.equalities = equalities;
     rows_.normals = normals;
@@ -234,11 +246,21 @@ class HardStep {
       rows_.d[r] = limit.gap / h;
       put_rate(r);
     }
-    for (int r = sliding; r < rows; ++r) {
+    for (int r = sliding; r < turning; ++r) {
       const FrictionPlace& place = friction_[r - sliding];
       C_[std::size_t(r) * nv + place.iv] = 1.0;
       put_rate(r);
       rows_.blocks.push_back({r, 1, place.torque * h});
+    }
+    int bearing = turning;
+    for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
+      const BearingLaw& law = forces_.bearings[b];
+      const Model::Body& body = m_.bodies[law.body];
+      rows_.blocks.push_back({bearing, body.nv, at.p[law.offset] * h, -1, static_cast<int>(b)});
+      for (int k = 0; k < body.nv; ++k, ++bearing) {
+        C_[std::size_t(bearing) * nv + body.iv + k] = 1.0;
+        put_rate(bearing);
+      }
     }
     Y_.resize(C_.size());
     const MassFactor<double> mass = factor_mass_at(at, q);
@@ -252,6 +274,65 @@ class HardStep {
         rows_.D[std::size_t(r) * rows + s] = rows_.D[std::size_t(s) * rows + r] = sum;
       }
     }
+    if (!forces_.bearings.empty()) find_loads(t);
+  }
+  // The wrenches through the bearings: those of the step without impulses, and of unit impulses, by which accelerations
+  // are Y / h and which act on bodies.
+  void find_loads(double t) {
+    const int nv = m_.nv, rows = rows_.size(), n = m_.n();
+    const double *q = at.nodes.q(1), *v = at.nodes.v(1), h = scheme.h;
+    rows_.loads.resize(forces_.bearings.size());
+    std::vector<double> a(nv), r(nv);
+    for (int k = 0; k < nv; ++k) a[k] = (v_free_[k] - v[k]) / h;
+    const Evaluation<double> e = evaluate_residual<double>(at, q, v, a.data(), t, r.data());
+    for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
+      const BearingLaw& law = forces_.bearings[b];
+      JointLoad& load = rows_.loads[b];
+      write(joint_wrench(e.all.bodies[law.body]), load.offset);
+      load.map.assign(std::size_t(6) * rows, 0.0);
+      load.size = [&law, p = at.p](const double* W, double* by_W) {
+        double by_shape[3];
+        return load_of(law, p, W, by_W, by_shape);
+      };
+    }
+    std::vector<Force<double>> on(n);
+    for (int row = 0; row < rows; ++row) {
+      at.arena.reset();
+      for (int k = 0; k < nv; ++k) a[k] = Y_[std::size_t(row) * nv + k] / h;
+      const Motions<double> all = motions<double>(m_, at.arena, q, at.zero, a.data(), false, false);
+      for (int i = 0; i < n; ++i) {
+        const auto& b = all.bodies[i];
+        on[i] = m_.bodies[i].massless ? zero_force<double>() : shift_back(rotate(b.R, m_.bodies[i].I), b.p) * b.a;
+      }
+      for_each_wrench(row, all, t, [&](int i, const Force<double>& F) {
+        on[i] = on[i] - Force<double>{(1.0 / h) * F.n, (1.0 / h) * F.f};
+      });
+      for (int i = n - 1; i >= 0; --i)
+        if (m_.links[i].parent >= 0) on[m_.links[i].parent] += on[i];
+      for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
+        const auto& body = all.bodies[forces_.bearings[b].body];
+        double W[6];
+        write(SE3<double>{body.R, body.p}.act_inverse(on[forces_.bearings[b].body]), W);
+        for (int k = 0; k < 6; ++k) rows_.loads[b].map[std::size_t(k) * rows + row] = W[k];
+      }
+    }
+  }
+  // f(body, wrench) with the wrenches on bodies of a unit impulse.
+  template <class F>
+  void for_each_wrench(int row, const Motions<double>& all, double t, F&& f) {
+    if (row < rows_.equalities) {
+      for_each_wrench_of(constraint_state(all, at.nodes.q(1), at.zero, t, true), row, f);
+      return;
+    }
+    const int contacts = static_cast<int>(contacts_.size()), normal = row - rows_.equalities;
+    const int tangent = row - rows_.equalities - rows_.normals;
+    const bool along = normal < contacts;
+    if (!along && (tangent < 0 || tangent >= 2 * contacts)) return;
+    const ContactPlace& place = places_[contacts_[along ? normal : tangent / 2]];
+    const ShapePair<double> pair = place.law->state(BodyState<double>{at.arena, all, t, at.p});
+    const Force<double> W = wrench_at(place.axes[along ? 0 : 1 + tangent % 2], place.point);
+    if (place.law->A.body >= 0) f(place.law->A.body, shift_back(W, -pair.to_A));
+    if (place.law->B.body >= 0) f(place.law->B.body, negative(shift_back(W, -pair.to_B)));
   }
   bool moves(const double* normal) const {
     return std::any_of(normal, normal + m_.nv, [](double x) { return x != 0.0; });
@@ -274,17 +355,20 @@ class HardStep {
     return any;
   }
 
-  // Adds the gradients of x.(C v) + rate x.(gaps and g).
-  void add_row_gradients(double t, const double* v, const double* x, double rate, bool still, double* by_q,
+  // Adds the gradients of x.(C v) + rate x.(gaps and g). `twists` (by body, or none): bodies move by them too, relative
+  // to those that carry them.
+  void add_row_gradients(double t, const double* v, const double* x, double rate, bool still,
+                         const std::vector<Motion<double>>& twists, double* by_q,
                          const ParameterGradients<double>& out) {
     const int contacts = static_cast<int>(contacts_.size());
     const bool all_parameters = out.inertia != nullptr;
     const double* q = at.nodes.q(1);
     at.arena.reset();
-    const Motions<double> all = motions_at(q, v, true);
+    const Motions<double> all = motions_at(q, v, twists.empty());
+    if (!twists.empty()) add_twists(all, twists);
     const BodyState<double> state{at.arena, all, t, at.p};
     std::vector<RowWrenches<double>> sums(m_.n(), zero_wrenches<double>());
-    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nframes() : 0, zero_wrenches<double>());
+    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nplaces() : 0, zero_wrenches<double>());
     for (int c = 0; c < contacts; ++c) {
       const ContactPlace& place = places_[contacts_[c]];
       const int normal = rows_.equalities + c, tangent = rows_.blocks[c].row;
@@ -328,22 +412,80 @@ class HardStep {
     add_constraint_gradients<double>(m_, constraint_state(all, q, v, t, still), rate == 0.0 ? nullptr : errors.data(),
                                      x, nullptr, to);
   }
-  // Adds -lambda . d(ID - tau)/dp.
-  void add_parameters(double t, const double* lambda, const ParameterGradients<double>& out) {
+  // Adds twists to the velocities of bodies, and the rates of columns.
+  void add_twists(const Motions<double>& all, std::vector<Motion<double>> twists) {
+    for (int i = 0; i < m_.n(); ++i) {
+      const Model::Body& body = m_.bodies[i];
+      const Motion<double> carried = body.parent >= 0 ? twists[body.parent] : zero_motion<double>();
+      for (int k = body.iv; body.general >= 0 && k < body.iv + body.nv; ++k)
+        all.columns[k].Psidot += cross(carried, all.columns[k].S_);
+      twists[i] += carried;
+      all.bodies[i].v += twists[i];
+    }
+    add_rates(m_, all);
+  }
+  // Of psi.(limits of the bearings) at fixed impulses: adds the gradients by q0, v0 and v1, and by the parameters of
+  // the bearings. With the derivative y of a limit by its wrench, a twist y of the body in the virtual motion that has
+  // the residual for its power gives the rest: these twists are returned, as of the impulses.
+  std::vector<Motion<double>> pull_back_loads(double t, const double* psi, double* q0, double* v0, double* v1,
+                                              const ParameterGradients<double>& out) {
+    const LoadedTree& tree = *scene_.loads;
+    const int nv = m_.nv, n = tree.m.nv, rows = rows_.size();
+    const double *q = at.nodes.q(1), *v = at.nodes.v(1), h = scheme.h;
+    std::vector<double> r(nv);
+    const Evaluation<double> e = evaluate_residual<double>(at, q, v, at.nodes.a(1), t, r.data());
+    std::vector<Motion<double>> twists(m_.n(), zero_motion<double>());
+    std::vector<std::vector<double>> by_W(forces_.bearings.size(), std::vector<double>(6));
+    for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
+      const BearingLaw& law = forces_.bearings[b];
+      const JointLoad& load = rows_.loads[b];
+      double W[6], by_shape[3];
+      load.put_wrench(rows, rows_.z.data(), W);
+      const double R = load_of(law, at.p, W, by_W[b].data(), by_shape), friction = at.p[law.offset];
+      for (double& x : by_W[b]) x *= psi[b] * h * friction;
+      if (out.inertia != nullptr) {
+        out.forces[law.offset] += psi[b] * h * R;
+        for (int k = 0; k < 3; ++k)
+          out.forces[law.offset + (k == 2 ? 4 : 1 + k)] += psi[b] * h * friction * by_shape[k];
+      }
+      const auto& body = e.all.bodies[law.body];
+      twists[law.body] += (-1.0 / h) * SE3<double>{body.R, body.p}.act(read_motion(by_W[b].data()));
+    }
+    add_rates(m_, e);
+    sum_inertias(m_, e);
+    const LoadedDerivatives<double> wide =
+        loaded_derivatives(m_, tree, forces_.bearings, free_.forces, at.arena, e.all, e.held, q, v, t, at.p);
+    for (std::size_t b = 0; b < forces_.bearings.size(); ++b)
+      for (int w = 0; w < 6; ++w) {
+        const std::size_t first = std::size_t(tree.wrench(forces_.bearings[b].body) + w) * n;
+        for (int k = 0; k < nv; ++k) {
+          const double by_a = by_W[b][w] * wide.by[2][first + tree.at[k]] / h;
+          q0[k] += by_W[b][w] * wide.by[0][first + tree.at[k]];
+          v0[k] += by_W[b][w] * wide.by[1][first + tree.at[k]] - by_a;
+          v1[k] += by_a;
+        }
+      }
+    return twists;
+  }
+  // Adds -lambda . d(ID - tau)/dp, in a virtual motion with further twists of bodies.
+  void add_parameters(double t, const double* lambda, const Motion<double>* twists,
+                      const ParameterGradients<double>& out) {
     const int bodies = m_.nframes();
     const double *q = at.nodes.q(1), *v = at.nodes.v(1), *a = at.nodes.a(1);
     at.arena.reset();
     double *inertia = at.arena.get<double>(10 * bodies), *placement = at.arena.get<double>(6 * bodies),
-           *gravity = at.arena.get<double>(3);
+           *gravity = at.arena.get<double>(3), *armature = at.arena.get<double>(m_.nv);
     inverse_dynamics_vjp<double>(m_, at.arena, q, v, a, lambda, nullptr, 0,
-                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity});
+                                 {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true,
+                                 twists);
     add_scaled(10 * bodies, -1.0, inertia, out.inertia);
     add_scaled(6 * bodies, -1.0, placement, out.placement);
     add_scaled(3, -1.0, gravity, out.gravity);
+    add_scaled(m_.nv, -1.0, armature, out.armature);
     if (free_.forces == nullptr) return;
     const Motions<double> all = motions(m_, at.arena, q, v, a);
-    force_parameter_gradient<double>(m_, *free_.forces, at.arena, all, q, v, t, at.p, lambda, out.forces);
-    force_placement_gradient<double>(m_, *free_.forces, at.arena, all, t, at.p, lambda, out.placement);
+    force_parameter_gradient<double>(m_, *free_.forces, at.arena, all, q, v, t, at.p, lambda, out.forces, twists);
+    force_placement_gradient<double>(m_, *free_.forces, at.arena, all, t, at.p, lambda, out.placement, twists);
   }
 
   const Model& m_;

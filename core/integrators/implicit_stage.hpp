@@ -22,7 +22,7 @@ Mask<S> accelerate_node(StepContext<S>& at, int node, double t, S* a) {
   const Model& m = at.scene.m;
   const S *q = at.nodes.q(node), *v = at.nodes.v(node);
   if (at.scene.loads != nullptr) return accelerate_loaded(at, q, v, t, a);
-  if (at.scene.on_joints) {
+  if (at.scene.on_joints && !at.scene.coupled) {
     at.arena.singular_joint = -1;
     at.arena.reset();
     S* tau = at.u;
@@ -90,7 +90,13 @@ class ImplicitStage {
     }
     // A lane that has no factors in the form of the others would have them alone, and start elsewhere.
     const Mask<S> comparable = Lanes<S>::value > 1 ? lanes & !unfactored_ : lanes;
-    return find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    const Mask<S> found = find(*this, table.tolerance, norm, comparable, table.iterations, shortfall);
+    if constexpr (Lanes<S>::value == 1)
+      if (!found && at_.scene.loads != nullptr) {
+        Shortfall unused;
+        return find(*this, table.tolerance, begin_stuck(accelerations), lanes, table.iterations, unused);
+      }
+    return found;
   }
   // Whether a guess by accelerations, where the first correction has size `norm`, may lead to a distant solution: with
   // stiff forces there are many, and the nearest one is wanted. It is doubtful if it changes the velocities a lot, or
@@ -156,7 +162,7 @@ class ImplicitStage {
     place_here();
     evaluate_here();
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), false);
-    add_rates(m_, evaluation_);
+    add_rates(at_.scene.tree, evaluation_);
     return evaluation_;
   }
 
@@ -247,7 +253,7 @@ class ImplicitStage {
   // Merits within a search are in one metric, of the first point at which one is asked for.
   S marked_merit() {
     if (rows_) return marked_merit_;
-    if (!metric_) {
+    if (!metric_ && !at_.scene.coupled) {
       Arena& arena = *metric_lease_;
       arena.reset();
       arena.singular_joint = -1;
@@ -289,6 +295,23 @@ class ImplicitStage {
       xi_[k] = select(from_start, at_.scene.stiff ? led_to(at_.zero, k) : S(0.0), led_to(accelerations, k));
     if (rows_) std::copy_n(first_lambda_.data(), rows_->count(), rows_->lambda);
     merit_ = -1.0;
+    linearisable_ = false;
+    const Mask<S> good = place_here();
+    return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
+  }
+  // The same with all bearings at rest. The load of a bearing may grow with its deceleration until nothing but a stop
+  // solves the equations, and corrections from a motion may not lead there.
+  S begin_stuck(const S* accelerations) {
+    begin(1.0, accelerations);
+    const Model& tree = at_.scene.tree;
+    for (const BearingLaw& law : at_.scene.forces->bearings)
+      for (int of_tree = tree.bodies[law.body].iv; of_tree < tree.bodies[law.body].iv + tree.bodies[law.body].nv;
+           ++of_tree) {
+        const int k = at_.scene.coupled ? tree.coupling->reduced_of(of_tree) : of_tree;
+        if (k < 0) continue;
+        xi_[k] = S(0.0);
+        for (std::size_t j = 0; j < stage_.others.size(); ++j) xi_[k] += S(stage_.others[j].z) * x_[j][k];
+      }
     linearisable_ = false;
     const Mask<S> good = place_here();
     return any(good) ? select(good, correct(*this), S(kInfinity)) : S(kInfinity);
@@ -359,7 +382,7 @@ class ImplicitStage {
     if (!linearisable_ || derivatives) evaluate_here();
     linearisable_ = false;  // the sums below overwrite it
     terms_.evaluate(m_, at_.scene.quaternions, stage_, xi_, s_, x_.data(), derivatives);
-    add_rates(m_, evaluation_);
+    add_rates(at_.scene.tree, evaluation_);
     Mask<S> good = H_.factor(at_, evaluation_, terms_.V1, stage_.c, at_.scene.is_tall(columns) && !at_.singular,
                              derivatives, rows());
     if (rows_ && any(good)) {
@@ -375,16 +398,32 @@ class ImplicitStage {
     const int n = m_.nv, rows = rows_ ? rows_->count() : 0;
     const double c = stage_.c;
     linearisable_ = false;  // the sums below overwrite it
-    add_rates(m_, evaluation_);
-    const ForceState<S> state(m_, at_.arena, evaluation_.all, q(), v(), t_, at_.p);
+    const Model& tree = at_.scene.tree;
+    const S *tree_q = evaluation_.q, *tree_v = evaluation_.v;
+    add_rates(tree, evaluation_);
+    const ForceState<S> state(tree, at_.arena, evaluation_.all, tree_q, tree_v, t_, at_.p);
     places_.clear(n, where);
     at_.scene.forces->for_each([&](const auto& law) { law.add_stiff_places(state, c, places_); });
-    add_bearing_places(m_, *at_.scene.forces, evaluation_.all, v(), at_.p, places_);
     if (rows_) where = where & measure_rows();
-    sum_inertias(m_, evaluation_);
+    sum_inertias(tree, evaluation_);
+    add_bearing_places(tree, *at_.scene.forces, at_.arena, evaluation_.all, tree_v, at_.p, c, places_);
     S *A = at_.zeros(A_), *D = at_.zeros(D_), *M = at_.zeros(M_);
-    pair_columns<S>(m_, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, n);
-    linearise_forces(m_, *at_.scene.forces->smooth, at_.arena, evaluation_.all, q(), v(), t_, at_.p, A, D, n);
+    const auto put = [&](int size, S* A, S* D, S* M) {
+      pair_columns<S>(tree, at_.arena, evaluation_.all, nullptr, 2, nullptr, nullptr, M, size);
+      linearise_forces(tree, *at_.scene.forces->smooth, at_.arena, evaluation_.all, tree_q, tree_v, t_, at_.p, A, D,
+                       size);
+    };
+    if (at_.scene.coupled) {  // without the curvature of the couplings
+      const int size = tree.nv * tree.nv;
+      S* own[3] = {zeros<S>(at_.arena, size), zeros<S>(at_.arena, size), zeros<S>(at_.arena, size)};
+      put(tree.nv, own[0], own[1], own[2]);
+      const TangentMatrix<S> P = tangent_map(block_terms<S>(*tree.coupling, at_.arena, q(), 1), at_.arena);
+      S* to[3] = {A, D, M};
+      for (int k = 0; k < 3; ++k) project(at_.arena, P, own[k], to[k]);
+      places_.reduce(P);
+    } else {
+      put(n, A, D, M);
+    }
     for (int i = 0; i < n; ++i)
       for (int j = 0; j <= i; ++j) {
         const int k = i * n + j, l = j * n + i;
@@ -492,6 +531,7 @@ class ImplicitStage {
 // weakest; at most a few times what is allowed.
 template <class S>
 S ImplicitStage<S>::rounding(const S& allowed) {
+  if (at_.scene.coupled) return allowed;
   constexpr double eps = std::numeric_limits<double>::epsilon();
   const auto length = [](const Vec3<S>& x) { return square_root(dot(x, x)); };
   std::vector<S> size(m_.nv), moments(m_.n(), S(0.0)), forces(m_.n(), S(0.0));
@@ -510,6 +550,7 @@ S ImplicitStage<S>::rounding(const S& allowed) {
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
       const Motion<S>& column = all.columns[k].S_;
       size[k] = length(column.w) * moments[i] + length(column.v) * forces[i] + S(2.0) * absolute(at_.u[k]);
+      if (all.armature != nullptr) size[k] += absolute(all.armature[k] * a()[k]);
     }
     if (link.parent < 0) continue;
     moments[link.parent] += moments[i];

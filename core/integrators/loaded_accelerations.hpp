@@ -16,8 +16,8 @@ Mask<S> accelerate_loaded(StepContext<S>& at, const S* q, const S* v, double t, 
   Mask<S> good = every_lane<S>(), found = no_lane<S>();
   for (int iteration = 0; iteration < 50 && any(good & !found); ++iteration) {
     const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
-    add_rates(at.scene.m, e);
-    sum_inertias(at.scene.m, e);
+    add_rates(at.scene.tree, e);
+    sum_inertias(at.scene.tree, e);
     for (auto* matrix : {&Aq, &Av, &M}) std::fill(matrix->begin(), matrix->end(), S(0.0));
     add_residual_derivatives(at, e, Aq.data(), Av.data(), M.data());
     good = good & factor(n, M.data(), pivots.data());

@@ -50,22 +50,27 @@ Projection<S> velocity_projection(StepContext<S>& at, const S* free, int node, d
 // constraints, and by inertias.
 template <class S>
 void add_projection_gradient(StepContext<S>& at, const StageRows<S>& rows, const Projection<S>& done, const S* al,
-                             const S* be, const ConstraintGradients<S>& out, S* inertia = nullptr) {
+                             const S* be, const ConstraintGradients<S>& out,
+                             const InertialGradients<S>& inertial = {}) {
   const int nv = at.scene.m.nv, bodies = at.scene.m.nframes();
   const S *q = done.q, *x = done.x;
-  S* by_q = at.arena.template get<S>(nv);
+  S *by_q = at.arena.template get<S>(nv), *by_armature = at.arena.template get<S>(nv);
   S *by_inertia = at.arena.template get<S>(10 * bodies), *by_placement = at.arena.template get<S>(6 * bodies);
   const Gradients<S> of{out.q == nullptr ? nullptr : by_q,
                         nullptr,
                         nullptr,
                         nullptr,
-                        inertia == nullptr ? nullptr : by_inertia,
+                        inertial.inertia == nullptr ? nullptr : by_inertia,
                         out.placement == nullptr ? nullptr : by_placement,
-                        nullptr};
+                        nullptr,
+                        by_armature};
   with_model<S>(at.scene,
                 [&](const auto& m) { inverse_dynamics_vjp<S>(m, at.arena, q, at.zero, x, al, nullptr, 0, of, false); });
   if (out.q != nullptr) add_scaled(nv, S(1.0), by_q, out.q);
-  if (inertia != nullptr) add_scaled(10 * bodies, S(1.0), by_inertia, inertia);
+  if (inertial.inertia != nullptr) {
+    add_scaled(10 * bodies, S(1.0), by_inertia, inertial.inertia);
+    add_scaled(nv, S(1.0), by_armature, inertial.armature);
+  }
   if (out.placement != nullptr) add_scaled(6 * bodies, S(1.0), by_placement, out.placement);
   add_row_gradient<S>(at, rows, q, al, done.t, true, nullptr, rows.kappa, out);
   add_row_gradient<S>(at, rows, q, done.y, done.t, done.displaces, done.displaces ? be : nullptr, be, out);

@@ -1,12 +1,12 @@
 // The residual ID(q, v, a) - tau_f - u of the equations of motion, and what its derivatives need. With bearings, tau_f
-// depends on accelerations too.
+// depends on accelerations too. With couplings it is that of the tree pulled back, P^T (ID - tau_f) - u
+// (docs/derivations/hyper_reduced.md).
 #pragma once
-#include "dynamics/mass_solve.hpp"
-#include "integrators/scene.hpp"
+#include "integrators/scene_mass.hpp"
 
 namespace torsor {
 
-// The motions at a state. Of the bodies, I is their own and f is summed over subtrees.
+// The motions at a state of the tree. Of the bodies, I is their own and f is summed over subtrees.
 template <class S>
 struct Evaluation {
   Motions<S> all;
@@ -14,6 +14,10 @@ struct Evaluation {
   const S *q, *v;
   double t;
   S kinetic, gravity;  // energies
+  // With couplings: the state that it was lifted from, and the tree's residual without controls.
+  struct Reduced {
+    const S *q, *v, *a, *r;
+  } reduced{};
 };
 
 // The motions with gravity, without rates of columns: of the bodies, I and f are their own. Kinetic energy and that of
@@ -33,19 +37,21 @@ Motions<S> inertial_motions(const ModelT<C>& m, Arena& arena, const S* q, const 
     kinetic += S(0.5) * dot(b.v, momentum);
     gravity -= dot(m.gravity, mul_add(b.I.m, b.origin, b.I.h));
   }
+  for (int i = 0; all.armature != nullptr && i < m.n(); ++i)
+    for (int k = m.bodies[i].iv; k < m.bodies[i].iv + m.bodies[i].nv; ++k)
+      kinetic = mul_add(S(0.5) * all.armature[k] * v[k], v[k], kinetic);
   return all;
 }
 
-// r (outside the arena, which is used from its start) = ID - tau_f - u. `add` may add to r and to the forces of bodies.
+// r = ID - tau_f - u of the tree. `add` may add to r and to the forces of bodies.
 struct AddNothing {
   template <class M>
   void operator()(const M&) const {}
 };
 template <class S, class Add = AddNothing>
-Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
-                                const S* p, const S* u, S* r, const Add& add = {}) {
-  const Model& m = scene.m;
-  arena.reset();
+Evaluation<S> evaluate_tree(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t, const S* p,
+                            const S* u, S* r, const Add& add = {}) {
+  const Model& m = scene.tree;
   S kinetic(0.0), gravity(0.0);
   const Motions<S> all = with_model<S>(
       scene, [&](const auto& numbers) { return inertial_motions(numbers, arena, q, v, a, kinetic, gravity); });
@@ -66,7 +72,8 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
   for (int i = m.n() - 1; i >= 0; --i) {
     const Model::Link& link = m.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
-      const S x = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      S x = dot(all.columns[k].S_, all.bodies[i].f) - u[k];
+      if (all.armature != nullptr) x = mul_add(all.armature[k], a[k], x);
       r[k] = adds ? r[k] + x : x;
       if (sums.tau != nullptr) r[k] -= sums.tau[k];
     }
@@ -75,6 +82,20 @@ Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, co
   if (scene.loads != nullptr) add_bearing_friction(m, *scene.forces, all, v, p, r);
   return {all, sums.held, q, v, t, kinetic, gravity};
 }
+// r (outside the arena, which is used from its start) at a state in the coordinates of the scene.
+template <class S, class Add = AddNothing>
+Evaluation<S> evaluate_residual(const Scene& scene, Arena& arena, const S* q, const S* v, const S* a, double t,
+                                const S* p, const S* u, S* r, const Add& add = {}) {
+  arena.reset();
+  if (!scene.coupled) return evaluate_tree(scene, arena, q, v, a, t, p, u, r, add);
+  const Lifted<S> at = lift_state(scene.tree, arena, q, v, a, 2);
+  S *own = arena.get<S>(scene.tree.nv), *none = zeros<S>(arena, scene.tree.nv);
+  Evaluation<S> e = evaluate_tree<S>(scene, arena, at.q, at.v, at.a, t, p, none, own);
+  e.reduced = {q, v, a, own};
+  pull(at.terms, own, r);
+  for (int k = 0; k < scene.m.nv; ++k) r[k] -= u[k];
+  return e;
+}
 template <class S>
 Evaluation<S> evaluate_residual(StepContext<S>& at, const S* q, const S* v, const S* a, double t, S* r) {
   return evaluate_residual(at.scene, at.arena, q, v, a, t, at.p, at.u, r);
@@ -82,7 +103,7 @@ Evaluation<S> evaluate_residual(StepContext<S>& at, const S* q, const S* v, cons
 
 template <class S>
 Energies<S> energies_of(StepContext<S>& at, const Evaluation<S>& e) {
-  return {e.kinetic, e.gravity, stored_energy(at.scene.m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p)};
+  return {e.kinetic, e.gravity, stored_energy(at.scene.tree, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p)};
 }
 
 // Adds what derivatives need: rates of the columns, and 2 B of the bodies.
@@ -103,11 +124,10 @@ void sum_inertias(const Model& m, const Evaluation<S>& e) {
   }
 }
 
-// Adds A_q, A_v and M, the derivative by accelerations (nv x nv, zero before; A_q and M may be null without bearings),
-// of an evaluation with sums.
+// Adds A_q, A_v and M, the derivative by accelerations (nv x nv, zero before), of an evaluation with sums.
 template <class S>
-void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq, S* Av, S* M) {
-  const Model& m = at.scene.m;
+void add_tree_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq, S* Av, S* M) {
+  const Model& m = at.scene.tree;
   if (at.scene.loads != nullptr)
     return add_loaded_derivatives(m, *at.scene.loads, *at.scene.forces, at.arena, e.all, e.held, e.q, e.v, e.t, at.p,
                                   Aq, Av, M);
@@ -115,11 +135,31 @@ void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq,
   if (at.scene.forces != nullptr)
     linearise_forces(m, *at.scene.forces, at.arena, e.all, e.q, e.v, e.t, at.p, Aq, Av, m.nv);
 }
-
-// The motions of functions of forces (forces/forces.hpp).
 template <class S>
-Motions<S> force_motions_at(StepContext<S>& at, const S* q, const S* v) {
-  return with_model<S>(at.scene, [&](const auto& m) { return force_motions(m, at.arena, q, v); });
+void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq, S* Av, S* M) {
+  if (!at.scene.coupled) return add_tree_derivatives(at, e, Aq, Av, M);
+  const int size = at.scene.tree.nv * at.scene.tree.nv;
+  S *Tq = zeros<S>(at.arena, size), *Tv = zeros<S>(at.arena, size), *TM = zeros<S>(at.arena, size);
+  add_tree_derivatives(at, e, Tq, Tv, TM);
+  const ChainedState<S> state = chained_state<S>(at.scene.tree, at.arena, e.reduced.q, e.reduced.v, e.reduced.a);
+  chain_forces<S>(state, at.arena, Tq, Tv, TM, e.reduced.r, Aq, Av, M);
+}
+
+// A state of the tree from one in the coordinates of the scene, in the arena; v may be null.
+template <class S>
+struct TreePoint {
+  const S *q, *v;
+};
+template <class S>
+TreePoint<S> tree_point(const Scene& scene, Arena& arena, const S* q, const S* v) {
+  if (!scene.coupled) return {q, v};
+  const Lifted<S> at = lift_state<S>(scene.tree, arena, q, v, nullptr, 1);
+  return {at.q, at.v};
+}
+// The motions of functions of forces (forces/forces.hpp), at a state of the tree.
+template <class S>
+Motions<S> force_motions_at(StepContext<S>& at, const TreePoint<S>& point) {
+  return with_model<S>(at.scene, [&](const auto& m) { return force_motions(m, at.arena, point.q, point.v); });
 }
 
 template <class S>
@@ -130,7 +170,7 @@ MassFactor<S> factor_mass_at(StepContext<S>& at, const S* q) {
 template <class S>
 Mask<S> solve_mass_at(StepContext<S>& at, const S* q, S* x) {
   at.arena.singular_joint = -1;
-  solve_mass(at.scene.m, factor_mass_at(at, q), x, x);
+  SceneMass<S>(at.scene, at.arena, q).solve(x, x);
   return at.is_regular();
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "constraints/constraint_set.hpp"
+#include "derivatives/coupled_derivatives.hpp"
 #include "forces/energy_balance.hpp"
 #include "forces/joint_loads.hpp"
 #include "forces/local_forces.hpp"
@@ -13,46 +14,51 @@
 namespace torsor {
 
 struct Scene {
-  const Model& m;
+  const Model& tree;
   const ForceSet* forces = nullptr;
   const ConstraintSet* constraints = nullptr;  // null if there are none
+  const Model& m = manifold(tree);             // of the states: the tree itself, if there are no couplings
+  // Whether states are in reduced coordinates (model/coupling.hpp): derivatives are dense, and there are no
+  // constraints.
+  bool coupled = tree.coupling != nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
   // Where the loads of bearings are, if there are any. Their derivatives are dense.
   std::shared_ptr<const LoadedTree> loads =
-      forces != nullptr && !forces->bearings.empty() ? std::make_shared<LoadedTree>(m, forces->bearings) : nullptr;
+      forces != nullptr && !forces->bearings.empty() ? std::make_shared<LoadedTree>(tree, forces->bearings) : nullptr;
   bool held = forces != nullptr && holds(*forces);  // whether some forces are held in the world's axes
   bool custom_rows = constraints != nullptr && !constraints->custom.empty();
   // Whether derivatives are zero between branches, but for the border of constraints.
-  bool branched = (forces == nullptr || keeps_branches(m, *forces)) && !custom_rows && loads == nullptr;
+  bool branched = (forces == nullptr || keeps_branches(tree, *forces)) && !custom_rows && loads == nullptr && !coupled;
   bool places = forces != nullptr && depends_on_place(*forces);
   // Whether derivatives are a system over the tree, likewise.
-  bool local = (forces == nullptr || on_single_bodies(*forces)) && !custom_rows && loads == nullptr;
+  bool local = (forces == nullptr || on_single_bodies(*forces)) && !custom_rows && loads == nullptr && !coupled;
   bool on_joints = forces == nullptr || !acts_on_bodies(*forces);  // whether forces are torques at joints alone
   // Whether these are affine in q and v. Newton's method then meets no curvature but that of inverse dynamics, and no
   // spurious solutions.
-  bool affine = constraints == nullptr && loads == nullptr && (forces == nullptr || is_affine(m, *forces));
+  bool affine =
+      constraints == nullptr && loads == nullptr && !coupled && (forces == nullptr || is_affine(tree, *forces));
   // Whether gains of energy are detected.
   bool balanced = forces != nullptr && forces->given != nullptr && !affine &&
                   (constraints == nullptr || !constraints->depends_on_time());
   bool stiff = forces != nullptr && forces->smooth != nullptr;  // whether some forces are stiff
-  const LaneModels* varied = nullptr;  // if lanes have models of their own: m is then the first of them
+  const LaneModels* varied = nullptr;  // if lanes have models of their own: the tree is then the first of them
 
   // Whether systems over the tree are faster than along branches, for one right-hand side or for several from each
   // velocity. Measured: chains cross between 20 and 28 links and between 55 and 75, balanced trees nowhere.
   bool is_tall(bool columns) const { return local && m.depth >= (columns ? 64 : 24); }
 };
 
-// f with the numbers of the model, for the scalar S: a model of doubles, or of packs if lanes have models of their own.
-// What depends on the structure of the model alone takes scene.m.
+// f with the numbers of the tree, for the scalar S: a model of doubles, or of packs if lanes have models of their own.
+// What depends on the structure of the tree alone takes scene.tree.
 template <class S, class F>
 decltype(auto) with_model(const Scene& scene, F&& f) {
   if constexpr (Lanes<S>::value == kLanes)
     if (scene.varied != nullptr) return f(scene.varied->all);
-  return f(scene.m);
+  return f(scene.tree);
 }
-// The model of one lane.
+// The tree of one lane.
 inline const Model& model_of_lane(const Scene& scene, int l) {
-  return scene.varied != nullptr ? *scene.varied->of[l] : scene.m;
+  return scene.varied != nullptr ? *scene.varied->of[l] : scene.tree;
 }
 
 // States within a step. Node 0 is the row before, 1 the one that the step starts from.

@@ -128,8 +128,25 @@ class StageCotangents {
   // Adds -lambda . dr/dp of a stage at time t.
   void add_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
-    const int bodies = m_.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
-    const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
+    const Model& tree = at.scene.tree;
+    const int bodies = tree.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
+    const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node), *lambda = lambda_.data();
+    std::vector<S> lifted;  // q, v, a and lambda of the tree
+    if (at.scene.coupled) {
+      add_coupling_parameters(node, t, out);
+      at.arena.reset();
+      const Lifted<S> point = lift_state(tree, at.arena, q, v, a, 2);
+      lifted.resize(tree.nq + 3 * tree.nv);
+      S* to = lifted.data();
+      std::copy_n(point.q, tree.nq, to);
+      std::copy_n(point.v, tree.nv, to + tree.nq);
+      std::copy_n(point.a, tree.nv, to + tree.nq + tree.nv);
+      lift_velocities<S>(point.terms, at.arena, lambda, to + tree.nq + 2 * tree.nv);
+      q = to;
+      v = q + tree.nq;
+      a = v + tree.nv;
+      lambda = a + tree.nv;
+    }
     if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) {
       v = stepper_.implicit().free_velocities();
       a = stepper_.implicit().free_accelerations();
@@ -137,32 +154,59 @@ class StageCotangents {
     // Friction in bearings depends on wrenches, which gives bodies twists of their own in the virtual motion.
     std::vector<Motion<S>> twists;
     if (at.scene.loads != nullptr) {
-      std::vector<S> r(nv_), gradient(at.scene.forces->parameters, S(0.0));
-      const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
-      twists.assign(m_.n(), zero_motion<S>());
-      add_bearing_gradient(m_, *at.scene.forces, e.all, v, at.p, lambda_.data(), twists.data(), gradient.data());
+      std::vector<S> r(tree.nv), none(tree.nv, S(0.0)), gradient(at.scene.forces->parameters, S(0.0));
+      at.arena.reset();
+      const Evaluation<S> e = evaluate_tree<S>(at.scene, at.arena, q, v, a, t, at.p, none.data(), r.data());
+      twists.assign(tree.n(), zero_motion<S>());
+      add_bearing_gradient(tree, *at.scene.forces, e.all, v, at.p, lambda, twists.data(), gradient.data());
       add_scaled(at.scene.forces->parameters, S(-1.0), gradient.data(), out.forces);
     }
     const Motion<S>* moved = twists.empty() ? nullptr : twists.data();
     at.arena.reset();
     S *inertia = at.arena.template get<S>(10 * bodies), *placement = at.arena.template get<S>(6 * bodies),
-      *gravity = at.arena.template get<S>(3);
+      *gravity = at.arena.template get<S>(3), *armature = at.arena.template get<S>(tree.nv);
     with_model<S>(at.scene, [&](const auto& m) {
-      inverse_dynamics_vjp<S>(m, at.arena, q, v, a, lambda_.data(), nullptr, 0,
-                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity}, true, moved);
+      inverse_dynamics_vjp<S>(m, at.arena, q, v, a, lambda, nullptr, 0,
+                              {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true, moved);
     });
     add_scaled(10 * bodies, S(-1.0), inertia, out.inertia);
     add_scaled(6 * bodies, S(-1.0), placement, out.placement);
     add_scaled(3, S(-1.0), gravity, out.gravity);
+    add_scaled(tree.nv, S(-1.0), armature, out.armature);
     if (at.scene.constraints != nullptr) add_constraint_parameters(stage, t, out);
     if (at.scene.forces == nullptr) return;
     if (stepper_.table.kind == StageKind::linearised) return add_force_parameters_along(stage, t, out);
     const ForceSet& set = *at.scene.forces;
     with_model<S>(at.scene, [&](const auto& m) {
       const Motions<S> all = motions(m, at.arena, q, v, a);
-      force_parameter_gradient<S>(m_, set, at.arena, all, q, v, t, at.p, lambda_.data(), out.forces, moved);
-      force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda_.data(), out.placement, moved);
+      force_parameter_gradient<S>(tree, set, at.arena, all, q, v, t, at.p, lambda, out.forces, moved);
+      force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda, out.placement, moved);
     });
+  }
+  // Of the numbers of couplings: with w = P lambda and g the gradients of w.(ID - tau_f) by the state of the tree, what
+  // the numbers change of that state and of P lambda.
+  void add_coupling_parameters(int node, double t, const ParameterGradients<S>& out) {
+    StepContext<S>& at = stepper_.at;
+    const Model& tree = at.scene.tree;
+    const int nv = tree.nv, count = tree.coupling->numbers;
+    const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
+    std::vector<S> r(nv_), A[3], gradient(count, S(0.0));
+    const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
+    add_rates(tree, e);
+    sum_inertias(tree, e);
+    for (auto& matrix : A) matrix.assign(std::size_t(nv) * nv, S(0.0));
+    add_tree_derivatives(at, e, A[0].data(), A[1].data(), A[2].data());
+    const BlockTerms<S> terms = block_terms(*tree.coupling, at.arena, q, 3);
+    S* w = at.arena.template get<S>(nv);
+    lift_velocities<S>(terms, at.arena, lambda_.data(), w);
+    S* g[3];
+    for (int k = 0; k < 3; ++k) {
+      g[k] = zeros<S>(at.arena, nv);
+      for (int i = 0; i < nv; ++i) add_scaled(nv, w[i], A[k].data() + std::size_t(i) * nv, g[k]);
+    }
+    add_number_gradient<S>(terms, at.arena, {q, v, a, lambda_.data()}, {g[0], g[1], g[2], e.reduced.r},
+                           gradient.data());
+    add_scaled(count, S(-1.0), gradient.data(), out.couplings);
   }
   // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit
   // stage minus the gradient of the projection of velocities; of an explicit one -nu.(G v1 + g_t + beta g).
@@ -171,7 +215,9 @@ class StageCotangents {
     const bool implicitly = stepper_.table.is_implicit();
     StageRows<S>& rows = implicitly ? *stepper_.implicit().rows() : *stepper_.explicit_stage().rows();
     const int bodies = m_.nframes(), parameters = at.scene.constraints->parameters;
-    std::vector<S> inertia(10 * bodies, S(0.0)), placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    std::vector<S> inertia(10 * bodies, S(0.0)), armature(nv_, S(0.0));
+    std::vector<S> placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    const InertialGradients<S> inertial{inertia.data(), armature.data()};
     std::vector<S> weights(rows.count());
     const S* q = at.nodes.q(implicitly ? stage.to : stage.from);
     const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement.data(), own.data()};
@@ -180,16 +226,16 @@ class StageCotangents {
     if (implicitly) {
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, nu_.data(), nullptr, to);
       add_projection_gradient<S>(at, rows, velocity_projection(at, stepper_.implicit().free_velocities(), stage.to, t),
-                                 al_.data(), be_.data(), to, inertia.data());
+                                 al_.data(), be_.data(), to, inertial);
     } else {
       for (int r = 0; r < rows.count(); ++r) weights[r] = S(stepper_.explicit_stage().beta) * nu_[r];
       add_row_gradient<S>(at, rows, q, at.nodes.v(stage.to), t, false, weights.data(), nu_.data(), to);
       ExplicitStage<S>& found = stepper_.explicit_stage();
       if (StageRows<S>* after = found.rows_after(); after != nullptr)
-        add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to,
-                                   inertia.data());
+        add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to, inertial);
     }
     add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
+    add_scaled(nv_, S(-1.0), armature.data(), out.armature);
     add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);
     add_scaled(parameters, S(-1.0), own.data(), out.constraints);
   }
@@ -199,19 +245,25 @@ class StageCotangents {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;
     const double h = 1.0 / stage.c;
-    const std::vector<Complex> rest(nv_, 0.0);
-    std::vector<Complex> power(nv_);
+    const std::vector<Complex> rest(at.scene.tree.nv, 0.0);
+    std::vector<Complex> power(at.scene.tree.nv);
     const auto add = [&](S& sum, int l, const Complex& x) {
       set_lane(sum, l, lane_of(sum, l) + (x.real() + h * x.imag() / kStep));
     };
     for (int l = 0; l < Lanes<S>::value; ++l) {
       const ComplexNode node(at, stage, l);
-      for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
-      std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m_.nframes(), 0.0);
       const Model& m = model_of_lane(at.scene, l);
-      const Motions<Complex> all = motions(m, at.arena, node.q.data(), node.v.data(), rest.data());
-      force_parameter_gradient<Complex>(m_, set, at.arena, all, node.q.data(), node.v.data(), t, node.p.data(),
-                                        power.data(), parameters.data());
+      const TreePoint<Complex> point = tree_point<Complex>(at.scene, at.arena, node.q.data(), node.v.data());
+      for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
+      if (at.scene.coupled) {
+        const std::vector<Complex> reduced(power.begin(), power.begin() + nv_);
+        lift_velocities<Complex>(block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 1), at.arena,
+                                 reduced.data(), power.data());
+      }
+      std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m.nframes(), 0.0);
+      const Motions<Complex> all = motions(m, at.arena, point.q, point.v, rest.data());
+      force_parameter_gradient<Complex>(m, set, at.arena, all, point.q, point.v, t, node.p.data(), power.data(),
+                                        parameters.data());
       force_placement_gradient<Complex>(m, set, at.arena, all, t, node.p.data(), power.data(), placements.data());
       for (std::size_t k = 0; k < parameters.size(); ++k) add(out.forces[k], l, parameters[k]);
       for (std::size_t k = 0; k < placements.size(); ++k) add(out.placement[k], l, placements[k]);

@@ -58,6 +58,22 @@ void add_own_changes(const Model& m, const Motions<S>& all, int i, F&& add) {
     for (int k = 0; k < body.nv; ++k) add(j, k, dot(g.ds[body.nv * j + k], f));
 }
 
+// c M V1 of the armature of joint i, for add(j, k, value).
+template <class S, class F>
+void add_armature(const Scene& scene, const S* armature, int i, const BlockDiagonal<S>& V1, double c, F&& add) {
+  if (armature == nullptr) return;
+  const Model::Link& link = scene.m.links[i];
+  const auto found = std::find(scene.quaternions.begin(), scene.quaternions.end(), i);
+  for (int j = 0; j < link.nv; ++j) {
+    const S own = S(c) * armature[link.iv + j];
+    if (found == scene.quaternions.end())
+      add(j, j, own * V1.scalar);
+    else
+      for (int k = 0; k < link.nv; ++k)
+        add(j, k, own * V1.blocks[found - scene.quaternions.begin()].x[link.nv * j + k]);
+  }
+}
+
 // H of inverse dynamics and of wrenches that do not rotate with their bodies, if any. The bodies have sums over their
 // subtrees.
 template <class S>
@@ -94,7 +110,9 @@ void stage_matrix(const Scene& scene, Arena& arena, const Evaluation<S>& e, cons
         store(dot(above.S_, F), column + t);
       }
     }
-    add_own_changes(m, all, i, [&](int j, int k, const S& x) { H.row(link.iv + j)[link.above + k] += x; });
+    const auto add = [&](int j, int k, const S& x) { H.row(link.iv + j)[link.above + k] += x; };
+    add_own_changes(m, all, i, add);
+    add_armature(scene, all.armature, i, V1, c, add);
     for (int k = 1; k < link.nv; ++k)
       for (int j = 0; j < k; ++j) H.column(link.iv + k)[link.above + j] = H.row(link.iv + j)[link.above + k];
   }
@@ -172,7 +190,9 @@ void stage_system(const Scene& scene, Arena& arena, const Evaluation<S>& e, cons
       write(d.S_, H.L(i, k));
     }
     std::fill_n(H.N(i), link.nv * link.nv, S(0.0));
-    add_own_changes(m, all, i, [&](int j, int k, const S& x) { H.N(i)[link.nv * j + k] += x; });
+    const auto add = [&](int j, int k, const S& x) { H.N(i)[link.nv * j + k] += x; };
+    add_own_changes(m, all, i, add);
+    add_armature(scene, all.armature, i, V1, c, add);
     // P = (0, 2 B, I)
     const auto put = [&](int row, int column, const Mat3<S>& M) {
       for (int j = 0; j < 3; ++j) {
@@ -247,6 +267,7 @@ void inertial_products(const Model& m, Arena& arena, const Motions<S>& all, cons
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
       const auto& column = all.columns[k];
       Mx[k] = dot(column.S_, F[i]);
+      if (all.armature != nullptr) Mx[k] = mul_add(all.armature[k], x[k], Mx[k]);
       Gx[k] = mul_add(S(c), Mx[k], dot(column.Vdot, F[i]) + dot(column.S_.w, N[i]));
     }
     if (link.parent < 0) continue;
@@ -268,7 +289,7 @@ class StageMatrix {
   // `rows`: the constraints, if any; their border is not included.
   Mask<S> factor(StepContext<S>& at, const Evaluation<S>& e, const BlockDiagonal<S>& V1, double c, bool over_tree,
                  bool products, StageRows<S>* rows = nullptr) {
-    const Model& m = scene_.m;
+    const Model& m = scene_.tree;
     e_ = e;
     c_ = c;
     bodies_ = products ? copy_inertias(m, at.arena, e.all) : nullptr;

@@ -84,7 +84,9 @@ class Stepper {
           if (!watches || parts > 1 || !any(take_divided(0, false, settled, t, controls, gain))) continue;
           shortfall = missed;
           anew_ = false;
-          if (any(end_phases(t).impact)) {
+          const Events events = end_phases(t);
+          // A bearing that jams stops at once, which is an impact too.
+          if (any(events.impact) || (at.scene.loads != nullptr && any(events.sticks))) {
             phases_known_ = false;
             return every_lane<S>();
           }
@@ -152,7 +154,9 @@ class Stepper {
   // same whenever a step is repeated.
   void look_for_singularity(bool first) {
     if constexpr (Lanes<S>::value > 1) at.singular = false;
-    if (!at.scene.m.has_weak || !(first || (at.scene.forces != nullptr && at.scene.is_tall(false)))) return;
+    if (at.scene.coupled || !at.scene.tree.has_weak ||
+        !(first || (at.scene.forces != nullptr && at.scene.is_tall(false))))
+      return;
     at.arena.reset();
     at.arena.singular_joint = -1;
     factor_mass_at<S>(at, at.nodes.q(1));
@@ -172,16 +176,16 @@ class Stepper {
   std::optional<ExplicitStage<S>> explicit_;
   std::vector<Stage> divided_;
   void list_phases(int node, double t, std::vector<Phase<S>>& out) {
-    const S *q = at.nodes.q(node), *v = at.nodes.v(node);
     at.arena.reset();
-    const Motions<S> all = force_motions_at(at, q, v);
-    const ForceState<S> state(at.scene.m, at.arena, all, q, v, t, at.p);
+    const auto [q, v] = tree_point<S>(at.scene, at.arena, at.nodes.q(node), at.nodes.v(node));
+    const Motions<S> all = force_motions_at<S>(at, {q, v});
+    const ForceState<S> state(at.scene.tree, at.arena, all, q, v, t, at.p);
     out.clear();
     at.scene.forces->for_each([&](const auto& law) {
       law.for_each_phase(state, table.h, [&](const Phase<S>& phase) { out.push_back(phase); });
     });
     for (const BearingLaw& law : at.scene.forces->bearings)
-      out.push_back({every_lane<S>(), S(0.0), slip_ratio(law, v + at.scene.m.bodies[law.body].iv, at.p)});
+      out.push_back({every_lane<S>(), S(0.0), slip_ratio(law, v + at.scene.tree.bodies[law.body].iv, at.p)});
   }
   // Where velocities jump between two nodes, by more than the steps resolve: where a place touches and its velocity of
   // separation changes by more than half, and by more than by half of gravity; and where it slips no longer and changes

@@ -77,7 +77,7 @@ struct Track {
 struct Sensitivities {
   double *q, *v;  // steps + 1 rows of nv: on input of the loss at each row, on output the total
   double* u;      // as the controls; may be null
-  double *inertia, *placement, *gravity, *forces, *constraints;
+  double *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings;
   double* signals;                  // a row for each step, as Signals has them; their columns of `forces` stay zero
   double *previous_q, *previous_v;  // of Track::previous_q and previous_v
 };
@@ -267,7 +267,7 @@ LaneCounts run_lanes(Step& step, F&& single_of, LaneJobs<S> jobs, int nq, double
 // Gradients by parameters, accumulated; null if not wanted.
 template <class S>
 struct ParameterGradients {
-  S *inertia, *placement, *gravity, *forces, *constraints;
+  S *inertia, *placement, *gravity, *armature, *forces, *constraints, *couplings;
 };
 
 // The same of all lanes: for one state the arrays of its job themselves.
@@ -276,18 +276,24 @@ class ParameterSums {
  public:
   ParameterSums(const LaneJobs<S>& jobs, const Scene& scene)
       : jobs_(jobs),
-        sizes_{10 * scene.m.nframes(), 6 * scene.m.nframes(), 3, scene.forces == nullptr ? 0 : scene.forces->parameters,
-               scene.constraints == nullptr ? 0 : scene.constraints->parameters} {
+        sizes_{10 * scene.tree.nframes(),
+               6 * scene.tree.nframes(),
+               3,
+               scene.tree.nv,
+               scene.forces == nullptr ? 0 : scene.forces->parameters,
+               scene.constraints == nullptr ? 0 : scene.constraints->parameters,
+               scene.coupled ? scene.tree.coupling->numbers : 0} {
     if constexpr (Lanes<S>::value == 1) {
       const Sensitivities& out = jobs[0].out;
-      all_ = {out.inertia, out.placement, out.gravity, out.forces, out.constraints};
+      all_ = {out.inertia, out.placement, out.gravity, out.armature, out.forces, out.constraints, out.couplings};
     } else if (jobs[0].out.inertia != nullptr) {
       std::size_t size = 0;
       for (const int part : sizes_) size += part;
       values_.resize(size);
       S* at = values_.data();
       const int* next = sizes_;
-      for (S** part : {&all_.inertia, &all_.placement, &all_.gravity, &all_.forces, &all_.constraints}) {
+      for (S** part : {&all_.inertia, &all_.placement, &all_.gravity, &all_.armature, &all_.forces, &all_.constraints,
+                       &all_.couplings}) {
         *part = at;
         at += *next++;
       }
@@ -327,12 +333,13 @@ class ParameterSums {
     if (values_.empty()) return;
     const Sensitivities& out = jobs_.own(l).out;
     S* sum = values_.data();
-    double* const arrays[] = {out.inertia, out.placement, out.gravity, out.forces, out.constraints};
-    for (int part = 0; part < 5; ++part)
+    double* const arrays[] = {out.inertia, out.placement,   out.gravity,  out.armature,
+                              out.forces,  out.constraints, out.couplings};
+    for (int part = 0; part < 7; ++part)
       for (int k = 0; k < sizes_[part]; ++k) f(*sum++, arrays[part][k], l);
   }
   const LaneJobs<S>& jobs_;
-  const int sizes_[5];
+  const int sizes_[7];
   ParameterGradients<S> all_{};
   std::vector<S> values_, saved_;
 };

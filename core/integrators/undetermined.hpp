@@ -68,7 +68,7 @@ inline int undetermined_joint(const Model& m, const ForceSet* forces, Arena& are
   const auto* inertias = composite_inertias(m, arena, bodies);
   for (int i = 0; i < m.n(); ++i)
     for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k)
-      M[k] = dot(columns[k], inertias[i] * columns[k]);
+      M[k] = dot(columns[k], inertias[i] * columns[k]) + (m.armature.empty() ? 0.0 : m.armature[k]);
   generalized_forces<double>(m, *forces, arena, q, v, t, p, tau.data());
   arena.reset();
   generalized_forces_derivatives<double>(m, *forces, arena, q, v, t, p, K.data(), D.data());

@@ -22,12 +22,6 @@ template <class S>
 struct StepGradients {
   S *q0, *xi, *u;  // nv, s x nv, rows of controls x nv
 };
-// The displacement of a quadrature point that corresponds to the weights: of configuration and velocity.
-template <class S>
-struct Displacement {
-  S *q, *v;
-};
-
 // The parts of step_vjp are inlined: measured, complex steps through it are 4 % slower otherwise.
 
 // Weights nu of D (s + 1 rows of nv) from those of r_0 = p0 + D_0 - Ad^T p1, r_k = D_k and p1 = J^-T D_s. Their direct
@@ -121,121 +115,6 @@ TORSOR_INLINE Displacement<S> displace(const VariationalScene& scene, Arena& are
   return d;
 }
 
-// Gradients by q and v of a point, nv each.
-template <class S>
-struct PointGradients {
-  S *q, *v;
-};
-
-// Gradients of the terms of a joint i with S(q): section 3 of the derivation.
-template <class S>
-TORSOR_INLINE void add_own_terms(const Model::Body& body, const ActionPoint<S>& at, int i, const Motion<S>& v_parent,
-                                 const Displacement<S>& d, const PointGradients<S>& out) {
-  const auto& b = at.all.bodies[i];
-  const auto& general = at.all.general[body.general];
-  const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
-  const S weight(at.weight);
-  const int size = body.nv;
-  for (int k = 0; k < size; ++k)
-    for (int r = 0; r < size; ++r) {
-      const Motion<S> ds = b.world(general.ds[size * r + k]);
-      Motion<S> d2s_v = zero_motion<S>();
-      for (int l = 0; l < size; ++l) d2s_v = mul_add(at.v[body.iv + l], general.d2s[size * (size * l + r) + k], d2s_v);
-      const S direct = dot(cross(v_parent, ds) + b.world(d2s_v), mu) + dot(ds, Gamma);
-      out.q[body.iv + k] += weight * (d.q[body.iv + r] * direct + d.v[body.iv + r] * dot(ds, mu));
-      out.v[body.iv + r] += weight * d.q[body.iv + k] * dot(ds, mu);
-    }
-}
-
-// Gradients of h w (dq.(dL/dq + tau) + dv.dL/dv) at fixed (dq, dv) = d, tau being that of weights and of local forces
-// on bodies: the transpose of section 3 of the derivation. From root to tips Y, the weights on dmu and dGamma of each
-// body; from tips to root X, their gradients by its x = (eta, dv).
-template <class S>
-TORSOR_INLINE PointGradients<S> sweep_tree(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at,
-                                           const S* p, const Displacement<S>& d) {
-  const Model& m = scene.m;
-  const int n = m.n();
-  const S weight(at.weight);
-  const Vec3<S> gravity = gravity_of<S>(scene);
-  const PointGradients<S> out{arena.get<S>(m.nv), arena.get<S>(m.nv)};
-  auto *Y_mu = arena.get<Motion<S>>(n + 1) + 1, *Y_Gamma = arena.get<Motion<S>>(n + 1) + 1;
-  auto* eta = arena.get<Motion<S>>(n);  // S dq of each joint
-  auto *X_eta = arena.get<Force<S>>(n), *X_v = arena.get<Force<S>>(n);
-  Y_mu[-1] = Y_Gamma[-1] = zero_motion<S>();
-  for (int i = 0; i < n; ++i) {
-    const Model::Link& link = m.links[i];
-    Motion<S> rate = zero_motion<S>();
-    eta[i] = zero_motion<S>();
-    for (int k = link.iv; k < link.iv + link.nv; ++k) {
-      const auto& c = at.all.columns[k];
-      eta[i] = mul_add(d.q[k], c.S_, eta[i]);
-      rate = mul_add(d.q[k], c.Psidot, mul_add(d.v[k], c.S_, rate));
-    }
-    Y_mu[i] = mul_add(weight, rate, Y_mu[link.parent]);
-    Y_Gamma[i] = mul_add(weight, eta[i], Y_Gamma[link.parent]);
-    const auto& I = at.all.bodies[i].I;
-    X_v[i] = I * Y_mu[i];
-    X_eta[i] = {cross((I * Y_Gamma[i]).f, gravity), zero3<S>()};
-  }
-  if (scene.forces != nullptr && scene.local)
-    for_each_body_force<S>(*scene.forces, arena, at.all, at.t, p, [&](int i, const WrenchChange<S>& change) {
-      S weights[6], back[12];
-      write(Y_Gamma[i], weights);
-      for (int k = 0; k < 12; ++k) {
-        back[k] = S(0.0);
-        for (int r = 0; r < 6; ++r) back[k] = mul_add(weights[r], change.x[r][k], back[k]);
-      }
-      X_eta[i] += read_force(back);
-      X_v[i] += read_force(back + 6);
-    });
-  for (int i = n - 1; i >= 0; --i) {
-    const Model::Link& link = m.links[i];
-    const Force<S>&mu = at.mu[i], &Gamma = at.Gamma[i];
-    const Motion<S>& v_parent = at.all.bodies[link.parent].v;
-    for (int k = link.iv; k < link.iv + link.nv; ++k) {
-      const auto& c = at.all.columns[k];
-      out.q[k] = dot(c.S_, X_eta[i]) + dot(c.Psidot, X_v[i]) + dot(Y_mu[link.parent], cross(c.S_, mu)) +
-                 dot(Y_Gamma[link.parent], cross(c.S_, Gamma)) - weight * dot(cross(cross(c.S_, v_parent), eta[i]), mu);
-      out.v[k] = dot(c.S_, X_v[i]);
-    }
-    if (m.bodies[i].general >= 0) add_own_terms(m.bodies[i], at, i, v_parent, d, out);
-    if (link.parent >= 0) {
-      X_eta[link.parent] += X_eta[i];
-      X_v[link.parent] += X_v[i] + cross(weight * eta[i], mu);
-    }
-  }
-  return out;
-}
-
-// Adds the gradients of h w dq.tau, tau being the torques of local forces on joints, or of all forces if they couple
-// bodies.
-template <class S>
-TORSOR_INLINE void add_force_terms(const VariationalScene& scene, Arena& arena, const ActionPoint<S>& at, const S* p,
-                                   const S* dq, const PointGradients<S>& out) {
-  const Model& m = scene.m;
-  const int nv = m.nv;
-  const S weight(at.weight);
-  if (scene.forces != nullptr && scene.local) {
-    for_each_joint_force<S>(m, *scene.forces, at.q, at.v, p, [&](int i, const S* K, const S* D) {
-      const int iv = m.links[i].iv, size = m.links[i].nv;
-      for (int r = 0; r < size; ++r)
-        for (int k = 0; k < size; ++k) {
-          out.q[iv + k] -= weight * dq[iv + r] * K[size * r + k];
-          out.v[iv + k] -= weight * dq[iv + r] * D[size * r + k];
-        }
-    });
-  } else if (scene.forces != nullptr) {
-    S *K = arena.get<S>(nv * nv), *D = arena.get<S>(nv * nv);
-    generalized_forces_derivatives(m, *scene.forces, arena, force_motions_at(scene, arena, at.q, at.v), at.q, at.v,
-                                   at.t, p, K, D);
-    for (int r = 0; r < nv; ++r)
-      for (int k = 0; k < nv; ++k) {
-        out.q[k] += weight * dq[r] * K[nv * r + k];
-        out.v[k] += weight * dq[r] * D[nv * r + k];
-      }
-  }
-}
-
 // Adds Phi^T (grad.q, grad.v) of point a, and the derivatives of Phi at fixed f and g.
 template <class S>
 TORSOR_INLINE void pull_back(const VariationalScene& scene, const ActionPoint<S>& at, int a, const PointWeights<S>& w,
@@ -285,8 +164,7 @@ void step_vjp(const VariationalScene& scene, Arena& arena, const Action<S>& acti
     const PointWeights<S> w = weights_at(scene, arena, a, nu);
     const Displacement<S> d = displace(scene, arena, at, w);
     each(a, d);
-    const PointGradients<S> grad = sweep_tree(scene, arena, at, p, d);
-    add_force_terms(scene, arena, at, p, d.q, grad);
+    const PointGradients<S> grad = point_gradients(scene, arena, at, p, d);
     if (out.u != nullptr)
       for (int k = 0; k < nv; ++k) out.u[(control_rows == 1 ? 0 : a * nv) + k] += S(at.weight) * d.q[k];
     pull_back(scene, at, a, w, grad, out);
@@ -420,7 +298,9 @@ class StepLinearisation {
       for (int k = 0; k < nv_; ++k) {
         std::fill(unit.begin(), unit.end(), S(0.0));
         unit[k] = S(1.0);
-        force_parameter_gradient(scene_.m, *scene_.forces, step_.arena, at.all, at.q, at.v, at.t, step_.p, unit.data(),
+        const ActionPoint<S>& own = scene_.coupled ? *at.tree : at;
+        const S* along = scene_.coupled ? tree_velocity<S>(scene_, step_.arena, at, unit.data()) : unit.data();
+        force_parameter_gradient(scene_.tree, *scene_.forces, step_.arena, own.all, own.q, own.v, at.t, step_.p, along,
                                  &torques[std::size_t(k) * parameters]);
       }
       add_torques(D, stride, a, torques, parameters, (2 + rows) * nv_);

@@ -8,19 +8,6 @@
 
 namespace torsor {
 
-// M and d(M v)/dq, nv x nv.
-template <class S>
-void momentum_derivatives(const Model& m, Arena& arena, const S* q, const S* v, S* M, S* Mq) {
-  S* rest = arena.get<S>(m.nv);
-  std::fill_n(rest, m.nv, S(0.0));
-  const Motions<S> all = motions(m, arena, q, rest, v, false);
-  body_terms(m, all.bodies);
-  add_to_parents<S>(m, all.bodies, nullptr);
-  std::fill_n(M, m.nv * m.nv, S(0.0));
-  std::fill_n(Mq, m.nv * m.nv, S(0.0));
-  pair_columns<S>(m, arena, all, nullptr, 0, Mq, nullptr, M, m.nv);
-}
-
 // The loops are in integrators/trajectory.hpp. Accelerations are those of forward dynamics.
 template <class S>
 class VariationalRollout {
@@ -40,9 +27,7 @@ class VariationalRollout {
     jobs.read(m_.nv, step.v0.data(), [&](const Job& job) { return job.track.v + row * m_.nv; });
     jobs.read(m_.nv, step.a0.data(), [&](const Job& job) { return job.track.a + row * m_.nv; });
     step.arena.reset();
-    with_model<S>(step.scene, [&](const auto& m) {
-      generalized_momenta(m, step.arena, step.q0.data(), step.v0.data(), step.p0.data());
-    });
+    scene_momenta<S>(step.scene, step.arena, step.q0.data(), step.v0.data(), step.p0.data());
   }
   Mask<S> advance(LaneJobs<S>& jobs, int64_t row, double t, bool) {
     const StepControls<S> controls = controls_of(jobs, row);
@@ -117,7 +102,7 @@ class VariationalAdjoint {
     if (!any(moves)) return;
     step_.arena.reset();
     std::vector<S> x(nv);
-    solve_mass(m_, step_.factor_mass_at(q_.data()), by_v_.data(), x.data());
+    SceneMass<S>(step_.scene, step_.arena, q_.data()).solve(by_v_.data(), x.data());
     add_scaled_where(moves, nv, S(1.0), x.data(), gp_.data());
     add_kinetic(moves, -1.0, x.data(), gq_.data(), nullptr);
   }
@@ -188,38 +173,77 @@ class VariationalAdjoint {
   void add_kinetic(const Mask<S>& lanes, double s, const S* x, S* by_q, S* by_v) {
     Arena& arena = step_.arena;
     arena.reset();
-    const int nv = m_.nv, bodies = m_.nframes();
-    S *rest = arena.get<S>(nv), *gq = arena.get<S>(nv), *gv = arena.get<S>(nv);
-    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies);
-    std::fill_n(rest, nv, S(0.0));
+    const VariationalScene& scene = step_.scene;
+    const Model& tree = scene.tree;
+    const int nv = m_.nv, bodies = tree.nframes();
+    const S *rest = zeros<S>(arena, tree.nv), *q = q_.data(), *v = v_.data(), *weight = x;
+    S *gq = arena.get<S>(tree.nv), *gv = arena.get<S>(tree.nv);
+    S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies), *armature = arena.get<S>(tree.nv);
+    std::optional<Lifted<S>> lifted;
+    if (scene.coupled) {
+      lifted.emplace(lift_state<S>(tree, arena, q, v, nullptr, 3));
+      S* own = arena.get<S>(tree.nv);
+      lift_velocities<S>(lifted->terms, arena, x, own);
+      q = lifted->q;
+      v = lifted->v;
+      weight = own;
+    }
     const ParameterGradients<S>& out = sums.all();
     const bool parameters = out.inertia != nullptr;
-    const Gradients<S> of{
-        gq, nullptr, gv, nullptr, parameters ? inertia : nullptr, parameters ? placement : nullptr, nullptr};
-    with_model<S>(step_.scene, [&](const auto& m) {
-      inverse_dynamics_vjp<S>(m, arena, q_.data(), rest, v_.data(), x, nullptr, 0, of, false);
-    });
+    const Gradients<S> of{gq,
+                          nullptr,
+                          gv,
+                          nullptr,
+                          parameters ? inertia : nullptr,
+                          parameters ? placement : nullptr,
+                          nullptr,
+                          parameters ? armature : nullptr};
+    with_model<S>(step_.scene,
+                  [&](const auto& m) { inverse_dynamics_vjp<S>(m, arena, q, rest, v, weight, nullptr, 0, of, false); });
+    if (scene.coupled) {  // x.(P^T M P v): gv is M P x
+      S *p = arena.get<S>(tree.nv), *own_q = zeros<S>(arena, nv), *own_v = zeros<S>(arena, nv);
+      with_model<S>(scene, [&](const auto& m) { generalized_momenta(m, arena, q, v, p); });
+      const BlockTerms<S>& terms = lifted->terms;
+      if (parameters) {
+        std::vector<S> numbers(tree.coupling->numbers, S(0.0));
+        const S* none = zeros<S>(arena, tree.nv);
+        add_number_gradient<S>(terms, arena, {q_.data(), zeros<S>(arena, nv), v_.data(), x}, {gq, none, gv, p},
+                               numbers.data());
+        add_scaled_where(lanes, static_cast<int>(numbers.size()), S(s), numbers.data(), out.couplings);
+      }
+      pull(terms, gq, own_q);
+      add_pulled<S>(tangent_rate<S>(terms, arena, x), p, own_q);
+      add_pulled<S>(tangent_rate<S>(terms, arena, v_.data()), gv, own_q);
+      pull(terms, gv, own_v);
+      gq = own_q;
+      gv = own_v;
+    }
     add_scaled_where(lanes, nv, S(s), gq, by_q);
     if (by_v != nullptr) add_scaled_where(lanes, nv, S(s), gv, by_v);
     if (!parameters) return;
     add_scaled_where(lanes, 10 * bodies, S(s), inertia, out.inertia);
     add_scaled_where(lanes, 6 * bodies, S(s), placement, out.placement);
+    add_scaled_where(lanes, tree.nv, S(s), armature, out.armature);
   }
   // Gradients by parameters: with the displacements (dq, dv) of each point that correspond to the multipliers, those of
   // h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
   void add_parameters(const Mask<S>& lanes) {
     const VariationalScene& scene = step_.scene;
-    const int nv = m_.nv, bodies = m_.nframes(), s = scene.rule.s;
+    const Model& tree = scene.tree;
+    const int nv = m_.nv, bodies = tree.nframes(), s = scene.rule.s;
     const ParameterGradients<S>& out = sums.all();
     Arena& arena = step_.arena;
     step_.evaluate();
     std::vector<S> by_q(nv), by_xi(std::size_t(s) * nv), inertia(10 * bodies), placement(6 * bodies);
-    std::vector<S> still(nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
+    std::vector<S> still(tree.nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
     step_vjp<S>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
                 {multiplier_.data(), of_rows_ ? of_rows_->on_q1.data() : gq_.data(),
                  of_rows_ ? of_rows_->on_p1.data() : gp_.data()},
-                {by_q.data(), by_xi.data(), nullptr}, [&](int a, const Displacement<S>& d) {
-                  const ActionPoint<S>& at = step_.action().points[a];
+                {by_q.data(), by_xi.data(), nullptr}, [&](int a, const Displacement<S>& given) {
+                  const ActionPoint<S>& point = step_.action().points[a];
+                  const ActionPoint<S>& at = scene.coupled ? *point.tree : point;
+                  const Displacement<S> d = scene.coupled ? tree_displacement(scene, arena, point, given) : given;
+                  if (scene.coupled) add_coupling_parameters(point, given, d);
                   const S weight(at.weight);
                   for (int l = 0; l < Lanes<S>::value; ++l)
                     if (jobs_.goes_on(l) && in_lane(lanes, l))
@@ -227,41 +251,69 @@ class VariationalAdjoint {
                   with_model<S>(scene, [&](const auto& m) {
                     inverse_dynamics_vjp<S>(m, arena, at.q, still.data(), still.data(), d.q, nullptr, 0,
                                             {nullptr, nullptr, nullptr, nullptr, weight_inertia.data(),
-                                             weight_placement.data(), weight_gravity.data()});
+                                             weight_placement.data(), weight_gravity.data(), nullptr});
                   });
                   for (int k = 0; k < 10 * bodies; ++k)
                     out.inertia[k] += weight * (S(0.5) * inertia[k] / S(kStep) - weight_inertia[k]);
                   for (int k = 0; k < 6 * bodies; ++k)
                     out.placement[k] += weight * (S(0.5) * placement[k] / S(kStep) - weight_placement[k]);
                   for (int k = 0; k < 3; ++k) out.gravity[k] -= weight * weight_gravity[k];
+                  for (int k = 0; k < tree.nv; ++k) out.armature[k] += weight * at.v[k] * d.v[k];
                   if (scene.forces == nullptr) return;
-                  for (int k = 0; k < nv; ++k) d.q[k] *= weight;
-                  force_parameter_gradient<S>(m_, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
+                  for (int k = 0; k < tree.nv; ++k) d.q[k] *= weight;
+                  force_parameter_gradient<S>(tree, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,
                                               out.forces);
                   with_model<S>(scene, [&](const auto& m) {
                     force_placement_gradient<S>(m, *scene.forces, arena, at.all, at.t, step_.p, d.q, out.placement);
                   });
-                  for (int k = 0; k < nv; ++k) d.q[k] = d.q[k] / weight;
+                  for (int k = 0; k < tree.nv; ++k) d.q[k] = d.q[k] / weight;
                 });
     if (of_rows_)
-      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), out.inertia, out.placement,
-                               out.constraints);
+      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), {out.inertia, out.armature},
+                               out.placement, out.constraints);
+  }
+  // Of the numbers of couplings: the gradient of dq.f_R + dv.g_R at fixed (dq, dv) is that of
+  //   G_q.q + G_v.(P v) + f.(P dq) + g.(P dv + phi''[v, dq]),
+  // G being the gradients of the tree's f.(P dq) + g.(P dv + Pdot dq), and phi''[v, dq] a difference of squares.
+  void add_coupling_parameters(const ActionPoint<S>& at, const Displacement<S>& d, const Displacement<S>& moved) {
+    const VariationalScene& scene = step_.scene;
+    Arena& arena = step_.arena;
+    const int nr = m_.nv, nv = scene.tree.nv;
+    const PointGradients<S> G = sweep_tree(scene, arena, *at.tree, step_.p, moved);
+    add_force_terms<S>(scene, arena, *at.tree, step_.p, moved.q, G);
+    S *sum = arena.get<S>(nr), *difference = arena.get<S>(nr), *four = arena.get<S>(nr);
+    for (int k = 0; k < nr; ++k) {
+      sum[k] = at.v[k] + d.q[k];
+      difference[k] = at.v[k] - d.q[k];
+      four[k] = S(4.0) * d.v[k];
+    }
+    S *quarter = arena.get<S>(nv), *minus = arena.get<S>(nv);
+    for (int k = 0; k < nv; ++k) {
+      quarter[k] = S(0.25) * at.tree->g[k];
+      minus[k] = -quarter[k];
+    }
+    const S *none = zeros<S>(arena, nv), *rest = zeros<S>(arena, nr);
+    const BlockTerms<S>& terms = at.state->terms();
+    S* out = sums.all().couplings;
+    add_number_gradient<S>(terms, arena, {at.q, sum, four, d.q}, {G.q, none, quarter, at.tree->f}, out);
+    add_number_gradient<S>(terms, arena, {at.q, difference, rest, rest}, {none, none, minus, none}, out);
+    add_number_gradient<S>(terms, arena, {at.q, at.v, rest, rest}, {none, G.v, none, none}, out);
   }
   // Imaginary parts of the gradients of v.M(q) v by parameters, along a displacement of a point, in lane l.
   void kinetic_along(const ActionPoint<S>& at, const Displacement<S>& d, int l, S* inertia, S* placement) {
     const Model& m = model_of_lane(step_.scene, l);
-    const int nv = m_.nv, bodies = m_.nframes();
-    std::vector<Complex> from(m_.nq), q(m_.nq), v(nv), rest(nv, 0.0), along(nv);
+    const int nv = m.nv, bodies = m.nframes();
+    std::vector<Complex> from(m.nq), q(m.nq), v(nv), rest(nv, 0.0), along(nv);
     std::vector<Complex> by_inertia(10 * bodies), by_placement(6 * bodies);
-    for (int k = 0; k < m_.nq; ++k) from[k] = lane_of(at.q[k], l);
+    for (int k = 0; k < m.nq; ++k) from[k] = lane_of(at.q[k], l);
     for (int k = 0; k < nv; ++k) {
       along[k] = Complex(0.0, kStep * lane_of(d.q[k], l));
       v[k] = Complex(lane_of(at.v[k], l), kStep * lane_of(d.v[k], l));
     }
     plus(m, from.data(), along.data(), q.data());
-    inverse_dynamics_vjp<Complex>(m, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
-                                  {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr},
-                                  false);
+    inverse_dynamics_vjp<Complex>(
+        m, step_.arena, q.data(), rest.data(), v.data(), v.data(), nullptr, 0,
+        {nullptr, nullptr, nullptr, nullptr, by_inertia.data(), by_placement.data(), nullptr, nullptr}, false);
     for (int k = 0; k < 10 * bodies; ++k) set_lane(inertia[k], l, by_inertia[k].imag());
     for (int k = 0; k < 6 * bodies; ++k) set_lane(placement[k], l, by_placement[k].imag());
   }

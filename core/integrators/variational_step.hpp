@@ -2,10 +2,10 @@
 // allow it. Fan 2018; docs/derivations/variational.md.
 #pragma once
 #include "dynamics/inverse_dynamics.hpp"
-#include "dynamics/mass_solve.hpp"
 #include "integrators/action_system.hpp"
 #include "integrators/control_rows.hpp"
 #include "integrators/newton.hpp"
+#include "integrators/scene_mass.hpp"
 #include "linear/tree_solver.hpp"
 
 namespace torsor {
@@ -47,26 +47,36 @@ class VariationalStep {
   // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is
   // singular, in all lanes if it is in one.
   Mask<S> velocities(const S* q, const S* momentum, double t, const S* u, S* v, S* a) {
-    const Model& m = scene.m;
+    const Model& m = scene.tree;
     arena.reset();
     arena.singular_joint = -1;
-    const MassFactor<S> mass = factor_mass_at(q);
-    solve_mass(m, mass, momentum, v);
+    const SceneMass<S> mass(scene, arena, q);
+    mass.solve(momentum, v);
     if (arena.singular_joint >= 0) return no_lane<S>();
-    S *rest = arena.get<S>(m.nv), *tau = arena.get<S>(m.nv), *bias = arena.get<S>(m.nv);
-    std::fill_n(rest, m.nv, S(0.0));
-    std::fill_n(tau, m.nv, S(0.0));
+    const S *rest = zeros<S>(arena, m.nv), *tree_q = q, *tree_v = v;
+    S *tau = zeros<S>(arena, m.nv), *bias = arena.get<S>(m.nv);
+    std::optional<Lifted<S>> lifted;
+    if (scene.coupled) {
+      lifted.emplace(lift_state<S>(m, arena, q, v, zeros<S>(arena, scene.m.nv), 2));
+      tree_q = lifted->q;
+      tree_v = lifted->v;
+      rest = lifted->a;
+    }
     if (scene.forces != nullptr)
-      generalized_forces(m, *scene.forces, arena, force_motions_at(scene, arena, q, v), q, v, t, p, tau);
-    with_model<S>(scene, [&](const auto& numbers) { inverse_dynamics<S>(numbers, arena, q, v, rest, nullptr, bias); });
-    for (int k = 0; k < m.nv; ++k) tau[k] += (u == nullptr ? S(0.0) : u[k]) - bias[k];
-    solve_mass(m, mass, tau, a);
-    if (rows_) rows_->constrain(arena, mass, q, v, t, a);
+      generalized_forces(m, *scene.forces, arena, force_motions_at(scene, arena, tree_q, tree_v), tree_q, tree_v, t, p,
+                         tau);
+    with_model<S>(
+        scene, [&](const auto& numbers) { inverse_dynamics<S>(numbers, arena, tree_q, tree_v, rest, nullptr, bias); });
+    for (int k = 0; k < m.nv; ++k) tau[k] -= bias[k];
+    if (scene.coupled) {
+      S* own = arena.get<S>(scene.m.nv);
+      pull(lifted->terms, tau, own);
+      tau = own;
+    }
+    for (int k = 0; u != nullptr && k < scene.m.nv; ++k) tau[k] += u[k];
+    mass.solve(tau, a);
+    if (rows_) rows_->constrain(arena, mass.tree(), q, v, t, a);
     return every_lane<S>();
-  }
-
-  MassFactor<S> factor_mass_at(const S* q) {
-    return with_model<S>(scene, [&](const auto& m) { return factor_mass<S>(m, arena, q, nullptr, nullptr); });
   }
 
   // From q0, p0 with the guess of v0, a0 to q1, p1; t: at the beginning. By Newton's method from the guess or, for a
@@ -229,7 +239,8 @@ class VariationalStep {
 // The correction due to rounding of the momenta, and of constraints: J^-1 times their rounding errors, with signs that
 // alternate along chains, the direction in which J is weakest.
 template <class S>
-S VariationalStep<S>::rounding(const S&) {
+S VariationalStep<S>::rounding(const S& allowed) {
+  if (scene.coupled) return allowed;
   const int nv = scene.m.nv, s = scene.rule.s;
   for (int c = 0; c < s; ++c)
     for (int i = 0; i < scene.m.n(); ++i)

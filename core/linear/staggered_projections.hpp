@@ -12,11 +12,11 @@
 // friction, a quadratic program, then friction under given limits, block by block on balls. Newton's method on the
 // projections of the blocks ends this as soon as it converges; its matrix is that of the derivatives of the solution.
 #pragma once
-#include <functional>
 #include <limits>
 
 #include "linear/cholesky.hpp"
 #include "linear/dual_active_set.hpp"
+#include "linear/joint_load.hpp"
 #include "linear/lu.hpp"
 
 namespace torsor {
@@ -25,12 +25,6 @@ struct FrictionBlock {
   int row, size;
   double weight;
   int normal = -1, load = -1;  // the row of a normal, or a load; or neither
-};
-// A load: size(W, derivatives by W) with the wrench W = offset + map z, map being 6 x n.
-struct JointLoad {
-  double offset[6];
-  std::vector<double> map;
-  std::function<double(const double*, double*)> size;
 };
 
 class StaggeredProjections {
@@ -91,17 +85,7 @@ class StaggeredProjections {
       return block.weight * std::max(z[block.normal], 0.0);
     }
     if (block.load < 0) return block.weight;
-    const JointLoad& load = loads[block.load];
-    double W[6], by_W[6];
-    const int n = size();
-    for (int k = 0; k < 6; ++k) {
-      W[k] = load.offset[k];
-      for (int j = 0; j < n; ++j) W[k] += load.map[std::size_t(k) * n + j] * z[j];
-    }
-    const double result = block.weight * load.size(W, by_W);
-    for (int k = 0; by_z != nullptr && k < 6; ++k)
-      add_scaled(n, factor * block.weight * by_W[k], &load.map[std::size_t(k) * n], by_z);
-    return result;
+    return block.weight * loads[block.load].at(size(), z.data(), by_z, factor * block.weight);
   }
 
  private:

@@ -2,10 +2,15 @@
 #pragma once
 #include <algorithm>
 
-#include "model/model.hpp"
+#include "model/coupling.hpp"
 #include "scalar/pack.hpp"
 
 namespace torsor {
+
+// Whether states of both models are in the same coordinates: neither has couplings, or both have the same ones.
+inline bool same_coupling(const Model& a, const Model& b) {
+  return a.coupling == b.coupling || (a.coupling && b.coupling && a.coupling->equals(*b.coupling));
+}
 
 // Whether two models have the same bodies, joints, coordinates and frames, whatever their numbers are: forces that are
 // compiled for one of them are valid for the other.
@@ -27,12 +32,13 @@ inline bool same_tree(const Model& a, const Model& b) {
 // Whether recursions take the same path through both models, so that these may stand side by side: they also agree in
 // what is zero, in the sizes of splines, and in user-defined joints, which are called once for all lanes.
 inline bool same_structure(const Model& a, const Model& b) {
-  if (!same_tree(a, b) || a.has_weak != b.has_weak) return false;
+  if (!same_tree(a, b) || !same_coupling(a, b) || a.has_weak != b.has_weak || a.armature.empty() != b.armature.empty())
+    return false;
   for (int i = 0; i < a.n(); ++i) {
     const Model::Body &x = a.bodies[i], &y = b.bodies[i];
     if (x.massless != y.massless || x.offset != y.offset) return false;
   }
-  for (int i = 0; i < a.nframes(); ++i) {
+  for (int i = 0; i < a.nplaces(); ++i) {
     const Model::Frame &x = a.frames[i], &y = b.frames[i];
     if (x.same != y.same || x.massless != y.massless) return false;
   }
@@ -91,6 +97,8 @@ class LaneModels {
       all.general.back().steps.resize(x.steps.size());
       all.general.back().values.resize(x.values.size());
     }
+    all.coupling = m.coupling;
+    all.armature.resize(m.armature.size());
     all.depth = m.depth;
     all.has_weak = m.has_weak;
     all.order = m.order;
@@ -99,6 +107,8 @@ class LaneModels {
   }
   void pack_numbers() {
     pack(all.gravity, [](const Model& m) -> auto& { return m.gravity; });
+    for (std::size_t k = 0; k < all.armature.size(); ++k)
+      pack(all.armature[k], [k](const Model& m) -> auto& { return m.armature[k]; });
     for (std::size_t i = 0; i < all.bodies.size(); ++i) {
       auto& body = all.bodies[i];
       pack(body.pitch, [i](const Model& m) -> auto& { return m.bodies[i].pitch; });

@@ -3,8 +3,9 @@
 // Bodies here are those of the recursions, not the user's: a joint of several one-parameter factors is a chain of
 // bodies (all but the last massless), bodies on fixed joints are merged into the body that carries them, and each frame
 // is rotated so that a revolute, prismatic or screw joint moves about or along its z axis. The user's bodies are
-// `frames` attached to these. Bodies are numbered depth first, parents before children; q and v keep the user's order
-// through iq and iv.
+// `frames` attached to these, and after them come frames that the user has named on bodies, which forces, constraints
+// and points can refer to like bodies. Bodies are numbered depth first, parents before children; q and v keep the
+// user's order through iq and iv.
 #pragma once
 #include <memory>
 #include <vector>
@@ -47,6 +48,8 @@ struct GeneralJointT {
   std::shared_ptr<CustomJoint> custom;
 };
 
+struct Coupling;
+
 // C: the type of the constants, double or, for derivatives along a direction of the model, Dual<double>, or a pack, if
 // lanes have models of their own (model/lane_models.hpp).
 template <class C>
@@ -67,9 +70,9 @@ struct ModelT {
     C subtree_mass;  // of its subtree, its own included
     Sym3<C> Sigma;   // pseudo-inertia, integral of x x^T dm = tr(J)/2 1 - J
   };
-  struct Frame {        // one of the user's bodies
+  struct Frame {        // one of the user's bodies, or a frame on one
     int body;           // that carries it, or -1
-    int parent;         // the user's body that is its parent, or -1
+    int parent;         // the user's body that is its parent, or that has the frame, or -1
     SE3<C> pose;        // its pose in the carrying body's frame (in the world's, if body is -1)
     bool same;          // that pose is the identity
     SE3<C> placement;   // of its joint's frame in the parent's
@@ -91,15 +94,26 @@ struct ModelT {
   std::vector<Link> links;
   std::vector<Frame> frames;
   std::vector<GeneralJointT<C>> general;
+  std::vector<C> armature;  // by velocity: inertia of drives, the diagonal that is added to M; empty if there is none
   int depth = 0;            // velocities on the longest path from a root to a tip
   bool has_weak = false;    // whether the mass matrix may be singular: some body resists a motion little or not at all
-  std::vector<int> order;   // the frames, parents first, in an order that does not depend on the user's
+  std::vector<int> order;   // the user's bodies, parents first, in an order that does not depend on the user's
   std::vector<int> angles;  // which coordinates are angles, in rising order
   std::vector<Rotation> quaternions;
+  std::shared_ptr<const Coupling> coupling;  // of reduced coordinates (model/coupling.hpp), or null
 
   int n() const { return static_cast<int>(bodies.size()); }
-  int nframes() const { return static_cast<int>(frames.size()); }
+  int nframes() const { return static_cast<int>(order.size()); }   // the user's bodies
+  int nplaces() const { return static_cast<int>(frames.size()); }  // and the frames on them
 };
 using Model = ModelT<double>;
+
+// Adds what acts on frames to what acts on their bodies. sums: of nplaces, about origins that a frame shares with its
+// body.
+template <class C, class Sum>
+void add_frames_to_bodies(const ModelT<C>& m, Sum* sums) {
+  for (int f = m.nframes(); f < m.nplaces(); ++f)
+    if (m.frames[f].parent >= 0) sums[m.frames[f].parent] += sums[f];
+}
 
 }  // namespace torsor

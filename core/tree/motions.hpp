@@ -137,6 +137,7 @@ struct Motions {
   DerivativeBody<S>* bodies;  // bodies[-1] is the world
   DerivativeColumn<S>* columns;
   DerivativeGeneral<S>* general;
+  const S* armature = nullptr;                        // of the model, by velocity; null if there is none
   const Model::Frame* frames = nullptr;               // the user's bodies, if they are the same in all lanes,
   const typename ModelT<S>::Frame* varied = nullptr;  // or if not
   // The pose of a user's body in the one that carries it, or in the world; -1: of the world itself.
@@ -180,6 +181,14 @@ Vec3<S> to_first_mass(const ModelT<C>& m, int root, const S* q, const Coordinate
 }
 
 template <class S, class C>
+const S* lifted_armature(const ModelT<C>& m, Arena& arena) {
+  if (m.armature.empty()) return nullptr;
+  S* armature = arena.get<S>(m.nv);
+  for (int k = 0; k < m.nv; ++k) armature[k] = S(m.armature[k]);
+  return armature;
+}
+
+template <class S, class C>
 Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, const S* a, bool gravity = true,
                    bool rates = true) {
   const int n = m.n();
@@ -216,7 +225,7 @@ Motions<S> motions(const ModelT<C>& m, Arena& arena, const S* q, const S* v, con
       });
     }
   }
-  Motions<S> all{bodies, columns, general};
+  Motions<S> all{bodies, columns, general, lifted_armature<S>(m, arena)};
   if constexpr (std::is_same_v<C, double>)
     all.frames = m.frames.data();
   else if constexpr (std::is_same_v<C, S>)

@@ -13,15 +13,25 @@ from torsor import shapes as shapes
 from torsor import spatial as spatial
 from torsor._errors import ConstraintError as ConstraintError
 from torsor._errors import ConvergenceError as ConvergenceError
+from torsor._errors import CouplingError as CouplingError
 from torsor._errors import FormatError as FormatError
+from torsor._errors import FormatWarning as FormatWarning
 from torsor._errors import ImpactWarning as ImpactWarning
 from torsor._errors import ModelError as ModelError
 from torsor._errors import SimulationInterrupted as SimulationInterrupted
 from torsor._errors import SingularMassMatrixError as SingularMassMatrixError
 from torsor._errors import TorsorError as TorsorError
+from torsor.actuators import Actuator as Actuator
+from torsor.actuators import Keyframe as Keyframe
+from torsor.actuators import Tendon as Tendon
 from torsor.collision import Collision as Collision
 from torsor.collision import CollisionPair as CollisionPair
 from torsor.collision import CollisionRules as CollisionRules
+from torsor.couplings import CustomCoupling as CustomCoupling
+from torsor.couplings import JointCoupling as JointCoupling
+from torsor.couplings import Mimic as Mimic
+from torsor.couplings import Polynomial as Polynomial
+from torsor.couplings import Subspace as Subspace
 from torsor.derivatives.matrices import forward_dynamics_derivatives as forward_dynamics_derivatives
 from torsor.derivatives.matrices import hybrid_dynamics_derivatives as hybrid_dynamics_derivatives
 from torsor.derivatives.matrices import inverse_dynamics_derivatives as inverse_dynamics_derivatives
@@ -63,6 +73,7 @@ from torsor.joints import SplineSurface as SplineSurface
 from torsor.joints import Translational as Translational
 from torsor.joints import Universal as Universal
 from torsor.kinematics import body_accelerations as body_accelerations
+from torsor.kinematics import body_pose as body_pose
 from torsor.kinematics import body_poses as body_poses
 from torsor.kinematics import body_velocities as body_velocities
 from torsor.kinematics import jacobian as jacobian
@@ -74,6 +85,7 @@ from torsor.kinematics import maximal_jacobian_dot as maximal_jacobian_dot
 from torsor.kinematics import point_jacobian as point_jacobian
 from torsor.kinematics import point_positions as point_positions
 from torsor.model import Body as Body
+from torsor.model import Frame as Frame
 from torsor.model import Model as Model
 from torsor.model import ModelBuilder as ModelBuilder
 from torsor.model import ModelJoint as ModelJoint
@@ -148,11 +160,13 @@ if TYPE_CHECKING:
     from torsor.derivatives.kinematics import maximal_jacobian_derivatives as maximal_jacobian_derivatives
     from torsor.derivatives.kinematics import momentum_derivatives as momentum_derivatives
     from torsor.derivatives.kinematics import point_hessian as point_hessian
+    from torsor.derivatives.vjp import coupling_vjp as coupling_vjp
     from torsor.derivatives.vjp import forward_dynamics_vjp as forward_dynamics_vjp
     from torsor.derivatives.vjp import hybrid_dynamics_vjp as hybrid_dynamics_vjp
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
     from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
+    from torsor.forces import ActuatorForce as ActuatorForce
     from torsor.forces import BearingFriction as BearingFriction
     from torsor.forces import BodyDamping as BodyDamping
     from torsor.forces import BodyWrench as BodyWrench
@@ -171,14 +185,20 @@ if TYPE_CHECKING:
     from torsor.forces import PointForce as PointForce
     from torsor.forces import PointSpring as PointSpring
     from torsor.forces import SpringDamper as SpringDamper
+    from torsor.forces import TendonSpring as TendonSpring
+    from torsor.forces import actuation as actuation
     from torsor.forces import contact_states as contact_states
     from torsor.forces import contacts as contacts
     from torsor.forces import force_energies as force_energies
+    from torsor.forces import forces_from as forces_from
     from torsor.forces import generalized_forces as generalized_forces
     from torsor.forces import generalized_forces_derivatives as generalized_forces_derivatives
     from torsor.forces import generalized_forces_vjp as generalized_forces_vjp
     from torsor.formats.mjcf import load_mjcf as load_mjcf
+    from torsor.formats.mjcf_writer import to_mjcf as to_mjcf
     from torsor.formats.urdf import load_urdf as load_urdf
+    from torsor.formats.urdf_writer import to_urdf as to_urdf
+    from torsor.ik import inverse_kinematics as inverse_kinematics
     from torsor.integrators import BDF1 as BDF1
     from torsor.integrators import BDF2 as BDF2
     from torsor.integrators import SDIRK2 as SDIRK2
@@ -229,16 +249,20 @@ else:
                 momentum_derivatives point_hessian
             """,
             "derivatives.vjp": """
-                forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp joint_reactions_vjp
+                coupling_vjp forward_dynamics_vjp hybrid_dynamics_vjp inertial_regressor inverse_dynamics_vjp
+                joint_reactions_vjp
             """,
             "forces": """
-                BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring Force
-                GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque PointForce PointSpring
-                SpringDamper contact_states contacts force_energies generalized_forces generalized_forces_derivatives
-                generalized_forces_vjp
+                ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring
+                Force GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque PointForce
+                PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies forces_from
+                generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
+            "formats.mjcf_writer": "to_mjcf",
             "formats.urdf": "load_urdf",
+            "ik": "inverse_kinematics",
+            "formats.urdf_writer": "to_urdf",
             "integrators": """
                 Adaptive BDF1 BDF2 CustomIntegrator HardContact Integrator LinearlyImplicitEuler SDIRK2 SDIRK3
                 SymplecticEuler Variational

@@ -7,8 +7,9 @@ are not rotations, and masked arrays, because masks would be ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from difflib import get_close_matches
 from functools import update_wrapper
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from torsor import _core
-from torsor._errors import ConstraintError, SingularMassMatrixError
+from torsor._errors import ConstraintError, CouplingError, SingularMassMatrixError
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -42,10 +43,19 @@ def axes(frame: str, name: str = "frame") -> int:
     return _AXES[frame]
 
 
-def listed(names: Sequence[str]) -> str:
-    """The names as 'a', 'b', 'c', truncated when there are many."""
+def listed(names: Sequence[str], wanted: object = None, accepted: Iterable[str] = ()) -> str:
+    """The names as 'a', 'b', 'c', truncated when there are many, and the one, of these or of others that are accepted,
+    that `wanted` may have meant."""
     shown = ", ".join(repr(n) for n in names[:12])
-    return shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
+    shown = shown if len(names) <= 12 else f"{shown}, ... ({len(names)} in all)"
+    near = get_close_matches(wanted, [*names, *accepted], n=1) if isinstance(wanted, str) else []
+    return f"{shown}; did you mean {near[0]!r}?" if near else shown
+
+
+def unknown(kind: str, name: object, names: Sequence[str], where: str = "", accepted: Iterable[str] = ()) -> KeyError:
+    """The error for an unknown name: what there is, and what is nearest. `where` says what it was given for."""
+    plural = "bodies" if kind == "body" else f"{kind}s"
+    return KeyError(f"no {kind} named {name!r}{where}; {plural} are {listed(names, name, accepted)}")
 
 
 def _reason(model: Any, name: str, shape: tuple[int, ...]) -> str:
@@ -110,13 +120,57 @@ def as_array(name: str, value: Any) -> Array:
     return np.require(array, np.float64, _LAYOUT)
 
 
+def _wrenches(model: Any, name: str, given: Mapping[Any, Any], axes: int) -> Any:
+    """`f_ext` or its tangent (..., nbodies, 6) from wrenches (..., 6) by the names of bodies and frames.
+
+    A wrench at a frame is one at its body: moved there if it is given in the frame's own axes, the same in the world's
+    frame. In the world's axes at the frame's origin it would depend on the configuration.
+    """
+    if name not in ("f_ext", "df_ext"):
+        raise TypeError(f"{name} is a dict, expected an array")
+    parts: list[tuple[int, Array]] = []
+    for key, value in given.items():
+        i, wrench = model._find(key, "frame"), as_array(f"{name}[{key!r}]", value)
+        if wrench.shape[-1:] != (6,):
+            raise ValueError(f"{name}[{key!r}] has shape {wrench.shape}, expected (..., 6): moment, then force")
+        if i >= model.nbodies:
+            frame = model.frames[i - model.nbodies]
+            if frame.body == "world":
+                continue
+            i = model._find(frame.body, "body")
+            if axes == _AXES["body"]:
+                wrench = wrench @ frame.placement.inverse().adjoint
+            elif axes != _AXES["world"] and frame.placement.p.any():
+                raise ValueError(
+                    f"{name}[{key!r}] is given in 'local_world_aligned' at a frame away from the origin of body "
+                    f"{frame.body!r}, about which its moment changes with q; give it in 'body' or 'world', or as a "
+                    "PointForce"
+                )
+        parts.append((i, wrench))
+    try:
+        batch = np.broadcast_shapes(*(wrench.shape[:-1] for _, wrench in parts))
+    except ValueError:
+        shapes = ", ".join(f"{key!r} {np.shape(value)}" for key, value in given.items())
+        raise ValueError(f"batch shapes of {name} do not fit together: {shapes}") from None
+    out = np.zeros((*batch, model.nbodies, 6), np.result_type(np.float64, *(wrench for _, wrench in parts)))
+    for i, wrench in parts:
+        out[..., i, :] += wrench
+    return out
+
+
 def prepare(
-    model: Any, in_slots: Sequence[Slot], inputs: Sequence[Any], out_slots: Sequence[Slot | None], out: Any
+    model: Any,
+    in_slots: Sequence[Slot],
+    inputs: Sequence[Any],
+    out_slots: Sequence[Slot | None],
+    out: Any,
+    axes: int = 0,
 ) -> tuple[tuple[Array | None, ...], Any, Callable[[Any], Any] | None, bool]:
     """Converts arguments for the core.
 
-    `out_slots` has None for outputs that are not requested. Returns the inputs; the outputs, or None where the core
-    allocates them; a function from the core's result to the caller's, or None; and whether the call is complex.
+    `out_slots` has None for outputs that are not requested; `axes` is the number of the frame in which wrenches are
+    given. Returns the inputs; the outputs, or None where the core allocates them; a function from the core's result to
+    the caller's, or None; and whether the call is complex.
     """
     arrays: list[Array | None] = []
     batches: list[tuple[int, ...]] = []
@@ -126,7 +180,7 @@ def prepare(
                 raise TypeError(f"{name} is missing, expected an array of shape {_shape_text(shape)}")
             arrays.append(None)
             continue
-        array = as_array(name, value)
+        array = as_array(name, _wrenches(model, name, value, axes) if isinstance(value, Mapping) else value)
         lead = array.ndim - len(shape)
         if lead < 0 or array.shape[lead:] != shape:
             raise ValueError(
@@ -244,11 +298,28 @@ def raise_singular(model: Any, joint: int, state: int | None) -> None:
     """Raises the error for a mass matrix that is singular at a joint, in a state of a batch (flat index) or in a single
     one."""
     where = "" if state is None else f" in state {state} of the batch (counted flat)"
-    name = model.joints[joint].name if hasattr(model, "joints") else "?"
+    name = "?"
+    if hasattr(model, "joints"):
+        new = len(model.joints)  # coordinates of couplings come after them
+        name = model.joints[joint].name if joint < new else model._map.new[joint - new]
     raise SingularMassMatrixError(
         f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass; give the "
         "bodies beyond it inertia, leave the singularity of its coordinates, or prescribe it in hybrid_dynamics"
     )
+
+
+def raise_uncoupled(function: str) -> None:
+    """Raises the error for a function that does not take models with couplings."""
+    raise CouplingError(
+        f"{function} does not take models with couplings; use model.tree with constraints such as Coupling or Gear in "
+        "place of the couplings"
+    )
+
+
+def refuse_couplings(model: Any, function: str) -> None:
+    """Rejects a model with couplings."""
+    if model.couplings:
+        raise_uncoupled(function)
 
 
 def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], state: int | None) -> None:

@@ -36,67 +36,114 @@ class Factor(NamedTuple):
 Chain = tuple[tuple[Factor, ...], Pose]  # the factors, and the pose after the last
 
 
-def _flat(pose: Pose) -> list[float]:
-    return [*pose[0].ravel().tolist(), *pose[1].tolist()]
+def _rows(poses: Sequence[Pose]) -> tuple[Array, Array]:
+    """Poses as arrays (n, 3, 3) and (n, 3)."""
+    if not poses:
+        return np.zeros((0, 3, 3)), np.zeros((0, 3))
+    return np.concatenate([R for R, _ in poses]).reshape(-1, 3, 3), np.concatenate([p for _, p in poses]).reshape(-1, 3)
 
 
-def _inertia_at(pose: Pose, parameters: Array) -> Array:
-    """The ten parameters of a body whose frame has the pose `pose`."""
-    R, p = pose
-    m, h = parameters[0], R @ parameters[1:4]
-    xx, xy, yy, xz, yz, zz = parameters[4:]
-    J = R @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ R.T
+def _compose_all(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The poses a b, row by row."""
+    return a[0] @ b[0], (a[0] @ b[1][:, :, None])[:, :, 0] + a[1]
+
+
+def _flat(poses: tuple[Array, Array]) -> list[list[float]]:
+    out: list[list[float]] = np.concatenate([poses[0].reshape(-1, 9), poses[1]], axis=1).tolist()
+    return out
+
+
+def _inertias_at(poses: tuple[Array, Array], parameters: Array) -> Array:
+    """The ten parameters (n, 10) of bodies whose frames have these poses."""
+    R, p = poses
+    m = parameters[:, :1]
+    h = (R @ parameters[:, 1:4, None])[:, :, 0]
+    J = R @ parameters[:, [[4, 5, 7], [5, 6, 8], [7, 8, 9]]] @ R.transpose(0, 2, 1)
     g = h + m * p
-    J = J + (p @ h + p @ g) * np.eye(3) - np.outer(p, h) - np.outer(g, p)
-    return np.array([m, *g, J[0, 0], J[0, 1], J[1, 1], J[0, 2], J[1, 2], J[2, 2]])
+    J = J + ((p * h).sum(1) + (p * g).sum(1))[:, None, None] * np.eye(3)
+    J = J - p[:, :, None] * h[:, None, :] - g[:, :, None] * p[:, None, :]
+    return np.concatenate([m, g, J[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]], axis=1)
 
 
-def compile_tree(tree: Sequence[tuple[str, int, Chain, Pose, Array]], gravity: Array) -> tuple[Any, ...]:
+def _depth_first(tree: Sequence[tuple[str, int, Chain, Pose, Array]]) -> list[int]:
+    """The rows of a tree in depth-first order, the children of each by their names."""
+    children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
+    for b, row in enumerate(tree):
+        children[row[1]].append(b)  # the world's are last
+    order: list[int] = []
+    stack = sorted(children[-1], key=lambda b: tree[b][0], reverse=True)
+    while stack:
+        b = stack.pop()
+        order.append(b)
+        below = children[b]
+        stack += below if len(below) < 2 else sorted(below, key=lambda c: tree[c][0], reverse=True)
+    return order
+
+
+def compile_tree(
+    tree: Sequence[tuple[str, int, Chain, Pose, Array]],
+    gravity: Array,
+    armature: Array,
+    named: Sequence[tuple[int, Pose]] = (),
+) -> tuple[Any, ...]:
     """The arguments of `_core.Model`, from rows (name, parent index or -1, chain of the joint, placement, ten inertial
-    parameters).
+    parameters), gravity, the armature of all velocities, and frames (index of the body or -1, pose).
 
     Parents come first. Bodies on fixed joints are merged into their parents, and bodies are numbered depth first with
     the children of each in order of their names, so that results do not depend on the order of the rows. All numbers
     may be complex.
     """
     iq, iv, nq, nv = [], [], 0, 0
-    children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
-    for b, (_, parent, (factors, _), _, _) in enumerate(tree):
-        children[parent].append(b)  # the world's are last
+    for _, _, (factors, _), _, _ in tree:
         iq.append(nq)
         iv.append(nv)
-        nq += sum(f.nq for f in factors)
-        nv += sum(f.nv for f in factors)
-    bodies: list[list[Any]] = []
-    inertias: list[Array] = []
-    frames: list[Any] = [None] * len(tree)
-    carrier: list[tuple[int, Pose]] = [(-1, IDENTITY)] * len(tree)
+        for factor in factors:
+            nq += factor.nq
+            nv += factor.nv
+    order = _depth_first(tree)
+    bodies: list[tuple[Any, ...]] = []
+    places: list[Pose] = []  # of joints of the core in the frames of their parents there, but for those in `first`
+    first: list[tuple[int, int, int]] = []  # rows whose places start from that of a body: (row, that body, own body)
+    carrier: list[tuple[int, Pose]] = [(-1, IDENTITY)] * (len(tree) + 1)  # the world's is last
     general: list[tuple[int, int, Any]] = []
-    order: list[int] = []
-    stack = sorted(children[-1], key=lambda b: tree[b][0], reverse=True)
-    while stack:
-        b = stack.pop()
-        order.append(b)
-        stack.extend(sorted(children[b], key=lambda c: tree[c][0], reverse=True))
-        _, parent, (factors, after), placement, parameters = tree[b]
-        core, start = carrier[parent] if parent >= 0 else (-1, IDENTITY)
-        start = compose(start, placement)
+    for b in order:
+        _, parent, (factors, after), placement, _ = tree[b]
+        core, start = carrier[parent]
+        if not factors:
+            carrier[b] = core, compose(compose(start, placement), after)
+            continue
+        first.append((len(bodies), parent, b))
         at_q, at_v = iq[b], iv[b]
         for factor in factors:
             index = -1
             if factor.kind >= JointKind.exponential:  # this kind and those after it have S(q)
                 index = len(general)
                 general.append((factor.kind, factor.nv, factor.data))
-            M = compose(start, factor.before)
-            bodies.append([core, factor.kind, at_q, at_v, factor.nv, b, index, factor.pitch, _flat(M)])
-            inertias.append(np.zeros(10))
-            core, start = len(bodies) - 1, IDENTITY
+            places.append(factor.before)
+            bodies.append((core, factor.kind, at_q, at_v, factor.nv, b, index, factor.pitch))
+            core = len(bodies) - 1
             at_q += factor.nq
             at_v += factor.nv
-        pose = compose(start, after)
-        carrier[b] = (core, pose)
-        if core >= 0:
-            inertias[core] = inertias[core] + _inertia_at(pose, parameters)
-        frames[b] = (core, parent, _flat(pose), parameters.tolist(), _flat(placement))
-    rows = [(*body, inertia.tolist()) for body, inertia in zip(bodies, inertias, strict=True)]
-    return nq, nv, gravity.tolist(), rows, frames, order, general
+        carrier[b] = core, after
+    placements = _rows([row[3] for row in tree])
+    R, p = _rows(places)
+    if first:
+        rows, above, own = (list(column) for column in zip(*first, strict=True))
+        start = _rows([carrier[b][1] for b in above])
+        moved = _compose_all(_compose_all(start, (placements[0][own], placements[1][own])), (R[rows], p[rows]))
+        R, p = R.astype(moved[0].dtype), p.astype(moved[1].dtype)
+        R[rows], p[rows] = moved
+    parameters = np.concatenate([np.zeros(0)] + [row[4] for row in tree]).reshape(-1, 10)
+    moving = [b for b in order if carrier[b][0] >= 0]
+    carried = _inertias_at(_rows([carrier[b][1] for b in moving]), parameters[moving])
+    inertias = np.zeros((len(bodies), 10), carried.dtype)
+    np.add.at(inertias, [carrier[b][0] for b in moving], carried)
+    poses = _flat(_rows([carrier[b][1] for b in range(len(tree))]))
+    columns = (range(len(tree)), poses, parameters.tolist(), _flat(placements))
+    frames = [(carrier[b][0], tree[b][1], *numbers) for b, *numbers in zip(*columns, strict=True)]
+    for body, placement in named:
+        core, start = carrier[body]
+        at = _flat(_rows([compose(start, placement), placement]))
+        frames.append((core, body, at[0], [0.0] * 10, at[1]))
+    made = [(*row, M, inertia) for row, M, inertia in zip(bodies, _flat((R, p)), inertias.tolist(), strict=True)]
+    return nq, nv, gravity.tolist(), made, frames, order, general, armature.tolist()

@@ -18,6 +18,10 @@ class FormatError(ModelError):
     """A model file that cannot be read in its format."""
 
 
+class FormatWarning(UserWarning):
+    """What a reader of files left out, or found to be doubtful: one warning for a file, with all of it."""
+
+
 class SingularMassMatrixError(TorsorError, ValueError):
     """The mass matrix cannot be inverted: some motion moves no mass."""
 
@@ -34,6 +38,10 @@ class ConstraintError(TorsorError, ValueError):
     def __init__(self, message: str, rows: Iterable[str] = ()):
         super().__init__(message)
         self.rows = tuple(rows)
+
+
+class CouplingError(TorsorError, NotImplementedError):
+    """A function that does not take models with couplings, or not in this way."""
 
 
 class ImpactWarning(UserWarning):

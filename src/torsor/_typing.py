@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 FloatArray = NDArray[np.float64]
+Wrenches = ArrayLike | Mapping[str, ArrayLike]  # of all bodies, or of some by name
 
 # Options given as strings.
 Frame = Literal["body", "world", "local_world_aligned"]
@@ -21,10 +22,11 @@ ScipyMethod = Literal["RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"]
 EnergyPart = Literal["kinetic", "potential", "forces"]
 Inputs = Literal["q", "v", "u", "qv", "vq", "qu", "uq", "vu", "uv", "qvu", "quv", "vqu", "vuq", "uqv", "uvq"]
 Threads = int | Literal["auto"]
-RefuseOrIgnore = Literal["refuse", "ignore"]
+RefuseOrWarn = Literal["refuse", "warn"]
 ConstrainOrIgnore = Literal["constrain", "ignore"]
 RefuseOrCoupleOrIgnore = Literal["refuse", "couple", "ignore"]
 RefuseOrAccept = Literal["refuse", "accept"]
+RefuseOrRepairOrAccept = Literal["refuse", "repair", "accept"]
 ParentFilter = Literal["filter", "filter_moving", "allow"]
 RaiseOrSkip = Literal["raise", "skip"]
 OnFailure = Literal["raise", "keep"]

@@ -7,9 +7,10 @@ batch is too small to pay for them. Results for one state are the same to the
 last bit in any batch, lane, thread or order of bodies. NaN and infinity in a state affect only that state's results; a
 quaternion of length 0 raises ValueError.
 
-`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first. `f_ext_frame` is the frame in which they
-are given: "body", the frame of each body; "world", the world frame, with moments about its origin;
-"local_world_aligned", the axes of the world, with moments about the origin of the body.
+`f_ext` are external wrenches (..., nbodies, 6) on the bodies, moment first, or a dict of wrenches (..., 6) on some
+bodies and frames, by name. `f_ext_frame` is the frame in which they are given: "body", the frame of each body, or the
+named one; "world", the world frame, with moments about its origin; "local_world_aligned", the axes of the world, with
+moments about the origin of the body.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, ReferencePoint, Threads
+    from torsor._typing import FloatArray, Frame, ReferencePoint, Threads, Wrenches
 
 
 @direct("inverse_dynamics")
@@ -37,7 +38,7 @@ def inverse_dynamics(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
@@ -51,7 +52,7 @@ def inverse_dynamics(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -79,7 +80,7 @@ def forward_dynamics(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
@@ -93,7 +94,7 @@ def forward_dynamics(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -122,7 +123,7 @@ def hybrid_dynamics(
     a: ArrayLike | None = None,
     tau: ArrayLike | None = None,
     prescribed: Sequence[str] | ArrayLike,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: tuple[FloatArray, FloatArray] | None = None,
     threads: Threads = 1,
@@ -142,7 +143,7 @@ def hybrid_dynamics(
         Generalized forces, zero by default; only those of the other velocities are read.
     prescribed : sequence of str, or (nv,) array_like of bool
         Names of the joints whose accelerations are given, or a mask over velocities.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -185,7 +186,7 @@ def prescribed_mask(model: Model, prescribed: Any) -> bytes:
     if array.dtype.kind == "U" or (array.size == 0 and array.dtype != np.bool_):
         mask = np.zeros(model.nv, np.bool_)
         for name in array.ravel().tolist():
-            mask[model.joint(name).v_slice] = True
+            mask[model._velocities(name, "prescribe")] = True
     elif array.dtype == np.bool_ and array.shape == (model.nv,):
         mask = array
     else:
@@ -303,7 +304,7 @@ def bias_forces(
     q: ArrayLike,
     v: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
@@ -317,7 +318,7 @@ def bias_forces(
         Configurations.
     v : (..., nv) array_like
         Velocities.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -587,7 +588,7 @@ def joint_reactions(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
@@ -601,7 +602,7 @@ def joint_reactions(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

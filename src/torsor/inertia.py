@@ -14,7 +14,7 @@ from torsor.spatial import SE3, frozen_array, hat, vee
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 def _parallel_axis(m: float, d: FloatArray) -> FloatArray:
     """The inertia m [d]^T [d] of a point of mass m at d, about the origin: (3, 3)."""
     return m * ((d @ d) * np.eye(3) - np.outer(d, d))
+
+
+def parameters_of(inertias: Sequence[Inertia]) -> FloatArray:
+    """`Inertia.parameters` of several, (n, 10)."""
+    if not inertias:
+        return np.zeros((0, 10))
+    m = np.array([x.mass for x in inertias])[:, None]
+    c = np.concatenate([x.com for x in inertias]).reshape(-1, 3)
+    J = np.concatenate([x.I_com for x in inertias]).reshape(-1, 3, 3)
+    d = (c * c).sum(1)[:, None, None] * np.eye(3) - c[:, :, None] * c[:, None, :]
+    J = J + m[:, :, None] * d
+    return np.concatenate([m, m * c, J[:, [0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]], axis=1)
 
 
 def _assemble(m: float, h: FloatArray, I_origin: FloatArray) -> FloatArray:
@@ -105,6 +117,16 @@ class Inertia:
         if not allow_unphysical and (fault := self._fault()):
             raise ModelError(f"inertia is not physical: {fault}; pass allow_unphysical=True to accept it as it is")
 
+    @staticmethod
+    def _of(mass: float, com: FloatArray, I_com: FloatArray) -> Inertia:
+        """The inertia of finite numbers and a symmetric matrix, kept unchecked and read-only; physical or not."""
+        com.flags.writeable = I_com.flags.writeable = False
+        inertia = object.__new__(Inertia)
+        object.__setattr__(inertia, "mass", mass)
+        object.__setattr__(inertia, "com", com)
+        object.__setattr__(inertia, "I_com", I_com)
+        return inertia
+
     def _fault(self) -> str | None:
         """The reason why this inertia is not physical, or None."""
         if self.mass < 0:
@@ -122,6 +144,23 @@ class Inertia:
     def physical(self) -> bool:
         """Whether some distribution of mass has this inertia."""
         return self._fault() is None
+
+    def nearest_physical(self) -> Inertia:
+        """The nearest inertia that some distribution of mass has, with the same mass and centre of mass.
+
+        The second moments of mass about its centre, C with I_com = tr(C) 1 - C, are positive semidefinite. This takes
+        the nearest such C in the Frobenius norm, with zeros for negative eigenvalues: mass in a plane, or, if two are
+        negative, along a line, which has no moment about it. Physical inertias are returned as they are. Raises
+        `ModelError` if the mass is negative.
+        """
+        if self._fault() is None:
+            return self
+        if self.mass < 0:
+            raise ModelError(f"mass is {self.mass:g}, expected 0 or more: no inertia with this mass is physical")
+        moments, axes = np.linalg.eigh(self.I_com)
+        C = np.maximum(moments.sum() / 2 - moments, 0.0)
+        I_com = (axes * (C.sum() - C)) @ axes.T
+        return Inertia._of(self.mass, self.com, (I_com + I_com.T) / 2)
 
     @property
     def _I_origin(self) -> FloatArray:
@@ -141,8 +180,7 @@ class Inertia:
 
         Inverse dynamics is linear in them.
         """
-        J = self._I_origin
-        return np.array([self.mass, *self.mass * self.com, *J[[0, 0, 1, 0, 1, 2], [0, 1, 1, 2, 2, 2]]])
+        return np.asarray(parameters_of([self])[0])
 
     @staticmethod
     def from_parameters(parameters: ArrayLike, *, allow_unphysical: bool = False) -> Inertia:

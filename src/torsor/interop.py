@@ -1,7 +1,8 @@
-"""States of other libraries: conversion to and from the layouts of Pinocchio and MuJoCo.
+"""States and matrices of other libraries: conversion to and from the layouts of Pinocchio and MuJoCo.
 
-Neither library is imported. Each function takes q and optionally v, a and tau, all with any leading batch shape, and
-returns those that are given. With w and u the angular and linear velocity of a free body in its own frame and R its
+Neither library is imported. Functions of states take q and optionally v, a and tau, all with any leading batch shape,
+and return those that are given; `convert_matrix`, `convert_jacobian` and `convert_derivatives` convert what algorithms
+give. With w and u the angular and linear velocity of a free body in its own frame and R its
 rotation:
 
 ========== ========================== =========================== ==============================
@@ -18,7 +19,8 @@ planar     q = x, y, angle            for JointModelPlanar        the same
 the rest   as they are                the same                    the same
 ========== ========================== =========================== ==============================
 
-A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
+A joint that mimics another (`Mimic`) has no coordinates, as in a Pinocchio model that was built with mimic joints. A
+composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
 that `load_urdf` makes of planar joints. Quaternions keep their length, which Pinocchio takes to be 1: where it
 may not be, convert `model.normalize(q)`. Accelerations are time derivatives of v, and tau . v is power, so
 both change with v.
@@ -28,10 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
+from torsor._check import complex_allowed, refuse_couplings
+from torsor._core import complex_step
+from torsor.derivatives.matrices import ForwardDynamicsDerivatives, InverseDynamicsDerivatives
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
 from torsor.model import Model, ModelJoint
 from torsor.spatial import quaternion_to_matrix, refuse_mask
@@ -40,6 +45,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from torsor._typing import Array
+
+
+Library = Literal["pinocchio", "mujoco"]
+D = TypeVar("D", InverseDynamicsDerivatives, ForwardDynamicsDerivatives)
 
 
 @runtime_checkable
@@ -220,6 +229,202 @@ def from_mujoco(
     return _convert(_mujoco(model, order), False, q, v, a, tau)
 
 
+# ---- matrices
+
+
+def convert_matrix(
+    model: Model,
+    q: ArrayLike,
+    M: ArrayLike,
+    *,
+    to: Library | None = None,
+    source: Library | None = None,
+    order: Sequence[str] | PinocchioModel | None = None,
+) -> Array:
+    """Converts a matrix from velocities to forces or back: the mass matrix, its inverse, Coriolis matrix, damping.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations, of torsor.
+    M : (..., nv, nv) array_like
+        Matrices, of torsor with `to`, of the other library with `source`.
+    to, source : {"pinocchio", "mujoco"}
+        The library to convert to, or that the matrix is from: one of both.
+    order : optional
+        As for `to_pinocchio` and `to_mujoco`.
+
+    Returns
+    -------
+    M : (..., nv, nv) array
+    """
+    layout, forward = _direction(model, to, source, order)
+    X = _velocity_matrix(layout, _numbers(q, "q", (model.nq,)))
+    X = X if forward else np.swapaxes(X, -1, -2)
+    return np.asarray(X @ _numbers(M, "M", (model.nv, model.nv)) @ np.swapaxes(X, -1, -2))
+
+
+def convert_jacobian(
+    model: Model,
+    q: ArrayLike,
+    J: ArrayLike,
+    *,
+    to: Library | None = None,
+    source: Library | None = None,
+    order: Sequence[str] | PinocchioModel | None = None,
+) -> Array:
+    """Converts a Jacobian: its columns, and for twists its rows, whose linear part comes first in Pinocchio.
+
+    Rows of MuJoCo are those of (jacp, jacr), stacked: linear first too, in "local_world_aligned".
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations, of torsor.
+    J : (..., 6, nv) or (..., 3, nv) array_like
+        Jacobians of twists, or of points and centres of mass; of torsor with `to`, of the other library with `source`.
+    to, source : {"pinocchio", "mujoco"}
+        The library to convert to, or that the Jacobian is from: one of both.
+    order : optional
+        As for `to_pinocchio` and `to_mujoco`.
+
+    Returns
+    -------
+    J : array of the same shape
+    """
+    layout, forward = _direction(model, to, source, order)
+    refuse_mask("J", J)
+    rows = np.shape(J)[-2] if np.ndim(J) > 1 else 0
+    if rows not in (3, 6):
+        raise ValueError(f"J has shape {np.shape(J)}, expected (..., 6, {model.nv}) or (..., 3, {model.nv})")
+    given = _numbers(J, "J", (rows, model.nv))
+    given = np.roll(given, 3, axis=-2) if rows == 6 else given
+    X = _velocity_matrix(layout, _numbers(q, "q", (model.nq,)))
+    return np.asarray(given @ (np.swapaxes(X, -1, -2) if forward else X))
+
+
+def convert_derivatives(
+    model: Model,
+    derivatives: D,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    tau: ArrayLike,
+    *,
+    to: Library | None = None,
+    source: Library | None = None,
+    order: Sequence[str] | PinocchioModel | None = None,
+) -> D:
+    """Converts derivatives of inverse or forward dynamics.
+
+    Those with respect to q are at fixed v and a, or tau, of the library itself: where these are in other axes, as those
+    of a free body in MuJoCo, derivatives of the axes are added.
+
+    Parameters
+    ----------
+    model : Model
+    derivatives : InverseDynamicsDerivatives or ForwardDynamicsDerivatives
+        Of one state: of torsor with `to`; with `source` a record that is made of the matrices of the other library.
+    q, v, a, tau : (nq,) and (nv,) array_like
+        The state, of torsor, with a and tau that belong to each other.
+    to, source : {"pinocchio", "mujoco"}
+        The library to convert to, or that the derivatives are from: one of both.
+    order : optional
+        As for `to_pinocchio` and `to_mujoco`.
+
+    Returns
+    -------
+    record of the same type
+
+    Examples
+    --------
+    >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
+    >>> theirs = interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
+    """
+    layout, forward = _direction(model, to, source, order)
+    forward_dynamics = isinstance(derivatives, ForwardDynamicsDerivatives)
+    if not forward_dynamics and not isinstance(derivatives, InverseDynamicsDerivatives):
+        raise TypeError(
+            "derivatives must be InverseDynamicsDerivatives or ForwardDynamicsDerivatives of torsor.derivatives, got "
+            f"{type(derivatives).__name__}"
+        )
+    nv = model.nv
+    at = _numbers(q, "q", (model.nq,), True)
+    rates = tuple(_numbers(x, n, (nv,), True) for x, n in ((v, "v"), (a, "a"), (tau, "tau")))
+    Dq, Dv, Df = (_numbers(x, n, (nv, nv), True) for x, n in zip(derivatives, derivatives._fields, strict=True))
+    X = _velocity_matrix(layout, at)
+    # Changes of our v, a and tau by theirs, at a displacement Q dq of ours: v' = X v, a' = X a + drift, tau' = X tau.
+    Cv, Ca, Ct = _along_q(layout, at, rates)
+    Ca_v = _along_v(layout, at, rates[0])
+    Q = X.T
+    V_q, V_v = -X.T @ Cv @ Q, X.T
+    A_q, A_v = -X.T @ (Ca @ Q + Ca_v @ V_q), -X.T @ Ca_v @ V_v
+    T_q = -X.T @ Ct @ Q
+    if forward_dynamics:
+        inner_q, inner_v, extra_q, extra_v = T_q, np.zeros_like(T_q), Ca @ Q + Ca_v @ V_q, Ca_v @ V_v
+    else:
+        inner_q, inner_v, extra_q, extra_v = A_q, A_v, Ct @ Q, np.zeros_like(T_q)
+    if forward:
+        made = (
+            X @ (Dq @ Q + Dv @ V_q + Df @ inner_q) + extra_q,
+            X @ (Dv @ V_v + Df @ inner_v) + extra_v,
+            X @ Df @ X.T,
+        )
+    else:
+        F = X.T @ Df @ X
+        V = (X.T @ (Dv - extra_v) - F @ inner_v) @ X
+        made = ((X.T @ (Dq - extra_q) - V @ V_q - F @ inner_q) @ X, V, F)
+    return type(derivatives)(*made)
+
+
+def _direction(
+    model: Model, to: Library | None, source: Library | None, order: Sequence[str] | PinocchioModel | None
+) -> tuple[_Layout, bool]:
+    """The layout of the other library, and whether to convert to it."""
+    name = source if to is None else to
+    if (to is None) == (source is None) or name not in ("pinocchio", "mujoco"):
+        raise ValueError(f"to is {to!r} and source {source!r}, expected 'pinocchio' or 'mujoco' for one of both")
+    if name == "pinocchio":
+        return _pinocchio(model, order), to is not None
+    if isinstance(order, PinocchioModel):
+        raise TypeError("order is a model of Pinocchio, expected names of joints in the order of MuJoCo")
+    return _mujoco(model, order), to is not None
+
+
+def _numbers(x: ArrayLike, name: str, tail: tuple[int, ...], single: bool = False) -> Array:
+    refuse_mask(name, x)
+    array = np.asarray(x, dtype=np.float64)
+    if array.shape[max(array.ndim - len(tail), 0) :] != tail or (single and array.ndim != len(tail)):
+        batch = "" if single else "..., "
+        raise ValueError(f"{name} has shape {array.shape}, expected ({batch}{', '.join(map(str, tail))})")
+    return array
+
+
+def _velocity_matrix(layout: _Layout, q: Array) -> Array:
+    """X (..., nv, nv): their v is X v, and X is orthogonal."""
+    rows = _convert(layout, True, q[..., None, :], np.eye(layout.model.nv), None, None)[1]
+    return np.swapaxes(np.asarray(rows), -1, -2)
+
+
+def _along_q(layout: _Layout, q: Array, rates: tuple[Array, ...]) -> list[Array]:
+    """Derivatives (nv, nv) of their v, a and tau by our q, at fixed ones of ours."""
+    token = complex_allowed.set(True)
+    try:
+        moved = layout.model.plus(q, 1j * complex_step * np.eye(layout.model.nv))
+    finally:
+        complex_allowed.reset(token)
+    v, a, tau = rates
+    return [np.asarray(x.imag.T / complex_step) for x in _convert(layout, True, moved, v, a, tau)[1:]]
+
+
+def _along_v(layout: _Layout, q: Array, v: Array) -> Array:
+    """Derivatives (nv, nv) of their a by our v, at fixed q and a of ours."""
+    moved = v + 1j * complex_step * np.eye(layout.model.nv)
+    return np.asarray(_convert(layout, True, q, moved, np.zeros_like(v), None)[2].imag.T / complex_step)
+
+
 # ---- one joint ---------------------------------------------------------------------------------------------
 
 
@@ -379,10 +584,14 @@ def _layout(model: Model, rules: list[tuple[ModelJoint, list[tuple[_Same, int, i
 
 
 def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _Layout:
+    whole = all(joint.nv in (0, joint.joint.nv) for joint in model.joints)
+    if not whole or sum(joint.nv for joint in model.joints) != model.nv:  # joints that mimic others are there too
+        refuse_couplings(model, "a conversion of states by other couplings than Mimic")
     sizes: dict[str, int] = {}
     if isinstance(order, PinocchioModel):
         sizes = {name: joint.nq for name, joint in zip(order.names, order.joints, strict=True)}
-        order = list(order.names)[1:]
+        joints = [*zip(order.names, order.joints, strict=True)][1:]  # without the universe
+        order = [name for name, joint in joints if joint.nq]  # joints that mimic others have no coordinates
     rules: list[tuple[ModelJoint, list[tuple[_Same, int, int, int]]]] = []
     for joint in _in_order(model, order):
         leaves = list(_leaves(joint.joint))
@@ -407,6 +616,7 @@ def _mujoco(model: Model, order: Sequence[str] | None) -> _Layout:
             return _MujocoFree()
         return _MujocoSpherical() if isinstance(leaf, Spherical) else _Same()
 
+    refuse_couplings(model, "a conversion of states of MuJoCo")
     return _layout(
         model,
         [

@@ -13,8 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -51,13 +51,21 @@ def z_to(axis: ArrayLike) -> Array:
     x[(int(np.abs(z.real).argmax()) + 1) % 3] = 1.0
     x = x - (x @ z) * z
     x = x / np.sqrt(x @ x)
-    return np.stack([x, np.cross(z, x), z], axis=1)
+    y = z[[1, 2, 0]] * x[[2, 0, 1]] - z[[2, 0, 1]] * x[[1, 2, 0]]  # np.cross takes as long as all the rest
+    return np.stack([x, y, z], axis=1)
 
 
 def _about(kind: int, axis: ArrayLike, pitch: complex = 0.0) -> Chain:
     """The chain of one revolute, prismatic or screw factor about or along `axis`."""
+    return _about_known(kind, axis, pitch) if isinstance(axis, tuple) else _about_any(kind, axis, pitch)
+
+
+def _about_any(kind: int, axis: ArrayLike, pitch: complex) -> Chain:
     R = z_to(axis)
     return (Factor(kind, 1, 1, (R, np.zeros(3)), pitch),), (R.T, np.zeros(3))
+
+
+_about_known = lru_cache(maxsize=1024)(_about_any)  # most joints of a model share a few axes
 
 
 def _concatenate(chains: Sequence[Chain]) -> Chain:
@@ -79,6 +87,23 @@ class _Alone:
         self._core = core
 
 
+class _Data(NamedTuple):
+    """What follows from the factors of a joint: numbers of coordinates and velocities, neutral ones, their range."""
+
+    nq: int
+    nv: int
+    neutral: tuple[float, ...]
+    range: tuple[tuple[float, ...], tuple[float, ...]]
+
+    @staticmethod
+    def of(factors: tuple[Factor, ...]) -> _Data:
+        """Those of a chain of factors."""
+        ends = [_range(f) for f in factors]
+        low, high = (tuple(x for end in ends for x in end[side].tolist()) for side in (0, 1))
+        neutral = tuple(x for f in factors for x in _neutral(f).tolist())
+        return _Data(sum(f.nq for f in factors), sum(f.nv for f in factors), neutral, (low, high))
+
+
 class Joint(ABC):
     """Base class of joints, with `nq` coordinates and `nv` velocities.
 
@@ -98,25 +123,30 @@ class Joint(ABC):
         return self._compile()
 
     def _compile(self) -> _Alone:
-        return _Alone(CoreModel(*compile_tree([("", -1, self._factors, IDENTITY, np.zeros(10))], np.zeros(3))))
+        tree = [("", -1, self._factors, IDENTITY, np.zeros(10))]
+        return _Alone(CoreModel(*compile_tree(tree, np.zeros(3), np.zeros(self.nv))))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_alone", "_factors")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_alone", "_factors", "_chain_data")}
+
+    @cached_property
+    def _chain_data(self) -> _Data:
+        return _Data.of(self._factors[0])
 
     @property
     def nq(self) -> int:
         """Number of coordinates."""
-        return sum(f.nq for f in self._factors[0])
+        return self._chain_data.nq
 
     @property
     def nv(self) -> int:
         """Number of velocities, the degrees of freedom."""
-        return sum(f.nv for f in self._factors[0])
+        return self._chain_data.nv
 
     @property
     def neutral(self) -> FloatArray:
         """The neutral configuration (nq,): zeros, and the identity quaternion."""
-        return np.concatenate([np.zeros(0)] + [_neutral(f) for f in self._factors[0]])
+        return np.array(self._chain_data.neutral)
 
     def random(self, rng: np.random.Generator) -> FloatArray:
         """Random coordinates (nq,) from the generator `rng`: angles in (-pi, pi), lengths in (-1, 1), uniform
@@ -126,10 +156,8 @@ class Joint(ABC):
     @property
     def range(self) -> tuple[FloatArray, FloatArray]:
         """Range of validity (lower, upper) of the coordinates, (nq,) each: infinite except for splines."""
-        ends = [_range(f) for f in self._factors[0]]
-        low = np.concatenate([np.zeros(0)] + [e[0] for e in ends])
-        high = np.concatenate([np.zeros(0)] + [e[1] for e in ends])
-        return low, high
+        low, high = self._chain_data.range
+        return np.array(low), np.array(high)
 
     def T(self, q: ArrayLike) -> FloatArray:
         """The pose (..., 4, 4) of the child's frame in the joint's frame at q."""
@@ -686,6 +714,10 @@ class CustomJoint(Joint):
     @property
     def _factors(self) -> Chain:  # for the same reason
         return self._chain()
+
+    @property
+    def _chain_data(self) -> _Data:
+        return _Data.of(self._chain()[0])
 
     def _evaluate(self, q: NDArray[Any], level: int) -> NDArray[Any]:
         """T, S, dS and, at level 3, d2S for each row of q, flattened, as the core expects."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import axes, direct
-from torsor.model import Model, require_model
+from torsor.model import Model, body_of_frame, require_model
 from torsor.spatial import refuse_mask
 
 if TYPE_CHECKING:
@@ -47,8 +47,113 @@ def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, thr
     return _core.body_poses(model, q, out, threads)
 
 
+def body_pose(
+    model: Model, q: ArrayLike, body: str, *, out: FloatArray | None = None, threads: Threads = 1
+) -> FloatArray:
+    """Pose of a body or frame in the world.
+
+    Parameters
+    ----------
+    model : Model
+    q : (..., nq) array_like
+        Configurations.
+    body : str
+        Name of a body, of its joint, or of a frame.
+    out : (..., 4, 4) array, optional
+        Array for the result.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    T : (..., 4, 4) array
+        Homogeneous matrices.
+
+    Examples
+    --------
+    >>> tool = ts.SE3.from_matrix(ts.body_pose(model, q, "tool"))
+    """
+    (T,) = place_poses(model, body_poses(model, q, threads=threads), [require_model(model)._find(body, "frame")])
+    return given(T, out)
+
+
+def given(result: FloatArray, out: FloatArray | None) -> FloatArray:
+    """A result in `out`, if that is given."""
+    if out is None:
+        return np.ascontiguousarray(result)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a NumPy array, got {type(out).__name__}")
+    if out.shape != result.shape or out.dtype != result.dtype:
+        raise ValueError(f"out has shape {out.shape} and dtype {out.dtype}, expected {result.shape} and {result.dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    np.copyto(out, result)
+    return out
+
+
+class Places:
+    """Bodies and frames of which results are requested.
+
+    Twists of a frame are those of its body in "world"; in other axes they are computed from those of the body in its
+    own, which are constant combinations of the frame's.
+    """
+
+    def __init__(self, model: Model, q: ArrayLike, bodies: str | Sequence[str], frame: str) -> None:
+        axes(frame)
+        self.model, self.frame = require_model(model), frame
+        self.single = isinstance(bodies, str)
+        names = [bodies] if isinstance(bodies, str) else bodies
+        if not isinstance(names, Sequence) or not names:
+            raise TypeError(f"bodies must be a name or a sequence of at least one, got {bodies!r}")
+        self.rows = [model._find(name, "frame") for name in names]
+        self.core_axes = axes("world" if frame == "world" else "body")
+        poses = place_poses(model, body_poses(model, q), self.rows) if frame == "local_world_aligned" else []
+        self.R = [T[..., :3, :3] for T in poses]
+
+    def only(self, results: list[FloatArray], axis: int) -> FloatArray:
+        """The result of the one body, or those of several along an axis."""
+        return results[0] if self.single else np.stack(results, axis)
+
+    def of_body(self, x: FloatArray, k: int, axis: int) -> FloatArray:
+        """The part of an array of all bodies of that of place k, with its axis of components last or, for matrices,
+        last but one; in the place's own frame if it is in the body's."""
+        i = body_of_frame(self.model, self.rows[k])
+        shape = (*x.shape[:axis], *x.shape[axis:][1:])
+        part = np.take(x, i, axis=axis) if i >= 0 else np.zeros(shape, x.dtype)
+        if self.frame == "world" or self.rows[k] < self.model.nbodies:
+            return part
+        X = self.model.frames[self.rows[k] - self.model.nbodies].placement.inverse().adjoint
+        return np.asarray(part @ X.T if axis == -2 else X @ part)
+
+    def twist(self, V: FloatArray, k: int) -> FloatArray:
+        """A twist in the axes that are requested, from its own."""
+        return self.turned(V[..., None], k)[..., 0] if self.R else V
+
+    def turned(self, x: FloatArray, k: int) -> FloatArray:
+        """Columns (..., 6, n) in the axes of the world."""
+        R = self.R[k]
+        return np.concatenate([R @ x[..., :3, :], R @ x[..., 3:, :]], axis=-2)
+
+    def acceleration(self, V: FloatArray, A: FloatArray, k: int) -> FloatArray:
+        """An acceleration in the axes that are requested: in those of the world that of the origin as a point."""
+        if not self.R:
+            return A
+        w, u = V[..., :3], V[..., 3:]
+        return self.twist(np.concatenate([A[..., :3], A[..., 3:] + np.cross(w, u)], axis=-1), k)
+
+
+def place_poses(model: Model, poses: FloatArray, places: Sequence[int]) -> list[FloatArray]:
+    """Poses (..., 4, 4) of bodies and frames by their indices, -1 for the world, from those of all bodies."""
+    out = []
+    for i in places:
+        body = body_of_frame(model, i)
+        T = np.broadcast_to(np.eye(4), (*poses.shape[:-3], 4, 4)) if body < 0 else poses[..., body, :, :]
+        out.append(T if i < model.nbodies else T @ model.frames[i - model.nbodies].placement.matrix)
+    return out
+
+
 def body_indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> tuple[bool, list[int], ArrayLike]:
-    """Whether one body was named, the index of the body of each point, and the points."""
+    """Whether one body or frame was named, the index of that of each point, and the points."""
     require_model(model)
     refuse_mask("points", points)
     if isinstance(body, str):
@@ -56,8 +161,8 @@ def body_indices(model: Model, body: str | Sequence[str], points: ArrayLike) -> 
         if not shape or shape[-1] != 3:
             raise ValueError(f"points has shape {shape}, expected (..., n, 3) or (3,)")
         count = shape[-2] if len(shape) > 1 else 1
-        return True, [model._find(body, "body")] * count, points
-    return False, [model._find(name, "body") for name in body], points
+        return True, [model._find(body, "frame")] * count, points
+    return False, [model._find(name, "frame") for name in body], points
 
 
 def of_list(out: FloatArray | None, axis: int) -> FloatArray | None:
@@ -76,7 +181,7 @@ def point_positions(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """Positions in the world of points fixed to bodies.
+    """Positions in the world of points fixed to bodies or frames.
 
     Parameters
     ----------
@@ -84,9 +189,9 @@ def point_positions(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3) or (..., n, 3) array, optional
         Array for the result.
     threads : int or "auto"
@@ -114,11 +219,12 @@ def body_velocities(
     q: ArrayLike,
     v: ArrayLike,
     *,
+    bodies: str | Sequence[str] | None = None,
     frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """Twists of the bodies. Kim 2012, (36).
+    """Twists of the bodies, or of frames. Kim 2012, (36).
 
     Parameters
     ----------
@@ -127,6 +233,9 @@ def body_velocities(
         Configurations.
     v : (..., nv) array_like
         Velocities.
+    bodies : str or sequence of n str, optional
+        Names of bodies or frames; results are those of the one, without their axis of bodies, or of the n, in place of
+        all bodies.
     frame : {"body", "world", "local_world_aligned"}
         Frame in which results are expressed.
     out : (..., nbodies, 6) array, optional
@@ -138,7 +247,11 @@ def body_velocities(
     -------
     V : (..., nbodies, 6) array
     """
-    return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
+    if bodies is None:
+        return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
+    at = Places(model, q, bodies, frame)
+    V = _core.body_velocities(model, q, v, {"axes": at.core_axes}, None, threads)
+    return given(at.only([at.twist(at.of_body(V, k, -2), k) for k in range(len(at.rows))], -2), out)
 
 
 @direct("body_accelerations")
@@ -148,11 +261,12 @@ def body_accelerations(
     v: ArrayLike,
     a: ArrayLike,
     *,
+    bodies: str | Sequence[str] | None = None,
     frame: Frame = "body",
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """Accelerations of the bodies. Kim 2012, (40).
+    """Accelerations of the bodies, or of frames. Kim 2012, (40).
 
     Parameters
     ----------
@@ -161,6 +275,9 @@ def body_accelerations(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
+    bodies : str or sequence of n str, optional
+        Names of bodies or frames; results are those of the one, without their axis of bodies, or of the n, in place of
+        all bodies.
     frame : {"body", "world", "local_world_aligned"}
         Frame in which results are expressed.
     out : (..., nbodies, 6) array, optional
@@ -173,7 +290,13 @@ def body_accelerations(
     A : (..., nbodies, 6) array
         In "body", the time derivatives of the components of the twists.
     """
-    return _core.body_accelerations(model, q, v, a, {"axes": axes(frame)}, out, threads)
+    if bodies is None:
+        return _core.body_accelerations(model, q, v, a, {"axes": axes(frame)}, out, threads)
+    at = Places(model, q, bodies, frame)
+    V = _core.body_velocities(model, q, v, {"axes": at.core_axes}, None, threads)
+    A = _core.body_accelerations(model, q, v, a, {"axes": at.core_axes}, None, threads)
+    rows = [at.acceleration(at.of_body(V, k, -2), at.of_body(A, k, -2), k) for k in range(len(at.rows))]
+    return given(at.only(rows, -2), out)
 
 
 def jacobian(
@@ -185,7 +308,7 @@ def jacobian(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """The Jacobian J of a body: its twist is J v.
+    """The Jacobian J of a body or frame: its twist is J v.
 
     Parameters
     ----------
@@ -193,7 +316,7 @@ def jacobian(
     q : (..., nq) array_like
         Configurations.
     body : str
-        Name of the body, or of its joint.
+        Name of the body, of its joint, or of a frame.
     frame : {"body", "world", "local_world_aligned"}
         Frame in which results are expressed.
     out : (..., 6, nv) array, optional
@@ -206,7 +329,7 @@ def jacobian(
     J : (..., 6, nv) array
     """
     return _core.body_jacobian(
-        model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "body")]}, out, threads
+        model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "frame")]}, out, threads
     )
 
 
@@ -227,9 +350,9 @@ def point_jacobian(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3, nv) or (..., n, 3, nv) array, optional
         Array for the result.
     threads : int or "auto"

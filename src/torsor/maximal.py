@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor._check import as_array
+from torsor._check import as_array, refuse_couplings
 from torsor._errors import ConstraintError, ModelError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.pairs import Loop, closes_loops
@@ -41,7 +41,7 @@ def _is_frame(body: Body) -> bool:
 
 def _keeps(body: Body) -> bool:
     """Whether the coordinates of its joint are kept."""
-    return not isinstance(body.joint, Free) and not closes_loops(body.joint)
+    return not isinstance(body.joint, Free) and (any(body.armature) or not closes_loops(body.joint))
 
 
 def _on_free(body: Body, inertia: Inertia) -> Body:
@@ -53,10 +53,11 @@ def _on_free(body: Body, inertia: Inertia) -> Body:
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     """The model with all bodies free, and a constraint for each joint that constrains, then those of the model."""
+    refuse_couplings(model, "maximal")
     bodies: list[Body] = []
     carriers: list[Body] = []
     constraints: list[Constraint] = []
-    names = {name for b in model.bodies for name in (b.name, b.joint_name)}
+    names = {name for b in model.bodies for name in (b.name, b.joint_name)} | {f.name for f in model.frames}
     for b in model.bodies:
         if _is_frame(b):
             bodies.append(replace(b, joint_name=b.name))
@@ -70,8 +71,8 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
         carrier = f"{b.joint_name}/joint"
         if carrier in names:
             raise ModelError(
-                f"maximal() adds a body named {carrier!r} for joint {b.joint_name!r}, but there is a body or joint of "
-                "that name; rename it"
+                f"maximal() adds a body named {carrier!r} for joint {b.joint_name!r}, but there is a body, joint or "
+                "frame of that name; rename it"
             )
         half = Inertia(b.inertia.mass / 2, b.inertia.com, b.inertia.I_com / 2, allow_unphysical=True)
         bodies.append(_on_free(b, half))
@@ -87,7 +88,7 @@ def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     rules = replace(model.collision_rules, exclude=(*model.collision_rules.exclude, *filtered_bodies(model)))
     free = Model(
         f"{model.name} in maximal coordinates", model.gravity, (*bodies, *carriers),
-        world_collisions=model.world_collisions, collision_rules=rules,
+        world_collisions=model.world_collisions, collision_rules=rules, frames=model.frames,
     )  # fmt: skip
     return free, tuple(constraints)
 
@@ -231,7 +232,8 @@ def from_maximal(
 
 def _free(model: Model) -> Model:
     """The model in maximal coordinates, cached."""
-    cache: dict[str, Any] = require_model(model)._cache
+    refuse_couplings(require_model(model), "to_maximal or from_maximal")
+    cache: dict[str, Any] = model._cache
     if "maximal" not in cache:
         cache["maximal"] = maximal(model.with_constraints(()))[0]
     out: Model = cache["maximal"]

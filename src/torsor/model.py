@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
 from math import prod
-from operator import index
-from typing import TYPE_CHECKING, Any, final
+from operator import gt, index
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import numpy as np
 
 from torsor import _core
-from torsor._check import direct, listed
+from torsor._check import direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
+from torsor._core import JointKind
 from torsor._errors import ModelError
+from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
-from torsor.inertia import Inertia
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings
+from torsor.inertia import Inertia, parameters_of
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Shape, Threads
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
 
 WORLD = "world"
+_AT_PARENT, _NOTHING = SE3(), Inertia.zero()
 _PASSIVE = ("dry_friction", "damping", "stiffness", "armature")  # numbers of a joint by velocity, zero by default
 
 
@@ -69,6 +75,7 @@ class Body:
     `position_limits` is (lower, upper), each (joint.nq,); `velocity_limits` and `effort_limits` are (joint.nv,). They
     are infinite where there is no limit. `dry_friction`, `damping`, `stiffness` and `armature` are (joint.nv,), zero
     where there is none, and `rest` is (joint.nq,), the coordinates at which springs of the joint are at rest.
+    `gravity_compensation` is the share of the body's weight that is compensated, for `forces_from`.
     """
 
     name: str
@@ -87,13 +94,47 @@ class Body:
     stiffness: tuple[float, ...] = ()
     rest: tuple[float, ...] = ()
     armature: tuple[float, ...] = ()
+    gravity_compensation: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.joint, Joint):  # which the model refuses
+            return
         for name in _PASSIVE:
             if not getattr(self, name):
-                object.__setattr__(self, name, (0.0,) * getattr(self.joint, "nv", 0))
-        if not self.rest and isinstance(self.joint, Joint):
-            object.__setattr__(self, "rest", tuple(self.joint.neutral.tolist()))
+                object.__setattr__(self, name, (0.0,) * self.joint.nv)
+        if not self.rest:
+            object.__setattr__(self, "rest", self.joint._chain_data.neutral)
+
+    @cached_property
+    def _sound(self) -> bool:
+        """True, or an error if a part of it is wrong by itself, whatever the model."""
+        _require_sound(self)
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@final
+@dataclass(frozen=True)
+class Frame:
+    """A named frame on a body: a tool, a sensor, the end of a spring.
+
+    Its name is accepted wherever that of a body is: poses, Jacobians, points, costs, forces, constraints and `f_ext`.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the frames and bodies of a model.
+    body : str
+        Name of the body that has it, or "world".
+    placement : SE3
+        Pose in the frame of the body.
+    """
+
+    name: str
+    body: str
+    placement: SE3 = field(default_factory=SE3)
 
 
 @final
@@ -105,6 +146,9 @@ class ModelJoint:
     where there is no limit. `dry_friction` (nv,) is the torque or force that friction of the joint reaches, `damping`
     and `stiffness` (nv,) are those of its damper and its spring, which is at rest at `rest` (nq,), and `armature` (nv,)
     is the inertia of its drive; they are zero where there is none. `forces_from` makes forces of them.
+
+    In a model with couplings, slices are those of the model's reduced coordinates: empty for a joint that follows
+    others, which `follows` names. The other numbers are those of the joint itself.
     """
 
     name: str
@@ -120,6 +164,7 @@ class ModelJoint:
     stiffness: tuple[float, ...]
     rest: tuple[float, ...]
     armature: tuple[float, ...]
+    follows: tuple[str, ...] = ()
 
     @property
     def nq(self) -> int:
@@ -132,9 +177,49 @@ class ModelJoint:
         return int(self.v_slice.stop - self.v_slice.start)
 
 
+def _require_sound(body: Body) -> None:
+    """Rejects a body with a part that is wrong by itself."""
+    name = body.name
+    for label, text in (("body", name), ("joint", body.joint_name)):
+        if not isinstance(text, str) or not text:
+            raise ModelError(f"a {label}'s name must be a non-empty string, got {text!r}")
+    if WORLD in (name, body.joint_name):
+        raise ModelError(f"{WORLD!r} is the name of the world; give the body and its joint other names")
+    for part, kind in (("joint", Joint), ("placement", SE3), ("inertia", Inertia)):
+        value = getattr(body, part)
+        if not isinstance(value, kind):
+            raise TypeError(f"{part} of {name!r} must be a {kind.__name__}, got {value!r}")
+    for visual in body.visuals:
+        if not isinstance(visual, Visual):
+            raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
+    require_collisions(body.collisions, repr(name))
+    nq, nv = body.joint.nq, body.joint.nv
+    lower, upper = body.position_limits
+    limits = {
+        "lower position_limits": (lower, nq),
+        "upper position_limits": (upper, nq),
+        "velocity_limits": (body.velocity_limits, nv),
+        "effort_limits": (body.effort_limits, nv),
+        "rest": (body.rest, nq),
+        **{name: (getattr(body, name), nv) for name in _PASSIVE},
+    }
+    for limit, (values, size) in limits.items():
+        if len(values) != size:
+            raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
+    if any(map(gt, lower, upper)):
+        raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
+    for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
+        if min(getattr(body, limit), default=0.0) < 0:
+            raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+    if any(body.armature):
+        require_armature(name, body.joint, body.armature)
+
+
 def _limits(value: Any, size: int, default: float, name: str) -> tuple[float, ...]:
     if value is None:
         return (default,) * size
+    if type(value) is tuple and len(value) == size and all(type(x) is float and x == x for x in value):
+        return value
     refuse_mask(name, value)
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -174,6 +259,22 @@ class ModelBuilder:
         self._joint_names: set[str] = set()
         self._constraints: list[Constraint] = []
         self._world: list[Collision] = []
+        self._frames: dict[str, Frame] = {}
+        self._others: dict[str, Any] = {}  # fields of a model that nothing is added to
+
+    @staticmethod
+    def from_model(model: Model) -> ModelBuilder:
+        """A builder that has all that a `model` has, to add to it."""
+        require_model(model)
+        builder = ModelBuilder(model.name, model.gravity)
+        builder._bodies = {b.name: b for b in model.bodies}
+        builder._joint_names = {b.joint_name for b in model.bodies}
+        builder._frames = {f.name: f for f in model.frames}
+        builder._constraints = [*model.constraints]
+        builder._world = [*model.world_collisions]
+        built = ("name", "gravity", "bodies", "frames", "constraints", "world_collisions")
+        builder._others = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in built}
+        return builder
 
     def add_body(
         self,
@@ -192,6 +293,7 @@ class ModelBuilder:
         stiffness: ArrayLike | None = None,
         rest: ArrayLike | None = None,
         armature: ArrayLike | None = None,
+        gravity_compensation: float = 0.0,
         visuals: Iterable[Visual] = (),
         collisions: Iterable[Collision] = (),
     ) -> ModelBuilder:
@@ -223,6 +325,8 @@ class ModelBuilder:
         armature : array_like, optional
             Inertia of the drive of the joint, which the mass matrix has on its diagonal beside that of the bodies: one
             number for all of the velocities of the joint or (nv,).
+        gravity_compensation : float
+            Share of the body's weight that is compensated, which a model only keeps: `forces_from` makes a force of it.
         visuals : iterable of Visual
             Shapes for drawing.
         collisions : iterable of Collision
@@ -245,7 +349,7 @@ class ModelBuilder:
             raise TypeError(f"joint of {name!r} must be a Joint, got {joint!r}{hint}")
         lower: Any
         upper: Any
-        lower, upper = joint.range
+        lower, upper = joint._chain_data.range
         if position_limits is not None:
             try:
                 lower, upper = position_limits
@@ -257,8 +361,8 @@ class ModelBuilder:
             name,
             parent,
             joint,
-            SE3() if placement is None else placement,
-            Inertia.zero() if inertia is None else inertia,
+            _AT_PARENT if placement is None else placement,
+            _NOTHING if inertia is None else inertia,
             joint_name,
             (
                 _limits(lower, joint.nq, -np.inf, f"lower position limit of {name!r}"),
@@ -273,6 +377,7 @@ class ModelBuilder:
             _limits(stiffness, joint.nv, 0.0, f"stiffness of {name!r}"),
             () if rest is None else _limits(rest, joint.nq, 0.0, f"rest of {name!r}"),
             _limits(armature, joint.nv, 0.0, f"armature of {name!r}"),
+            float(gravity_compensation),
         )
         self._add(body)
         return self
@@ -280,48 +385,61 @@ class ModelBuilder:
     def _add(self, body: Body) -> None:
         """Validates a body against those before it and registers it."""
         name, joint_name = body.name, body.joint_name
-        for label, text in (("body", name), ("joint", joint_name)):
-            if not isinstance(text, str) or not text:
-                raise ModelError(f"a {label}'s name must be a non-empty string, got {text!r}")
-        if name == WORLD or joint_name == WORLD:
-            raise ModelError(f"{WORLD!r} is the name of the world; give the body and its joint other names")
-        if name in self._bodies:
+        if body._sound and name in self._bodies:
             raise ModelError(f"there is already a body named {name!r}; names must differ")
+        if name in self._frames:
+            raise ModelError(f"there is already a frame named {name!r}; names must differ")
         if joint_name in self._joint_names:
             raise ModelError(f"there is already a joint named {joint_name!r}; give joint_name= another")
-        if not isinstance(body.parent, str) or (body.parent != WORLD and body.parent not in self._bodies):
-            raise ModelError(
-                f"parent of {name!r} is {body.parent!r}, which has not been added; "
-                f"bodies are {listed([WORLD, *self._bodies])}"
-            )
-        for part, kind in (("joint", Joint), ("placement", SE3), ("inertia", Inertia)):
-            value = getattr(body, part)
-            if not isinstance(value, kind):
-                raise TypeError(f"{part} of {name!r} must be a {kind.__name__}, got {value!r}")
-        for visual in body.visuals:
-            if not isinstance(visual, Visual):
-                raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
-        require_collisions(body.collisions, repr(name))
-        nq, nv = body.joint.nq, body.joint.nv
-        lower, upper = body.position_limits
-        limits = {
-            "lower position_limits": (lower, nq),
-            "upper position_limits": (upper, nq),
-            "velocity_limits": (body.velocity_limits, nv),
-            "effort_limits": (body.effort_limits, nv),
-            "rest": (body.rest, nq),
-            **{name: (getattr(body, name), nv) for name in _PASSIVE},
-        }
-        for limit, (values, size) in limits.items():
-            if len(values) != size:
-                raise ModelError(f"{limit} of {name!r} has {len(values)} numbers, expected {size}")
-        if any(low > high for low, high in zip(lower, upper, strict=True)):
-            raise ModelError(f"position_limits of {name!r} have lower {list(lower)} above upper {list(upper)}")
-        for limit in ("velocity_limits", "effort_limits", *_PASSIVE):
-            if any(x < 0 for x in getattr(body, limit)):
-                raise ModelError(f"{limit} of {name!r} is negative: got {list(getattr(body, limit))}")
+        if not isinstance(body.parent, str) or (body.parent not in self._bodies and body.parent != WORLD):
+            names = listed([WORLD, *self._bodies], body.parent)
+            raise ModelError(f"parent of {name!r} is {body.parent!r}, which has not been added; bodies are {names}")
         self._bodies[name] = body
         self._joint_names.add(joint_name)
+
+    def add_frame(self, name: str, body: str, placement: SE3 | None = None) -> ModelBuilder:
+        """Adds a frame on a body: `Model.frames`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the frame, unlike those of other frames and of bodies, and not "world".
+        body : str
+            Name of a body or frame that has been added, or "world".
+        placement : SE3, optional
+            Pose in the frame of `body`; the identity by default.
+
+        Returns
+        -------
+        ModelBuilder
+            The builder itself, so that calls can be chained.
+
+        Raises
+        ------
+        ModelError
+            If there is a frame or a body of that name, or no body to put it on.
+        """
+        placement = SE3() if placement is None else placement
+        if isinstance(body, str) and body in self._frames and isinstance(placement, SE3):
+            body, placement = self._frames[body].body, self._frames[body].placement @ placement
+        self._add_frame(Frame(name, body, placement))
+        return self
+
+    def _add_frame(self, frame: Frame) -> None:
+        """Validates a frame against bodies and frames before it and registers it."""
+        if not isinstance(frame.name, str) or not frame.name:
+            raise ModelError(f"a frame's name must be a non-empty string, got {frame.name!r}")
+        if frame.name == WORLD:
+            raise ModelError(f"{WORLD!r} is the name of the world; give the frame another name")
+        for taken, label in ((self._bodies, "body"), (self._frames, "frame")):
+            if frame.name in taken:
+                raise ModelError(f"there is already a {label} named {frame.name!r}; names must differ")
+        if not isinstance(frame.body, str) or (frame.body != WORLD and frame.body not in self._bodies):
+            error = unknown("body", frame.body, [WORLD, *self._bodies], f" for the frame {frame.name!r}")
+            raise ModelError(error.args[0])
+        if not isinstance(frame.placement, SE3):
+            raise TypeError(f"placement of {frame.name!r} must be a SE3, got {frame.placement!r}")
+        self._frames[frame.name] = frame
 
     def add_constraint(self, constraint: Constraint) -> ModelBuilder:
         """Adds a constraint that belongs to the model, as a loop of a mechanism does: `Model.constraints`.
@@ -350,7 +468,27 @@ class ModelBuilder:
     def build(self) -> Model:
         """Returns the model of all that has been added so far. The builder can be used further."""
         bodies, constraints = tuple(self._bodies.values()), tuple(self._constraints)
-        return Model(self.name, self._gravity, bodies, constraints, tuple(self._world))
+        frames = tuple(self._frames.values())
+        return Model(self.name, self._gravity, bodies, constraints, tuple(self._world), frames=frames, **self._others)
+
+
+def require_armature(name: str, joint: Joint, armature: Sequence[float]) -> None:
+    """Refuses armature for which the energy of the drive would give forces that depend on velocities."""
+    at = 0
+    for factor in joint._factors[0]:
+        values = [float(x) for x in armature[at : at + factor.nv]]
+        at += factor.nv
+        if factor.kind == JointKind.free and any(values):
+            raise ModelError(
+                f"armature of {name!r} is {values}, but its joint is free: nothing drives it, and it is the "
+                "body that has inertia; give the inertia to the body"
+            )
+        if factor.kind == JointKind.spherical and len(set(values)) > 1:
+            raise ModelError(
+                f"armature of {name!r} is {values}, expected three equal numbers for the three angular "
+                "velocities of a spherical joint: with others the drive would turn like a body, and its torque would "
+                "depend on velocities; give such an inertia to a body"
+            )
 
 
 def _gravity(gravity: ArrayLike) -> tuple[float, float, float]:
@@ -370,6 +508,28 @@ def _constraints(given: Iterable[Constraint]) -> tuple[Constraint, ...]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ModelError(f"there are two constraints named {twice!r}; names must differ")
     return out
+
+
+PARAMETERS: Final = ("inertia", "placement", "gravity")
+
+
+class ModelParameters(NamedTuple):
+    """Numbers of a model by which there are gradients: the fields of `AdjointGradient` of the same names.
+
+    Attributes
+    ----------
+    inertia : (nbodies, 10)
+        `Inertia.parameters` of every body.
+    placement : (nbodies, 6)
+        Twists x by which placements move, to placement @ SE3.exp(x): zeros.
+    gravity : (3,)
+    armature : (nv,)
+    """
+
+    inertia: FloatArray
+    placement: FloatArray
+    gravity: FloatArray
+    armature: FloatArray
 
 
 @final
@@ -393,6 +553,15 @@ class Model:
         Shapes of the world for contact.
     collision_rules : CollisionRules
         Which collision shapes may touch. Shapes and rules are for `contacts`; no other function uses them.
+    frames : tuple of Frame
+        Named frames on bodies.
+    couplings : tuple of JointCoupling
+        Joints that are functions of others (`couple`): nq and nv are then fewer than those of the `tree`.
+    tendons : tuple of Tendon
+    actuators : tuple of Actuator
+        Tendons and actuators of a file, for `forces_from`, `actuation` and `ActuatorForce`.
+    keyframes : dict of Keyframe by name
+        States of a file. A copy with other coordinates has none.
     """
 
     name: str
@@ -401,6 +570,11 @@ class Model:
     constraints: tuple[Constraint, ...] = ()
     world_collisions: tuple[Collision, ...] = ()
     collision_rules: CollisionRules = field(default_factory=CollisionRules)
+    frames: tuple[Frame, ...] = ()
+    couplings: tuple[JointCoupling, ...] = ()
+    tendons: tuple[Tendon, ...] = ()
+    actuators: tuple[Actuator, ...] = ()
+    keyframes: Mapping[str, Keyframe] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", _gravity(self.gravity))
@@ -414,10 +588,33 @@ class Model:
             if not isinstance(b, Body):
                 raise TypeError(f"bodies of a model must be Body records, got {b!r}; ModelBuilder makes them")
             builder._add(b)
+        object.__setattr__(self, "tendons", tuple(self.tendons))
+        object.__setattr__(self, "actuators", tuple(self.actuators))
+        fitting = {name: key for name, key in self.keyframes.items() if (len(key.q), len(key.v)) == (self.nq, self.nv)}
+        object.__setattr__(self, "keyframes", fitting)
+        object.__setattr__(self, "frames", tuple(self.frames))
+        for frame in self.frames:
+            if not isinstance(frame, Frame):
+                raise TypeError(f"frames of a model must be Frame records, got {frame!r}")
+            builder._add_frame(frame)
+        object.__setattr__(self, "couplings", as_couplings(self.couplings))
+        if self.couplings:
+            _ = self.position_limits  # which checks names, sizes and limits
 
     @cached_property
     def _core(self) -> _core.Model:
-        return _core.Model(*compile_tree(self._tree(), np.array(self.gravity)))
+        made = _core.Model(*compile_tree(self._tree(), np.array(self.gravity), self.armature, self._named()))
+        if self._map is not None:
+            made.couple(*self._map.compiled())
+        return made
+
+    @cached_property
+    def _map(self) -> ReducedMap | None:
+        """The couplings, resolved, or None."""
+        if not self.couplings:
+            return None
+        tree = self.tree
+        return ReducedMap(tree.joints, lambda name: tree._find(name, "joint"), self.couplings)
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
@@ -427,17 +624,23 @@ class Model:
     def _tree(self) -> list[tuple[str, int, Chain, Pose, FloatArray]]:
         """The rows of `compile_tree`."""
         at = {b.name: i for i, b in enumerate(self.bodies)}
+        parameters = self.inertial_parameters.reshape(-1, 10)
         return [
-            (b.name, at.get(b.parent, -1), b.joint._factors, (b.placement.R, b.placement.p), b.inertia.parameters)
-            for b in self.bodies
+            (b.name, at.get(b.parent, -1), b.joint._factors, (b.placement.R, b.placement.p), pi)
+            for b, pi in zip(self.bodies, parameters, strict=True)
         ]
+
+    def _named(self) -> list[tuple[int, Pose]]:
+        """The frames of `compile_tree`."""
+        at = {b.name: i for i, b in enumerate(self.bodies)}
+        return [(at.get(f.body, -1), (f.placement.R, f.placement.p)) for f in self.frames]
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        added = {"constraints": (), "world_collisions": (), "collision_rules": CollisionRules()}  # since the first ones
-        self.__dict__.update(added | state)
+        added = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # since the first ones
+        self.__dict__.update({**added, "collision_rules": CollisionRules(), "keyframes": {}, **state})
 
     @cached_property
     def joints(self) -> tuple[ModelJoint, ...]:
@@ -449,15 +652,21 @@ class Model:
             passive = b.dry_friction, b.damping, b.stiffness, b.rest, b.armature
             joints.append(ModelJoint(b.joint_name, b.name, b.joint, q, v, *limits, *passive))
             nq, nv = q.stop, v.stop
+        if self._map is not None:
+            where = zip(joints, self._map.q_slices, self._map.v_slices, strict=True)
+            return tuple(
+                replace(j, q_slice=q, v_slice=v, follows=self._map.follows(i)) for i, (j, q, v) in enumerate(where)
+            )
         return tuple(joints)
 
     @cached_property
     def _index(self) -> dict[str, dict[str, int]]:
-        """Index of every body and joint by name, for look-ups of either kind. Where a body and a joint have the same
-        name, the kind of the look-up decides."""
+        """Index of every body and joint by name, for look-ups of any kind. Where a body and a joint have the same name,
+        the kind of the look-up decides. Frames, which are for look-ups of their kind alone, come after the bodies."""
         joints = {b.joint_name: i for i, b in enumerate(self.bodies)}
         bodies = {b.name: i for i, b in enumerate(self.bodies)}
-        return {"joint": bodies | joints, "body": joints | bodies}
+        frames = {f.name: i for i, f in enumerate(self.frames, len(self.bodies))}
+        return {"joint": bodies | joints, "body": joints | bodies, "frame": joints | frames | bodies}
 
     @property
     def nbodies(self) -> int:
@@ -467,19 +676,25 @@ class Model:
     @cached_property
     def nq(self) -> int:
         """Number of coordinates: the length of q."""
+        if self._map is not None:
+            return self._map.nq
         return self.joints[-1].q_slice.stop if self.bodies else 0
 
     @cached_property
     def nv(self) -> int:
         """Number of velocities: the length of v, a and tau."""
+        if self._map is not None:
+            return self._map.nv
         return self.joints[-1].v_slice.stop if self.bodies else 0
 
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
-        plural = "joints" if kind == "joint" else "bodies"
-        raise KeyError(f"no {kind} named {name!r}; {plural} are {listed(names)}")
+        if kind == "frame":
+            kind, names = "body", [*names, *(f.name for f in self.frames)]
+        raise unknown(kind, name, names, accepted=accepted)
 
     def joint(self, name: str) -> ModelJoint:
         """The joint with the name `name`, or of the body with that name."""
@@ -489,21 +704,53 @@ class Model:
         """The body with the name `name`, or of the joint with that name."""
         return self.bodies[self._find(name, "body")]
 
+    def frame(self, name: str) -> Frame:
+        """The frame with the name `name`; of a body, or of the joint with that name, the body's own frame."""
+        i = self._find(name, "frame")
+        return Frame(self.bodies[i].name, self.bodies[i].name) if i < self.nbodies else self.frames[i - self.nbodies]
+
+    def body_index(self, name: str) -> int:
+        """Where the body with the name `name`, or of the joint with that name, is in `bodies`, and so in the rows of
+        `body_poses`, of `f_ext` and of all that has one row for each body."""
+        return self._find(name, "body")
+
     @property
     def position_limits(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper position limits, (nq,) each, infinite where there is none."""
+        """Lower and upper position limits, (nq,) each, infinite where there is none.
+
+        Those of followers in couplings that are linear in one coordinate limit that coordinate.
+        """
         lower, upper = (np.array([x for b in self.bodies for x in b.position_limits[end]]) for end in (0, 1))
-        return lower, upper
+        if self._map is None:
+            return lower, upper
+        own = self._reduced(lower, -np.inf), self._reduced(upper, np.inf)
+        self._map.limits(lower, upper, own)
+        return own
 
     @property
     def velocity_limits(self) -> FloatArray:
-        """Velocity limits (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.velocity_limits])
+        """Velocity limits (nv,), infinite where there is none. Those of followers count as in `position_limits`."""
+        tree = np.array([x for b in self.bodies for x in b.velocity_limits])
+        if self._map is None:
+            return tree
+        own = self._reduced(tree, np.inf, self._map.runs_v)
+        self._map.narrow_velocities(tree, own)
+        return own
 
     @property
     def effort_limits(self) -> FloatArray:
-        """Limits of generalized forces (nv,), infinite where there is none."""
-        return np.array([x for b in self.bodies for x in b.effort_limits])
+        """Limits of generalized forces (nv,), infinite where there is none; those of followers do not count."""
+        tree = np.array([x for b in self.bodies for x in b.effort_limits])
+        return tree if self._map is None else self._reduced(tree, np.inf, self._map.runs_v)
+
+    def _reduced(self, tree: FloatArray, new: float, runs: Sequence[tuple[int, int, int]] | None = None) -> FloatArray:
+        """Numbers of the tree's coordinates, or of velocities with their `runs`, for the reduced ones; `new` for those
+        of no joint."""
+        assert self._map is not None
+        out = np.full(self._map.nq if runs is None else self._map.nv, new)
+        for at, to, count in self._map.runs_q if runs is None else runs:
+            out[to : to + count] = tree[at : at + count]
+        return out
 
     @property
     def dry_friction(self) -> FloatArray:
@@ -539,12 +786,13 @@ class Model:
     @property
     def inertial_parameters(self) -> FloatArray:
         """The ten parameters of every body (`Inertia.parameters`), concatenated: (10 nbodies,)."""
-        return np.concatenate([np.zeros(0)] + [b.inertia.parameters for b in self.bodies])
+        return parameters_of([b.inertia for b in self.bodies]).ravel()
 
     @property
     def neutral(self) -> FloatArray:
         """The neutral configuration (nq,): zeros, and identity quaternions."""
-        return np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        tree = np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
+        return tree if self._map is None else self._reduced(tree, 0.0)
 
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
@@ -570,14 +818,19 @@ class Model:
         if any(n < 0 for n in shape):
             raise ValueError(f"size is {size!r}, expected numbers of at least 0")
         low, high = self.position_limits
-        plain = np.concatenate([np.zeros(0, np.bool_)] + [np.full(j.nq, j.nq == j.nv) for j in self.joints])
+        kinds = [np.full(b.joint.nq, float(b.joint.nq == b.joint.nv)) for b in self.bodies]
+        of_tree = np.concatenate([np.zeros(0), *kinds])
+        plain = (of_tree if self._map is None else self._reduced(of_tree, 1.0)) == 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             both = plain & np.isfinite(high - low)
         above, below = plain & ~both & np.isfinite(low), plain & ~both & ~np.isfinite(low) & np.isfinite(high)
         q = np.empty((*shape, self.nq))
         for row in q.reshape(prod(shape), self.nq):
-            row[:] = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
-            row[both] = rng.uniform(low[both], high[both])
+            tree = np.concatenate([np.zeros(0)] + [b.joint.random(rng) for b in self.bodies])
+            row[:] = tree if self._map is None else self._reduced(tree, 0.0)
+            if self._map is not None:
+                row[self.nq - len(self._map.new) :] = rng.standard_normal(len(self._map.new))
+            row[both] = rng.uniform(low[both], high[both] + 0.0)  # -0.0 would be below 0
             row[above] = low[above] + np.abs(row[above])
             row[below] = high[below] - np.abs(row[below])
         return self.normalize(q)
@@ -661,9 +914,378 @@ class Model:
             self, bodies=tuple(replace(b, inertia=inertia) if k == i else b for k, b in enumerate(self.bodies))
         )
 
+    def with_actuators(self, actuators: Iterable[Actuator], tendons: Iterable[Tendon] | None = None) -> Model:
+        """A copy with other `actuators` and, if given, other `tendons`, all of whose names must exist."""
+        model = replace(self, actuators=tuple(actuators), tendons=self.tendons if tendons is None else tuple(tendons))
+        require_drives(model)
+        return model
+
+    @property
+    def control_limits(self) -> FloatArray:
+        """Lower and upper limits (2, nu) of the controls of the actuators."""
+        return np.asarray(np.array([a.control_limits for a in self.actuators]).reshape(-1, 2).T)
+
+    def with_placement(self, name: str, placement: SE3) -> Model:
+        """A copy in which the joint of the body `name`, or the frame `name`, is placed at `placement`."""
+        return _edited("with_placement", self, name, placement)
+
+    def with_body(self, name: str, /, **changes: Any) -> Model:
+        """A copy in which the body `name` has other properties.
+
+        Parameters
+        ----------
+        name : str
+            Name of the body, or of its joint.
+        **changes
+            Those of the arguments of `ModelBuilder.add_body` that change: `inertia`, `placement`, `joint_name`, limits,
+            friction and springs of the joint, `visuals`, `collisions`.
+
+        Returns
+        -------
+        Model
+
+        Examples
+        --------
+        >>> model = model.with_body("elbow", position_limits=(-2.0, 2.0), damping=0.1)
+        """
+        return _edited("with_body", self, name, changes)
+
+    def with_joint(self, name: str, joint: Joint) -> Model:
+        """A copy in which the joint `name`, or that of the body `name`, is of another kind, or about another axis.
+
+        Limits, friction and springs are kept if the joint has as many coordinates and velocities as before, and are
+        those of a new joint otherwise; then constraints in its coordinates are refused.
+
+        Parameters
+        ----------
+        name : str
+            Name of the joint, or of its body.
+        joint : Joint
+
+        Returns
+        -------
+        Model
+        """
+        return _edited("with_joint", self, name, joint)
+
+    def attach(self, other: Model, at: str = WORLD, prefix: str = "") -> Model:
+        """A copy that carries another model, as an arm carries a gripper: the world of `other` is the frame `at`.
+
+        Bodies, frames, constraints and collision shapes of `other` come after those of this model, and so do its
+        coordinates. Gravity is that of this model. Refused are names that both have, constraints of users' own, and
+        motions that are prescribed in the world of `other`, unless that is the same one.
+
+        Parameters
+        ----------
+        other : Model
+        at : str
+            Name of a frame or body, or "world".
+        prefix : str
+            What all names of `other` begin with in the result.
+
+        Returns
+        -------
+        Model
+
+        Examples
+        --------
+        >>> robot = arm.attach(gripper, at="flange", prefix="left/")
+        """
+        return _edited("attach", self, other, at, prefix)
+
+    def subtree(self, name: str) -> Model:
+        """The model of a body and all bodies that it carries, with the joint of the body on the world.
+
+        The placement of that joint is kept. Frames, constraints and collision shapes of these bodies go along, those of
+        others do not; a constraint between both is refused.
+
+        Parameters
+        ----------
+        name : str
+            Name of the body, or of its joint.
+
+        Returns
+        -------
+        Model
+        """
+        return _edited("subtree", self, name)
+
+    def without(self, name: str) -> Model:
+        """A copy without a body and all bodies that it carries, or without a frame.
+
+        Frames, constraints and collision shapes of these bodies are left out; a constraint between them and others is
+        refused.
+
+        Parameters
+        ----------
+        name : str
+            Name of a body, of its joint, or of a frame.
+
+        Returns
+        -------
+        Model
+        """
+        return _edited("without", self, name)
+
+    @property
+    def parameters(self) -> ModelParameters:
+        """The numbers that gradients of `adjoint` are with respect to, under the same names."""
+        placements = np.zeros((self.nbodies, 6))
+        return ModelParameters(
+            self.inertial_parameters.reshape(-1, 10), placements, np.array(self.gravity), self.armature
+        )
+
+    def with_parameters(
+        self,
+        *,
+        inertia: ArrayLike | None = None,
+        placement: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        constraints: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+        couplings: Sequence[Mapping[str, ArrayLike] | None] | None = None,
+        allow_unphysical: bool = False,
+    ) -> Model:
+        """A copy with other numbers: the counterpart of the gradients of `adjoint`, which have the same names.
+
+        Parameters
+        ----------
+        inertia : (nbodies, 10) array_like, optional
+            `Inertia.parameters` of all bodies.
+        placement : (nbodies, 6) array_like, optional
+            Twists x by which all placements move, to placement @ SE3.exp(x).
+        gravity : (3,) array_like, optional
+        armature : (nv,) array_like, optional
+            By the velocities of the `tree`.
+        constraints : sequence of dict or None, optional
+            Parameters of each of the constraints of the model, by name (`Constraint.with_parameters`).
+        couplings : sequence of dict or None, optional
+            The same of each of its couplings.
+        allow_unphysical : bool
+            Whether inertias that no body can have are accepted.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            If inertias are not physical; all such bodies are named.
+
+        Examples
+        --------
+        >>> gradient = ts.adjoint(trajectory, cost)
+        >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
+        >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
+        """
+        numbers = inertia, placement, gravity, armature, constraints, couplings
+        return _edited("with_parameters", self, *numbers, allow_unphysical)
+
+    def parameter_vector(self, source: object = None, names: Sequence[str] = PARAMETERS) -> FloatArray:
+        """Parameters of the model, or gradients by them, as a flat vector (..., n) for optimizers.
+
+        Parameters
+        ----------
+        source : optional
+            A record with the fields `names`, as `AdjointGradient`, of any batch shape; by default `parameters`.
+        names : sequence of {"inertia", "placement", "gravity"}
+            What the vector consists of, in this order.
+
+        Returns
+        -------
+        x : (..., n) array
+
+        Examples
+        --------
+        >>> x = model.parameter_vector(names=["placement"])
+        >>> g = model.parameter_vector(ts.adjoint(trajectory, cost), names=["placement"])
+        >>> model = model.with_parameter_vector(x - 1e-2 * g, names=["placement"])
+        """
+        out: FloatArray = import_module("torsor.editing").parameter_vector(self, source, names)  # a layer above
+        return out
+
+    def with_parameter_vector(
+        self, x: ArrayLike, names: Sequence[str] = PARAMETERS, *, allow_unphysical: bool = False
+    ) -> Model:
+        """A copy with the parameters of a vector that is laid out as by `parameter_vector`.
+
+        Parameters
+        ----------
+        x : (n,) array_like
+        names : sequence of {"inertia", "placement", "gravity"}
+            What the vector consists of, in this order.
+        allow_unphysical : bool
+            Whether inertias that no body can have are accepted.
+
+        Returns
+        -------
+        Model
+        """
+        return _edited("with_parameter_vector", self, x, names, allow_unphysical)
+
+    def with_frame(self, name: str, body: str, placement: SE3 | None = None) -> Model:
+        """A copy with a further frame.
+
+        Parameters
+        ----------
+        name : str
+            Name of the frame, unlike those of other frames and of bodies.
+        body : str
+            Name of a body or frame, or "world".
+        placement : SE3, optional
+            Pose in the frame of `body`; the identity by default.
+
+        Returns
+        -------
+        Model
+
+        Examples
+        --------
+        >>> model = model.with_frame("tool", "hand", ts.SE3.translation(0, 0, 0.1))
+        >>> J = ts.jacobian(model, q, "tool")
+        """
+        placement = SE3() if placement is None else placement
+        if body != WORLD and isinstance(placement, SE3):
+            on = self.frame(body)
+            body, placement = on.body, on.placement @ placement
+        return replace(self, frames=(*self.frames, Frame(name, body, placement)))
+
     def with_constraints(self, constraints: Iterable[Constraint]) -> Model:
         """A copy with other constraints of its own; `with_constraints(())` is the tree alone."""
         return replace(self, constraints=_constraints(constraints))
+
+    @cached_property
+    def tree(self) -> Model:
+        """The model without its couplings: the tree underneath, with all joints."""
+        return replace(self, couplings=()) if self.couplings else self
+
+    def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
+        """A model with fewer coordinates, in which joints are functions of others: q = phi(z).
+
+        Reduced coordinates are those of the joints that follow no others, in their order, and then new ones. All
+        functions take and return vectors of the reduced nq and nv; generalized forces are P^T times those of the tree,
+        with P = `coupling_jacobian`. Bodies, forces, losses and constraints are those of the tree.
+
+        Parameters
+        ----------
+        *couplings : Mimic, Polynomial, Subspace, CustomCoupling or mapping
+            A mapping is {follower: (leader, ratio, offset)}, the last two optional.
+
+        Returns
+        -------
+        Model
+
+        Raises
+        ------
+        ModelError
+            If a joint is coupled twice or its coordinates are not a vector, couplings are a ring, columns of a
+            subspace are dependent, or limits of followers leave no position for a leader.
+
+        Examples
+        --------
+        >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
+        >>> hand = model.couple({"finger_2": ("finger_1", -1.0)})
+        """
+        made = replace(self, couplings=self.couplings + as_couplings(couplings))
+        return made if made._map is None else replace(made, couplings=made._map.named())
+
+    @direct("expand")
+    def expand(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The configuration of all joints, that of the `tree`, from reduced coordinates q.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nq) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_q : (..., tree.nq) array
+        """
+        return _core.expand(self, q, out, threads)
+
+    @direct("expand_velocity")
+    def expand_velocity(
+        self, q: ArrayLike, v: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The velocities of all joints, P v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v : (..., nv) array_like
+            Velocities.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_v : (..., tree.nv) array
+        """
+        return _core.expand_velocity(self, q, v, out, threads)
+
+    @direct("expand_acceleration")
+    def expand_acceleration(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1
+    ) -> FloatArray:
+        """The accelerations of all joints, P a + dP/dt v.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        v, a : (..., nv) array_like
+            Velocities and accelerations.
+        out : (..., tree.nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        tree_a : (..., tree.nv) array
+        """
+        return _core.expand_acceleration(self, q, v, a, out, threads)
+
+    @direct("coupling_jacobian")
+    def coupling_jacobian(self, q: ArrayLike, *, out: FloatArray | None = None, threads: Threads = 1) -> FloatArray:
+        """The matrix P with which velocities of all joints are P v; the unit matrix without couplings.
+
+        Parameters
+        ----------
+        q : (..., nq) array_like
+            Configurations.
+        out : (..., tree.nv, nv) array, optional
+            Array for the result.
+        threads : int or "auto"
+            Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+        Returns
+        -------
+        P : (..., tree.nv, nv) array
+        """
+        return _core.coupling_jacobian(self, q, out, threads)
+
+    def _velocities(self, name: str, purpose: str) -> slice:
+        """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
+        if self._map is not None and isinstance(name, str) and name in self._map.new:
+            at = self._map.columns[name]
+            return slice(at, at + 1)
+        joint = self.joint(name)
+        if joint.follows and joint.nv == 0:
+            raise ModelError(
+                f"joint {name!r} follows {listed(joint.follows)} by a coupling and has no velocity of its own; "
+                f"{purpose} {listed(joint.follows)} in its place"
+            )
+        return joint.v_slice
 
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
@@ -712,8 +1334,10 @@ class Model:
         """A copy in which joints are welded at given positions: `lock({"finger": 0.02})`.
 
         A locked body becomes part of its parent: its inertia, visuals and collision shapes are merged there, its
-        children are attached there, and its name is removed. A body locked to the world remains, on a fixed joint.
+        children are attached there, and its name becomes that of a frame there. A body locked to the world remains, on
+        a fixed joint. Frames move with their bodies.
         Constraints of the model between bodies move with them; those in coordinates of a locked joint are refused.
+        Joints that follow locked ones by couplings are locked too.
 
         Parameters
         ----------
@@ -727,6 +1351,8 @@ class Model:
         locked: dict[int, FloatArray] = {}
         if not isinstance(positions, Mapping):
             raise TypeError(f"lock takes a mapping from joints to positions, got {type(positions).__name__}")
+        if self._map is not None:
+            return self._lock_leaders(positions)
         for name, value in positions.items():
             i = self._find(name, "joint")
             if i in locked:
@@ -775,7 +1401,48 @@ class Model:
         bodies = {name: self.bodies[i].name for name, i in self._index["body"].items()}
         places = {name: moved[body] for name, body in bodies.items() if body in moved}
         constraints = tuple(constraint._on(places) for constraint in self.constraints)
-        return replace(self, bodies=tuple(kept.values()), constraints=constraints)
+        frames = [Frame(name, *place) for name, place in moved.items()]
+        for f in self.frames:
+            body, at = moved.get(f.body, (f.body, SE3()))
+            frames.append(replace(f, body=body, placement=at @ f.placement if f.body in moved else f.placement))
+        tendons, actuators = on_locked(self.tendons, self.actuators, joints, places)
+        return replace(
+            self, bodies=tuple(kept.values()), constraints=constraints, frames=tuple(frames), tendons=tendons,
+            actuators=actuators,
+        )  # fmt: skip
+
+    def _lock_leaders(self, positions: Mapping[str, ArrayLike]) -> Model:
+        """`lock` for a model with couplings."""
+        assert self._map is not None
+        q = self.neutral
+        for name, value in positions.items():
+            self._velocities(name, "lock")
+            joint = self.joint(name)
+            if np.size(value) == joint.nq == joint.joint.nq:  # others are refused below
+                q[joint.q_slice] = np.asarray(value, dtype=np.float64).reshape(-1)
+        given = {self._find(name, "joint"): name for name in positions}
+        found, kept = self._map.locked(given)
+        tree, full = self.tree, self.expand(q)
+        all_positions = {given[j]: positions[given[j]] for j in given}
+        all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
+        return replace(tree.lock(all_positions), couplings=kept)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model to the file `path`, which `Model.load` reads: JSON, with exact numbers.
+
+        Raises `ModelError`, naming it, for what a file cannot describe: joints and constraints of users' own, functions
+        of time.
+        """
+        import_module("torsor.saving").save(self, path)  # a layer above
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Model:
+        """The model in the file `path` that `save` has written, equal to the one that was saved.
+
+        Raises `FormatError` if the file is not one, or is of a later version.
+        """
+        out: Model = import_module("torsor.saving").load(path)  # a layer above
+        return out
 
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}
@@ -787,10 +1454,11 @@ class Model:
             i, indent, last = stack.pop()
             b, j = self.bodies[i], self.joints[i]
             label = f"{indent}{'└─' if last else '├─'} {b.name}"
+            place = _slice_text("q", j.q_slice)
+            if j.follows:
+                place = f"follows {', '.join(j.follows)}" if j.nq == 0 else f"{place}, follows {', '.join(j.follows)}"
             joint = _joint_text(b) if b.joint_name == b.name else f"{_joint_text(b)} {b.joint_name!r}"
-            rows.append(
-                (label, joint, _slice_text("q", j.q_slice), _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}")
-            )
+            rows.append((label, joint, place, _slice_text("v", j.v_slice), f"{b.inertia.mass:.4g}"))
             below = children.get(b.name, [])
             inner = indent + ("   " if last else "│  ")
             if len(inner) > 3 * _DEEPEST:  # deeper ones stand below each other
@@ -800,11 +1468,21 @@ class Model:
         table = [("world", "joint", "q", "v", "mass"), *rows]
         width = [max(len(row[k]) for row in table) for k in range(5)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, width, strict=True)).rstrip() for row in table]
+        if self._map is not None and self._map.new:
+            first = self.nq - len(self._map.new)
+            lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
-        return "\n".join([head, *lines, *closed])
+        frames = [f"frame {f.name} on {f.body}" for f in self.frames]
+        return "\n".join([head, *lines, *frames, *closed])
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
+
+
+def _edited(function: str, *args: Any) -> Model:
+    """The result of a function of `torsor.editing`, a layer above."""
+    out: Model = getattr(import_module("torsor.editing"), function)(*args)
+    return out
 
 
 def require_model(model: object) -> Model:
@@ -832,9 +1510,25 @@ def _slice_text(letter: str, s: slice) -> str:
     return f"{letter}[{s.start}]" if s.stop == s.start + 1 else f"{letter}[{s.start}:{s.stop}]"
 
 
-def carrier(model: Model, body: int) -> int:
-    """The first of the bodies that are rigidly fixed to each other, from this one towards the root; -1 if it is fixed
-    to the world."""
+def body_of_frame(model: Model, place: int) -> int:
+    """Index of the body of a frame, or of a body itself; -1 for the world."""
+    if place < model.nbodies:
+        return place
+    body = model.frames[place - model.nbodies].body
+    return -1 if body == WORLD else model._index["body"][body]
+
+
+def place_name(model: Model, place: int) -> str:
+    """Name of a body or frame; -1 is the world."""
+    if place < 0:
+        return WORLD
+    return model.bodies[place].name if place < model.nbodies else model.frames[place - model.nbodies].name
+
+
+def carrier(model: Model, place: int) -> int:
+    """The first of the bodies that are rigidly fixed to each other, from this one, or that of this frame, towards the
+    root; -1 if it is fixed to the world."""
+    body = body_of_frame(model, place)
     while body >= 0 and model.joints[body].nv == 0:
         parent = model.bodies[body].parent
         body = -1 if parent == WORLD else model._index["body"][parent]

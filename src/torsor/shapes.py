@@ -391,10 +391,11 @@ class Mesh(_Surface):
         except ImportError as e:
             raise ImportError("Mesh.convex_hull needs coal: pip install 'torsor[collision]'") from e
         factors = frozen_array(scale, (3,), "scale")
-        path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
-        if path is None:
-            points = factors * frozen_array(source, (len(np.atleast_1d(source)), 3), "source")
-        elif not os.path.isfile(path):
+        path: str | None = None
+        if not isinstance(source, (str, os.PathLike)):
+            given = np.asarray(source)
+            points = np.multiply(factors, frozen_array(given, (len(np.atleast_1d(given)), 3), "source"))
+        elif not os.path.isfile(path := os.fspath(source)):
             raise FileNotFoundError(f"no mesh file {path!r}")
         else:
             points = np.array(coal.MeshLoader().load(path, np.array(factors)).vertices())
@@ -537,7 +538,7 @@ def _outermost(points: FloatArray, count: int) -> FloatArray:
     z, angle = 1.0 - 2.0 * k / count, np.pi * (1.0 + 5.0**0.5) * k
     across = np.sqrt(1.0 - z * z)
     directions = np.stack([across * np.cos(angle), across * np.sin(angle), z])
-    return points[np.unique((points @ directions).argmax(0))]
+    return np.asarray(points[np.unique((points @ directions).argmax(0))])
 
 
 def _number(value: Any, name: str, *, least: float | None = None, above: float | None = None) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from math import cos, sin
 from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
@@ -459,6 +460,16 @@ def matrix_to_quaternion(R: ArrayLike) -> Array:
 # One pose
 
 
+def rpy_matrix(roll: float, pitch: float, yaw: float) -> FloatArray:
+    """Rz(yaw) Ry(pitch) Rx(roll), (3, 3)."""
+    (a, b), (c, d), (e, f) = ((cos(angle), sin(angle)) for angle in (roll, pitch, yaw))
+    return np.array([
+        [e * c, e * d * b - f * a, e * d * a + f * b],
+        [f * c, f * d * b + e * a, f * d * a - e * b],
+        [-d, c * b, c * a],
+    ])  # fmt: skip
+
+
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class SE3:
@@ -495,6 +506,15 @@ class SE3:
         object.__setattr__(self, "p", frozen_array((0, 0, 0) if p is None else p, (3,), "p"))
 
     @staticmethod
+    def _of(R: FloatArray, p: FloatArray) -> SE3:
+        """The pose of two float64 arrays that are known to be a rotation and a position: kept unchecked, read-only."""
+        R.flags.writeable = p.flags.writeable = False
+        pose = object.__new__(SE3)
+        object.__setattr__(pose, "R", R)
+        object.__setattr__(pose, "p", p)
+        return pose
+
+    @staticmethod
     def identity() -> SE3:
         """The identity."""
         return SE3()
@@ -517,8 +537,7 @@ class SE3:
     @staticmethod
     def rpy(roll: float, pitch: float, yaw: float) -> SE3:
         """The rotation Rz(yaw) Ry(pitch) Rx(roll) by angles in radians: about fixed x, then y, then z, as in URDF."""
-        x, y, z = exp3(np.diag(frozen_array((roll, pitch, yaw), (3,), "(roll, pitch, yaw)")))
-        return SE3(z @ y @ x)
+        return SE3(rpy_matrix(*frozen_array((roll, pitch, yaw), (3,), "(roll, pitch, yaw)").tolist()))
 
     @staticmethod
     def from_quaternion(xyzw: ArrayLike, p: ArrayLike = (0, 0, 0)) -> SE3:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor import _check, _core, shapes, spatial
+from torsor._core import JointKind
 from torsor.constraints import (
     Constraint,
     Coupling,
@@ -28,6 +29,7 @@ from torsor.constraints import (
 from torsor.constraints.couplings import has_charts
 from torsor.costs import ControlEffort, Cost, CustomCost, EnergyCost, PointTarget, PositionTarget, VelocityTarget
 from torsor.costs.cost import States
+from torsor.couplings import CustomCoupling
 from torsor.dynamics import center_of_mass, center_of_mass_jacobian
 from torsor.forces import (
     BodyDamping,
@@ -181,6 +183,60 @@ def check_joint(joint: Joint, rng: np.random.Generator | int | None = None, *, t
     q1 = joint.plus(q, step)
     close("minus(plus(q, dv), q)", joint.minus(q1, q), step)
     close("T at plus(q, minus(q1, q))", joint.T(joint.plus(q, joint.minus(q1, q))), joint.T(q1))
+
+
+def check_coupling(
+    coupling: CustomCoupling, rng: np.random.Generator | int | None = None, *, tolerance: float = 1e-11
+) -> None:
+    """Checks that phi, dphi, d2phi and d3phi of a user-defined coupling agree with each other at a random z.
+
+    Each is compared with complex steps of the one before it. Complex steps of `d3phi`, and of all of them with respect
+    to parameters, are compared with differences.
+
+    Parameters
+    ----------
+    coupling : CustomCoupling
+    rng : Generator or int, optional
+        Generator of random numbers, or its seed.
+    tolerance : float
+        Allowed error, relative to the largest entry, or to 1 if that is larger.
+
+    Raises
+    ------
+    AssertionError
+        If two of them differ by more than the tolerance.
+    """
+    rng = np.random.default_rng(rng)
+    k, m = len(coupling.followers), len(coupling.leaders) + len(coupling.new)
+    z = rng.standard_normal(m)
+    sizes = [k * m**order for order in range(4)]
+
+    def parts(x: Array, level: int) -> list[Array]:
+        flat = coupling._evaluate(np.atleast_2d(x), level)[0]
+        ends = np.cumsum(sizes)
+        return [flat[end - n : end].reshape((k, *(m,) * i)) for i, (n, end) in enumerate(zip(sizes, ends, strict=True))]
+
+    def close(name: str, value: Array, expected: Array, allowed: float = tolerance) -> None:
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        error = float(np.abs(value - expected).max(initial=0.0)) / scale
+        if not error <= allowed:
+            raise AssertionError(f"{type(coupling).__name__}: {name} is off by {error:.1e} at z = {z.tolist()}")
+
+    found = parts(z, 3)
+    names = ("phi", "dphi", "d2phi", "d3phi")
+    slopes = [complex_step(lambda x: parts(x, 3)[0], z), complex_step(lambda x: parts(x, 3)[1], z)]
+    slopes += [complex_step(lambda x: parts(x, 3)[2], z), complex_step(lambda x: parts(x, 3)[3], z)]
+    for order in range(3):
+        close(names[order + 1], found[order + 1], slopes[order])
+    h = 1e-4  # d3phi has no derivative to compare with, but must have one
+    steps = [h * e for e in np.eye(m)]
+    differences = np.stack([(parts(z + d, 3)[3] - parts(z - d, 3)[3]) / (2 * h) for d in steps], axis=-1)
+    close("a complex step of d3phi", slopes[3], differences, 1e-5)
+    p = np.asarray(coupling.p, dtype=np.float64).reshape(-1)
+    for i in range(p.size):
+        d = h * np.eye(p.size)[i]
+        ends = [coupling.with_parameters({"p": p + s * d})._evaluate(z[None], 2) for s in (1, -1)]
+        close(f"a complex step by p[{i}]", coupling._vary(z[None], 2, i), (ends[0] - ends[1]) / (2 * h), 1e-5)
 
 
 def check_force(
@@ -720,6 +776,14 @@ def _along_directions(
             placement=[b.placement @ spatial.SE3.exp(s * w) for b, w in zip(model.bodies, twists, strict=True)]
         ),
     )
+    drives = [random_armature(rng, b.joint) for b in model.bodies]
+    yield (
+        "derivative by armature",
+        along(by_parameters.get("armature"), np.concatenate([np.zeros(0), *drives])),
+        lambda s: of_bodies(
+            armature=[tuple((b.armature + s * d).tolist()) for b, d in zip(model.bodies, drives, strict=True)]
+        ),
+    )
     gravity = rng.standard_normal(3)
     yield (
         "derivative by gravity",
@@ -883,6 +947,28 @@ def random_inertia(rng: np.random.Generator) -> Inertia:
     return sum((Inertia.point(m, p) for m, p in zip(masses, points, strict=True)), Inertia.zero())
 
 
+def random_armature(rng: np.random.Generator, joint: Joint) -> Array:
+    """Random armature of a joint, positive where it may have any.
+
+    Parameters
+    ----------
+    rng : Generator
+        Generator of random numbers.
+    joint : Joint
+
+    Returns
+    -------
+    (joint.nv,) array
+    """
+    values = [np.zeros(0)]
+    for factor in joint._factors[0]:
+        own = rng.uniform(0.1, 0.6, factor.nv)
+        if factor.kind == JointKind.spherical:
+            own[:] = own[0]
+        values.append(own if factor.kind != JointKind.free else np.zeros(factor.nv))
+    return np.concatenate(values)
+
+
 def random_pose(rng: np.random.Generator) -> spatial.SE3:
     """A random pose.
 
@@ -899,9 +985,13 @@ def random_pose(rng: np.random.Generator) -> spatial.SE3:
 
 
 def random_tree(
-    rng: np.random.Generator | int | None = None, joints: Sequence[Joint] | int = 8, *, branching: float = 0.5
+    rng: np.random.Generator | int | None = None,
+    joints: Sequence[Joint] | int = 8,
+    *,
+    branching: float = 0.5,
+    armature: bool = True,
 ) -> Model:
-    """A model with random tree, placements, inertias and gravity.
+    """A model with random tree, placements, inertias, armature and gravity.
 
     Parameters
     ----------
@@ -911,6 +1001,8 @@ def random_tree(
         The joints to use, in order, or the number of joints to draw from `example_joints`.
     branching : float
         Probability with which a body is attached to a random one instead of the one before it.
+    armature : bool
+        Whether joints have armature.
 
     Returns
     -------
@@ -920,10 +1012,13 @@ def random_tree(
     if isinstance(joints, int):
         population = example_joints()
         joints = [population[k] for k in rng.integers(len(population), size=joints)]
+    drives = np.random.default_rng(len(joints))
     builder = ModelBuilder("random tree", gravity=rng.standard_normal(3) * 5)
     names = ["world"]
     for k, joint in enumerate(joints):
         parent = names[rng.integers(len(names))] if rng.uniform() < branching else names[-1]
-        builder.add_body(f"body{k}", parent, joint, random_pose(rng), random_inertia(rng))
+        pose, inertia = random_pose(rng), random_inertia(rng)
+        own = random_armature(drives, joint) if armature else None
+        builder.add_body(f"body{k}", parent, joint, pose, inertia, armature=own)
         names.append(f"body{k}")
     return builder.build()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from torsor import _core
-from torsor._check import listed
+from torsor._check import listed, unknown
 from torsor._errors import ConstraintError
 from torsor.forces.force import require_names
-from torsor.model import WORLD, Model, carrier, require_model
+from torsor.model import WORLD, Model, carrier, place_name, require_model
 from torsor.spatial import SE3, frozen_array
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Constraint(ABC):
     name: str | None = None
     _numbers: ClassVar[tuple[str, ...]] = ()  # names of the fields that are parameters
     _frozen: ClassVar[bool] = True  # whether its parameters are those that it was made with
+    _of_bodies: ClassVar[tuple[str, ...]] = ()  # names of the fields that name bodies: one, or several with numbers
+    _of_joints: ClassVar[tuple[str, ...]] = ()  # names of the fields that name joints or coordinates of them
 
     @property
     def shown_name(self) -> str:
@@ -64,7 +66,7 @@ class Constraint(ABC):
         for name, value in values.items():
             if name not in known:
                 raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known]) or 'none'}"
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed([*known], name) or 'none'}"
                 )
             now = getattr(self, name, None)
             if isinstance(now, SE3) and not isinstance(value, SE3):
@@ -79,7 +81,7 @@ class Constraint(ABC):
 
     def row_names(self, model: Model) -> tuple[str, ...]:
         """Names of the rows for a `model`, in the order of the multipliers."""
-        return named_rows(self.shown_name, self._labels(require_model(model)))
+        return named_rows(self.shown_name, self._labels(require_model(model).tree))
 
     def flipped(self, model: Model, q: ArrayLike, *, t: float = 0.0) -> bool:
         """Whether orientations are half a turn from those that are meant, at the configuration q (nq,) of the model and
@@ -92,6 +94,27 @@ class Constraint(ABC):
     def _joints(self, model: Model) -> tuple[str, ...]:
         """Names of the joints in whose coordinates the constraint is given; none for a constraint of bodies."""
         return ()
+
+    def _named(self) -> tuple[set[str], set[str]] | None:
+        """Names of the bodies and frames, and of the joints, that it is given in; None if in all coordinates."""
+        bodies, joints = (
+            {_name_of(part) for name in names for part in _parts_of(getattr(self, name))}
+            for names in (self._of_bodies, self._of_joints)
+        )
+        return bodies, joints
+
+    def _renamed(self, rename: Callable[[str], str], name: str | None) -> Self:
+        """The same constraint of bodies and joints with other names, and with another name of its own."""
+
+        def renamed(part: Any) -> Any:
+            return rename(part) if isinstance(part, str) else (rename(part[0]), *part[1:])
+
+        changed: dict[str, Any] = {"name": name}
+        for key in (*self._of_bodies, *self._of_joints):
+            value = getattr(self, key)
+            several = _parts_of(value)
+            changed[key] = tuple(map(renamed, several)) if several is value else renamed(value)
+        return replace(self, **changed)  # type: ignore[type-var]
 
     def _on(self, moved: Mapping[str, tuple[str, SE3]]) -> Constraint:
         """The same constraint where bodies have become parts of others: name -> (the other, its pose there)."""
@@ -112,6 +135,16 @@ class Constraint(ABC):
     @abstractmethod
     def _gradient(self, flat: FloatArray) -> dict[str, FloatArray]:
         """Gradients with respect to the parameters, (..., *shape), from those of the parts of the core (..., n)."""
+
+
+def _parts_of(value: Any) -> Any:
+    """The entries of a field that names bodies or joints: of one, (it,); of several, the field itself."""
+    single = isinstance(value, str) or (len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], int))
+    return (value,) if single else value
+
+
+def _name_of(part: Any) -> str:
+    return part if isinstance(part, str) else part[0]
 
 
 def named_rows(name: str, labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -216,9 +249,11 @@ _lock = Lock()
 def compile_constraints(model: Model, constraints: Iterable[Constraint]) -> CompiledConstraints:
     """The constraints compiled for the core.
 
-    The model caches the lists that it compiled last, by the identity of the constraints.
+    The model caches the lists that it compiled last, by the identity of the constraints. They are rows of the tree of a
+    model with couplings.
     """
-    cache: dict[tuple[int, ...], CompiledConstraints] = require_model(model)._cache.setdefault("constraints", {})
+    model = require_model(model).tree
+    cache: dict[tuple[int, ...], CompiledConstraints] = model._cache.setdefault("constraints", {})
     if type(constraints) is not tuple and type(constraints) is not list:
         constraints = require_constraints(constraints)
     key = tuple(map(id, constraints))  # of objects that `found.constraints` keeps alive
@@ -298,18 +333,18 @@ def require_pose(value: Any, name: str, constraint: Constraint) -> SE3:
 
 
 def body_of(model: Model, name: str, constraint: Constraint) -> int:
-    """Index of a body; -1 for the world."""
+    """Index of a body or frame; -1 for the world."""
     if name == WORLD:
         return -1
-    if name not in model._index["body"]:
-        bodies = listed([WORLD, *(b.name for b in model.bodies)])
-        raise KeyError(f"no body named {name!r} for {constraint.shown_name}; bodies are {bodies}")
-    return model._index["body"][name]
+    if name not in model._index["frame"]:
+        names = [WORLD, *(b.name for b in model.bodies), *(f.name for f in model.frames)]
+        raise unknown("body", name, names, f" for {constraint.shown_name}")
+    return model._index["frame"][name]
 
 
 def require_apart(model: Model, a: int, b: int, constraint: Constraint) -> None:
     """Rejects two bodies that do not move relative to each other, between which rows are constant."""
-    names = [WORLD if i < 0 else model.bodies[i].name for i in (a, b)]
+    names = [place_name(model, i) for i in (a, b)]
     if a == b:
         raise ConstraintError(
             f"{constraint.shown_name} is between {names[0]!r} and itself, expected two bodies that move relative to "

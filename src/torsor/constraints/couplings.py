@@ -148,6 +148,7 @@ class Coupling(_Linear):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("coefficients", "offset")
+    _of_joints: ClassVar[tuple[str, ...]] = ("joints",)
 
     def __init__(
         self,
@@ -204,6 +205,7 @@ class Gear(_Linear):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("ratio", "offset")
+    _of_joints: ClassVar[tuple[str, ...]] = ("driver", "driven")
 
     def __init__(
         self,
@@ -324,6 +326,7 @@ class PolynomialCoupling(Constraint):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("coefficients", "center")
+    _of_joints: ClassVar[tuple[str, ...]] = ("driver", "driven")
 
     def __init__(
         self,
@@ -401,6 +404,7 @@ class PrescribedJoint(Constraint):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("motion",)
+    _of_joints: ClassVar[tuple[str, ...]] = ("joint",)
 
     def __init__(self, joint: str, motion: ArrayLike | JointMotion, *, name: str | None = None) -> None:
         set_name(self, name)

@@ -91,6 +91,9 @@ class CustomConstraint(Constraint):
         n = self._count()
         return tuple(f"row {k}" for k in range(n)) if n > 1 else ("",)
 
+    def _named(self) -> None:
+        return None
+
     def _joints(self, model: Model) -> tuple[str, ...]:
         return tuple(j.name for j in model.joints)
 

@@ -22,7 +22,7 @@ from torsor.derivatives.matrices import output_bits
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -49,6 +49,7 @@ class ConstrainedForwardDynamicsVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     parameters : tuple of dicts
         For each constraint the gradients with respect to its parameters: name -> (..., *shape of the parameter).
     """
@@ -60,6 +61,7 @@ class ConstrainedForwardDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
     parameters: tuple[dict[str, FloatArray], ...]
 
 
@@ -91,8 +93,8 @@ def constrained_forward_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
+    df_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     t: ArrayLike = 0.0,
     baumgarte: Sequence[float] | None = None,
@@ -112,7 +114,7 @@ def constrained_forward_dynamics_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         The direction, zero by default; dq is in the tangent space.
-    f_ext, df_ext : (..., nbodies, 6) array_like, optional
+    f_ext, df_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first, and their part of the direction.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` and `df_ext` are given.
@@ -154,7 +156,7 @@ def constrained_forward_dynamics_vjp(
     *,
     w_a: ArrayLike | None = None,
     w_multipliers: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     t: ArrayLike = 0.0,
     baumgarte: Sequence[float] | None = None,
@@ -176,7 +178,7 @@ def constrained_forward_dynamics_vjp(
         Cotangents: weights on the accelerations, zero by default.
     w_multipliers : (..., m) array_like, optional
         Cotangents: weights on the multipliers, zero by default.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -193,7 +195,7 @@ def constrained_forward_dynamics_vjp(
     -------
     ConstrainedForwardDynamicsVJP
         q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3); and for each constraint a dict of gradients by name of the parameter.
+        (..., 3); armature (..., nv); and for each constraint a dict of gradients by name of the parameter.
 
     Raises
     ------
@@ -223,7 +225,7 @@ def constrained_forward_dynamics_hessians(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     contract: tuple[ArrayLike | None, ArrayLike | None],
     outputs: Sequence[str] | None = None,
@@ -246,7 +248,7 @@ def constrained_forward_dynamics_hessians(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -26,7 +26,7 @@ from torsor.derivatives.matrices import output_bits
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -74,7 +74,7 @@ def constrained_forward_dynamics(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     t: ArrayLike = 0.0,
     baumgarte: Sequence[float] | None = None,
@@ -100,7 +100,7 @@ def constrained_forward_dynamics(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -147,7 +147,7 @@ def constrained_forward_dynamics_derivatives(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     t: ArrayLike = 0.0,
@@ -175,7 +175,7 @@ def constrained_forward_dynamics_derivatives(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

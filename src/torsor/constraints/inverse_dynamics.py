@@ -18,7 +18,7 @@ from torsor.spatial import refuse_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 # What torques may leave of those that are needed, relative to them. Solutions are exact to 1e-13; where joints cannot
@@ -53,7 +53,7 @@ def constrained_inverse_dynamics(
     a: ArrayLike,
     *,
     actuated: Sequence[str] | ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     t: ArrayLike = 0.0,
     out: ConstrainedInverseDynamics | None = None,
@@ -76,7 +76,7 @@ def constrained_inverse_dynamics(
     actuated : sequence of str, or (nv,) array_like of bool, optional
         Names of the joints that have motors, or a mask over velocities. By default all joints but those with a
         `PrescribedJoint`, whose multipliers are their torques.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -124,7 +124,7 @@ def constrained_inverse_dynamics_derivatives(
     a: ArrayLike,
     *,
     actuated: Sequence[str] | ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     t: ArrayLike = 0.0,
@@ -146,7 +146,7 @@ def constrained_inverse_dynamics_derivatives(
         Velocities and accelerations.
     actuated : sequence of str, or (nv,) array_like of bool, optional
         As for `constrained_inverse_dynamics`.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -33,7 +33,7 @@ from torsor.joints import (
     Universal,
     z_to,
 )
-from torsor.kinematics import body_poses
+from torsor.kinematics import body_poses, place_poses
 from torsor.model import WORLD, Body, Model, require_model
 from torsor.spatial import SE3
 
@@ -182,7 +182,7 @@ def _poses(model: Model, q: ArrayLike, bodies: tuple[int, ...], constraint: Cons
     T = body_poses(model, q)
     if not np.isfinite(T).all():
         raise ValueError(f"q is not finite: got {np.asarray(q).tolist()}")
-    return [SE3() if i < 0 else SE3(T[i, :3, :3], T[i, :3, 3]) for i in bodies]
+    return [SE3(X[:3, :3], X[:3, 3]) for X in place_poses(model, T, bodies)]
 
 
 class _Pair(Constraint):
@@ -190,6 +190,7 @@ class _Pair(Constraint):
 
     a: str
     b: str
+    _of_bodies: ClassVar[tuple[str, ...]] = ("a", "b")
 
     def _subjects(self) -> tuple[str, ...]:
         return self.a, self.b
@@ -364,6 +365,9 @@ class Loop(_Welding):
 
     def _split(self, model: Model) -> tuple[Model, Loop]:
         """As `Model.with_loop` describes it."""
+        places = {f.name: (f.body, f.placement) for f in model.frames}
+        if self.a in places or self.b in places:
+            return self._on(places)._split(model)
         _, b = self._bodies(model)
         if callable(self.placement_a):
             raise ValueError(
@@ -419,6 +423,7 @@ class PrescribedBody(_Welding):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("motion", "placement")
+    _of_bodies: ClassVar[tuple[str, ...]] = ("body",)
 
     def __init__(
         self, body: str, motion: SE3 | PoseMotion, placement: SE3 | None = None, *, name: str | None = None

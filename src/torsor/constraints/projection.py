@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from torsor import _core
-from torsor._check import require_finite
+from torsor._check import refuse_couplings, require_finite
 from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.nearest import Factor, Nearest, Terms, roots, whitened
@@ -157,6 +157,7 @@ class ProjectVJP(NamedTuple):
         With respect to `Inertia.parameters` of every body.
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
+    armature : (..., nv)
     """
 
     q: FloatArray
@@ -164,6 +165,7 @@ class ProjectVJP(NamedTuple):
     constraints: tuple[dict[str, FloatArray], ...]
     inertia: FloatArray
     placement: FloatArray
+    armature: FloatArray
 
 
 def project_derivatives(
@@ -247,7 +249,7 @@ def project_vjp(
     -------
     ProjectVJP
         q, v (..., nv); constraints: for each a dict of arrays (..., *shape); inertia (..., nbodies, 10); placement
-        (..., nbodies, 6).
+        (..., nbodies, 6); armature (..., nv).
 
     Examples
     --------
@@ -288,7 +290,7 @@ class _Velocities:
     kappa: FloatArray
 
 
-_MASS = output_bits(InverseDynamicsVJP._fields, ("q", "inertia", "placement"))
+_MASS = output_bits(InverseDynamicsVJP._fields, ("q", "inertia", "placement", "armature"))
 
 
 def _lifted(factor: Factor, root: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
@@ -310,7 +312,8 @@ class _Task:
         tolerance: float,
         iterations: int,
     ) -> None:
-        self.model, self.compiled = require_model(model), compile_constraints(model, constraints)
+        refuse_couplings(require_model(model), "project")
+        self.model, self.compiled = model, compile_constraints(model, constraints)
         self.held = kept_velocities(model, keep)
         self.free = np.flatnonzero(~self.held)
         if not isinstance(iterations, (int, np.integer)) or isinstance(iterations, bool) or iterations < 1:
@@ -516,7 +519,8 @@ class _Task:
         weights = [self._weights(w, name) for w, name in ((w_q, "w_q"), (w_v, "w_v"))]
         by_q1, w = weights
         parameters = np.zeros((L, self.compiled.size))
-        inertia, placement = np.zeros((L, model.nbodies, 10)), np.zeros((L, model.nbodies, 6))
+        placement = np.zeros((L, model.nbodies, 6))
+        of_mass = np.zeros((L, model.nbodies, 10)), placement, np.zeros((L, nv))
         by_v: FloatArray | None = None
         if self.flat_v is not None:
             at = self.velocities
@@ -526,7 +530,7 @@ class _Task:
             by_v = np.zeros((L, nv))
             by_v[:, free] = np.einsum("lij,lj->li", at.M[:, free[:, None], free], alpha[:, free])
             by_v[:, held] = w[:, held] - np.einsum("lij,li->lj", at.G[:, :, held], beta)
-            by_q1 = by_q1 - self._of_mass(self.flat_q, at.x, alpha, inertia, placement)
+            by_q1 = by_q1 - self._of_mass(self.flat_q, at.x, alpha, of_mass)
             by_q1 -= self._of_rows(alpha, at.kappa, None, parameters, placement)
             by_q1 -= self._of_rows(self.flat_v, None, beta, parameters, placement)
         terms = self._terms()
@@ -540,7 +544,7 @@ class _Task:
             back = np.linalg.solve(np.swapaxes(terms.J, -1, -2), by_q[..., None])
             by_q = np.asarray((np.swapaxes(self._transport(terms), -1, -2) @ back)[..., 0])
             mu = np.einsum("lij,lj->li", terms.J, beta)
-        by_q = by_q - self._of_mass(self.q, terms.xi, beta, inertia, placement)
+        by_q = by_q - self._of_mass(self.q, terms.xi, beta, of_mass)
         by_q[:, held] += weight[:, held] - np.einsum("lij,li->lj", terms.H[:, :, held], beta)
         by_q[:, held] -= np.einsum("lij,li->lj", terms.G[:, :, held], nu)
         whole = self.nearest.rows.whole
@@ -548,7 +552,7 @@ class _Task:
         self._of_values(whole(nu), parameters, placement)
         return ProjectVJP(
             self._shaped(by_q), None if by_v is None else self._shaped(by_v), self._by_name(parameters),
-            self._shaped(inertia), self._shaped(placement),
+            *(self._shaped(x) for x in of_mass),
         )  # fmt: skip
 
     def _weights(self, w: ArrayLike | None, name: str) -> FloatArray:
@@ -564,14 +568,14 @@ class _Task:
             raise ValueError(f"{name} has shape {np.shape(w)}, expected {(*self.shape, nv)}") from None
 
     def _of_mass(
-        self, q: FloatArray, x: FloatArray, w: FloatArray, inertia: FloatArray, placement: FloatArray
+        self, q: FloatArray, x: FloatArray, w: FloatArray, parameters: tuple[FloatArray, FloatArray, FloatArray]
     ) -> FloatArray:
-        """The gradient of w.M(q) x by q; subtracts those by inertias and placements."""
+        """The gradient of w.M(q) x by q; subtracts those by inertias, placements and armature."""
         found = _core.inverse_dynamics_vjp(
             self.model._weightless, q, np.zeros(self.model.nv), x, w, None, {"wanted": _MASS}, None, 1
         )
-        inertia -= found.inertia
-        placement -= found.placement
+        for total, part in zip(parameters, (found.inertia, found.placement, found.armature), strict=True):
+            total -= part
         return np.asarray(found.q)
 
     def _of_rows(

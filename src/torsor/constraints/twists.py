@@ -11,7 +11,7 @@ import numpy as np
 from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint, body_of, over, set_name
 from torsor.forces.force import body_name, numbers, row, scalar
-from torsor.model import Model, carrier
+from torsor.model import Model, carrier, place_name
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class TwistConstraint(Constraint):
     name: str | None = None
 
     _numbers: ClassVar[tuple[str, ...]] = ("wrenches", "coefficients")
+    _of_bodies: ClassVar[tuple[str, ...]] = ("bodies",)
+    _of_joints: ClassVar[tuple[str, ...]] = ("joints",)
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class TwistConstraint(Constraint):
             if carrier(model, i) < 0:
                 raise ConstraintError(f"body {name!r} of {self.shown_name} does not move; leave it out")
             if i in bodies:
-                raise ConstraintError(f"{self.shown_name} names body {model.bodies[i].name!r} twice; add the wrenches")
+                raise ConstraintError(f"{self.shown_name} names body {place_name(model, i)!r} twice; add the wrenches")
             bodies[i] = list(wrench)
         velocities: dict[int, float] = {}
         for name, coefficients in self.joints:

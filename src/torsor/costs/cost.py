@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import inf, isfinite
 from numbers import Real
 from operator import index
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
+from torsor import _core
 from torsor._check import as_array
 from torsor.forces.force import CompiledForces, Force, as_tuple, compile_forces, require_forces
 from torsor.model import Model, require_model
@@ -55,6 +57,16 @@ class States:
     t: FloatArray  # broadcasts with the shape
     rows: NDArray[np.int64] | None = None  # along the last axis, which row of a target with rows belongs to a state
     springs: CompiledForces | None = None  # forces that have an energy, with parameters that broadcast with the shape
+
+    @cached_property
+    def on_tree(self) -> States:
+        """The same states of the tree, on which costs of models with couplings are evaluated."""
+        if not self.model.couplings:
+            return self
+        if self.q is None:
+            return replace(self, model=self.model.tree)
+        v = None if self.v is None else _core.expand_velocity(self.model, self.q, self.v, None, 1)
+        return replace(self, model=self.model.tree, q=_core.expand(self.model, self.q, None, 1), v=v)
 
 
 class Cost(ABC):
@@ -105,7 +117,13 @@ class Cost(ABC):
         CostValue
             value (...), gradients (..., n) and, with `hessians`, second derivatives (..., n, n).
         """
-        return self._evaluate(self._states(model, q, v, u, t, forces), hessians)
+        return self._value(self._states(model, q, v, u, t, forces), hessians)
+
+    @final
+    def _value(self, x: States, hessians: bool) -> CostValue:
+        """The cost at states: for a model with couplings that at states of its tree, by the chain rule."""
+        found = self._evaluate(x.on_tree, hessians)
+        return found if x.on_tree is x or x.q is None else _chained(x, found, hessians)
 
     @final
     def _states(self, model: Model, q: Any, v: Any, u: Any, t: Any, forces: Iterable[Force]) -> States:
@@ -152,7 +170,8 @@ class Cost(ABC):
 
     def _by_parameters(self, x: States) -> dict[str, FloatArray]:
         """Derivatives with respect to parameters at fixed states: "inertia" (..., nbodies, 10), "placement" (...,
-        nbodies, 6), "gravity" (..., 3), and "springs" (..., n), the parameters of forces with an energy."""
+        nbodies, 6), "gravity" (..., 3), "armature" (..., nv), and "springs" (..., n), the parameters of forces with an
+        energy."""
         return {}
 
     def _rows(self) -> int | None:
@@ -196,6 +215,45 @@ class Cost(ABC):
 
     def __sub__(self, other: Cost) -> Cost:
         return self + -other if isinstance(other, Cost) else NotImplemented
+
+
+def _chained(x: States, c: CostValue, hessians: bool) -> CostValue:
+    """Derivatives with respect to reduced coordinates from those with respect to the tree's."""
+    P = _core.coupling_jacobian(x.model, x.q, None, 1)
+    Pdot = np.zeros(P.shape) if x.v is None else _core.coupling_rate(x.model, x.q, x.v, None, 1)
+
+    def total(*parts: tuple[FloatArray, FloatArray | None, FloatArray | None]) -> FloatArray | None:
+        """The sum of A^T X B; X is a vector, or has a column for each control, where B is None."""
+        out: FloatArray | None = None
+        for A, X, B in parts:
+            if X is None:
+                continue
+            left = np.swapaxes(A, -1, -2)
+            term = (left @ X[..., None])[..., 0] if X.ndim < A.ndim else left @ X if B is None else left @ X @ B
+            out = term if out is None else out + term
+        return out
+
+    def curved(found: FloatArray | None, y: FloatArray | None, z: FloatArray | None = None) -> FloatArray | None:
+        z = None if x.v is None else z
+        if not hessians or (y is None and z is None):
+            return found
+        y = np.zeros(P.shape[:-1]) if y is None else y
+        added = _core.coupling_curvature(x.model, x.q, y, None if z is None else x.v, z, None, 1)
+        return added if found is None else found + added
+
+    vq = None if c.dqdv is None else np.swapaxes(c.dqdv, -1, -2)
+    return CostValue(
+        c.value,
+        total((P, c.dq, None), (Pdot, c.dv, None)),
+        total((P, c.dv, None)),
+        c.du,
+        curved(total((P, c.dqdq, P), (P, c.dqdv, Pdot), (Pdot, vq, P), (Pdot, c.dvdv, Pdot)), c.dq, c.dv),
+        curved(total((P, c.dqdv, P), (Pdot, c.dvdv, P)), c.dv),
+        total((P, c.dqdu, None), (Pdot, c.dvdu, None)),
+        total((P, c.dvdv, P)),
+        total((P, c.dvdu, None)),
+        c.dudu,
+    )
 
 
 @final

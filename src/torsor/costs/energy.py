@@ -113,9 +113,10 @@ class EnergyCost(Cost):
             total[name] = self.weight * part + total.get(name, 0.0)
 
         if "kinetic" in self.parts:
-            g = inverse_dynamics_vjp(model._weightless, q, rest, x.v, x.v, outputs=("inertia", "placement"))
-            add("inertia", 0.5 * g.inertia)
-            add("placement", 0.5 * g.placement)
+            outputs = ("inertia", "placement", "armature")
+            g = inverse_dynamics_vjp(model._weightless, q, rest, x.v, x.v, outputs=outputs)
+            for name in outputs:
+                add(name, 0.5 * getattr(g, name))
         if "potential" in self.parts:
             for name, part in zip(("inertia", "placement", "gravity"), _potential(model, q), strict=True):
                 add(name, part)

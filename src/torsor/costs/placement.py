@@ -27,10 +27,11 @@ def parents(model: Model) -> list[int]:
 
 
 def carriers(model: Model, body: int) -> list[int]:
-    """A body and all its ancestors."""
-    above, out = parents(model), [body]
-    while above[out[-1]] >= 0:
-        out.append(above[out[-1]])
+    """A body and all its ancestors; none for -1, the world."""
+    above, out = parents(model), []
+    while body >= 0:
+        out.append(body)
+        body = above[body]
     return out
 
 

@@ -12,7 +12,8 @@ from torsor.costs.cost import Cost, CostValue, States, row_count, symmetric, tar
 from torsor.costs.placement import by_placement, carriers, cross
 from torsor.derivatives.kinematics import point_hessian
 from torsor.forces.force import body_name, numbers
-from torsor.kinematics import body_poses, point_jacobian, point_positions
+from torsor.kinematics import body_poses, place_poses, point_jacobian, point_positions
+from torsor.model import body_of_frame
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -28,9 +29,9 @@ class PointTarget(Cost):
     Parameters
     ----------
     body : str
-        Name of the body or of its joint.
+        Name of the body, of its joint, or of a frame.
     point : (3,) array_like
-        Point in the body's frame.
+        Point in the body's frame, or in this frame.
     target : (3,) or (n, 3) array_like
         Target in the world frame; or one for each selected row of the trajectory, or for each of `times`.
     weight : float
@@ -90,9 +91,10 @@ class PointTarget(Cost):
         return CostValue(value, dq, dqdq=self.weight * (np.swapaxes(J, -1, -2) @ J + symmetric(H)))
 
     def _by_parameters(self, x: States) -> dict[str, FloatArray]:
-        i = x.model._find(self.body, "body")
+        i = x.model._find(self.body, "frame")
         poses = body_poses(x.model, x.q)
-        place = poses[..., i, :3, :3] @ self._point + poses[..., i, :3, 3]
+        (T,) = place_poses(x.model, poses, [i])
+        place = T[..., :3, :3] @ self._point + T[..., :3, 3]
         off = place - target_at(self._target, self.times, x)
         wrench = self.weight * np.concatenate([cross(place, off), off], axis=-1)[..., None, :]
-        return {"placement": by_placement(x.model, poses, carriers(x.model, i), wrench)}
+        return {"placement": by_placement(x.model, poses, carriers(x.model, body_of_frame(x.model, i)), wrench)}

@@ -27,7 +27,7 @@ from torsor.model import require_model
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -94,7 +94,7 @@ def inverse_dynamics_hessians(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = ...,
+    f_ext: Wrenches | None = ...,
     f_ext_frame: Frame = ...,
     contract: None = ...,
     outputs: Sequence[str] | None = ...,
@@ -108,7 +108,7 @@ def inverse_dynamics_hessians(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = ...,
+    f_ext: Wrenches | None = ...,
     f_ext_frame: Frame = ...,
     contract: ArrayLike,
     outputs: Sequence[str] | None = ...,
@@ -124,7 +124,7 @@ def inverse_dynamics_hessians(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     contract: ArrayLike | None = None,
     outputs: Sequence[str] | None = None,
@@ -140,7 +140,7 @@ def inverse_dynamics_hessians(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -183,7 +183,7 @@ def forward_dynamics_hessians(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = ...,
+    f_ext: Wrenches | None = ...,
     f_ext_frame: Frame = ...,
     contract: None = ...,
     outputs: Sequence[str] | None = ...,
@@ -197,7 +197,7 @@ def forward_dynamics_hessians(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = ...,
+    f_ext: Wrenches | None = ...,
     f_ext_frame: Frame = ...,
     contract: ArrayLike,
     outputs: Sequence[str] | None = ...,
@@ -213,7 +213,7 @@ def forward_dynamics_hessians(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     contract: ArrayLike | None = None,
     outputs: Sequence[str] | None = None,
@@ -229,7 +229,7 @@ def forward_dynamics_hessians(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

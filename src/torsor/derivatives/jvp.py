@@ -21,12 +21,12 @@ from torsor._core import complex_step
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
 from torsor.joints import Composite, CustomJoint, Joint, SplineCurve
-from torsor.model import Model, require_model
+from torsor.model import Model, require_armature, require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,18 @@ class ModelDirection:
         Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
         6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
         a Composite). Axes keep unit length: only the part of their rate perpendicular to them is used.
+    armature : mapping from joint to (nv,)
+        Rates of the armature of the joint.
     """
 
     inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
     placement: Mapping[str, ArrayLike] = field(default_factory=dict)
     gravity: ArrayLike | None = None
     joint: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    armature: Mapping[str, ArrayLike] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("inertia", "placement", "joint"):
+        for name in ("inertia", "placement", "joint", "armature"):
             _require_mapping(getattr(self, name), name, "names")
 
 
@@ -73,7 +76,7 @@ def _varied(joint: Joint, rates: Mapping[str, Any], name: str) -> Chain:
     for key, rate in rates.items():
         known = [k for k in _CONSTANTS if hasattr(joint, k) and not isinstance(joint, CustomJoint)]
         if key not in known:
-            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known) or 'none'}")
+            raise ValueError(f"joint {name!r} has no constant {key!r}; it has {listed(known, key) or 'none'}")
         if isinstance(joint, Composite):
             if not isinstance(rate, Sequence) or len(rate) != len(joint.joints):
                 raise ValueError(
@@ -128,7 +131,13 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     gravity = np.array(model.gravity) + 0j
     if direction.gravity is not None:
         gravity = gravity + 1j * complex_step * _rate(direction.gravity, (3,), "gravity")
-    return _core.DualModel(complex_step, *compile_tree(tree, gravity))
+    armature = model.armature + 0j
+    for name, rate in direction.armature.items():
+        at = model.tree.joints[model._find(name, "joint")].v_slice
+        drive = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
+        require_armature(name, model.joint(name).joint, drive.tolist())
+        armature[at] += 1j * complex_step * drive
+    return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature, model._named()))
 
 
 @record_of("inverse_dynamics_jvp")
@@ -200,9 +209,9 @@ def inverse_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: InverseDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -218,11 +227,11 @@ def inverse_dynamics_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -254,9 +263,9 @@ def forward_dynamics_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: ForwardDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -272,11 +281,11 @@ def forward_dynamics_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -311,9 +320,9 @@ def hybrid_dynamics_jvp(
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: HybridDynamicsJVP | None = None,
     threads: Threads = 1,
@@ -333,11 +342,11 @@ def hybrid_dynamics_jvp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     dq, dv, da, dtau : (..., nv) array_like, optional
         Direction in q, v, a and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -376,9 +385,9 @@ def joint_reactions_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     out: JointReactionsJVP | None = None,
     threads: Threads = 1,
@@ -394,11 +403,11 @@ def joint_reactions_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -425,9 +434,9 @@ def inverse_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     da: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivativesJVP | None = None,
@@ -446,11 +455,11 @@ def inverse_dynamics_derivatives_jvp(
         Velocities and accelerations.
     dq, dv, da : (..., nv) array_like, optional
         Direction in q, v and a.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -483,9 +492,9 @@ def forward_dynamics_derivatives_jvp(
     dq: ArrayLike | None = None,
     dv: ArrayLike | None = None,
     dtau: ArrayLike | None = None,
-    df_ext: ArrayLike | None = None,
+    df_ext: Wrenches | None = None,
     model_direction: ModelDirection | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivativesJVP | None = None,
@@ -502,11 +511,11 @@ def forward_dynamics_derivatives_jvp(
         Velocities and generalized forces.
     dq, dv, dtau : (..., nv) array_like, optional
         Direction in q, v and tau.
-    df_ext : (..., nbodies, 6) array_like, optional
+    df_ext : (..., nbodies, 6) array_like or dict, optional
         Direction in the wrenches.
     model_direction : ModelDirection, optional
         Direction in the parameters of the model.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

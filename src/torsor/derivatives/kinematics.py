@@ -13,7 +13,7 @@ The derivative of a pose needs no separate function. Along direction k a body mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,16 @@ from torsor import _core
 from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import about_point
-from torsor.kinematics import body_indices, of_list
+from torsor.kinematics import Places, body_indices, given, of_list
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from torsor._typing import FloatArray, Frame, ReferencePoint, Threads
     from torsor.model import Model
+
+
+R = TypeVar("R", bound="BodyVelocitiesDerivatives | BodyAccelerationsDerivatives")
 
 
 @record_of("body_velocities_derivatives")
@@ -81,6 +84,7 @@ def body_velocities_derivatives(
     q: ArrayLike,
     v: ArrayLike,
     *,
+    bodies: str | Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     frame: Frame = "body",
     out: BodyVelocitiesDerivatives | None = None,
@@ -95,6 +99,9 @@ def body_velocities_derivatives(
         Configurations.
     v : (..., nv) array_like
         Velocities.
+    bodies : str or sequence of n str, optional
+        Names of bodies or frames; results are those of the one, without their axis of bodies, or of the n, in place of
+        all bodies.
     outputs : sequence of str, optional
         Names of the fields to compute, all by default; the others are None.
     frame : {"body", "world", "local_world_aligned"}
@@ -110,7 +117,17 @@ def body_velocities_derivatives(
         dV_dq and dV_dv (the Jacobians of all bodies), each (..., nbodies, 6, nv).
     """
     options = {"axes": axes(frame), "wanted": output_bits(BodyVelocitiesDerivatives._fields, outputs)}
-    return _core.body_velocities_derivatives(model, q, v, options, out, threads)
+    if bodies is None:
+        return _core.body_velocities_derivatives(model, q, v, options, out, threads)
+    at = Places(model, q, bodies, frame)
+    V = _core.body_velocities(model, q, v, {"axes": at.core_axes}, None, threads)
+    d = _core.body_velocities_derivatives(model, q, v, {"axes": at.core_axes}, None, threads)
+    found: list[list[FloatArray]] = [[], []]
+    for k in range(len(at.rows)):
+        dq, J = (at.of_body(x, k, -3) for x in d)
+        found[0].append(at.turned(dq + _turning(J, at.of_body(V, k, -2)), k) if at.R else dq)
+        found[1].append(at.turned(J, k) if at.R else J)
+    return _record(BodyVelocitiesDerivatives, at, found, outputs, out)
 
 
 @direct("body_accelerations_derivatives")
@@ -120,6 +137,7 @@ def body_accelerations_derivatives(
     v: ArrayLike,
     a: ArrayLike,
     *,
+    bodies: str | Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     frame: Frame = "body",
     out: BodyAccelerationsDerivatives | None = None,
@@ -134,6 +152,9 @@ def body_accelerations_derivatives(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
+    bodies : str or sequence of n str, optional
+        Names of bodies or frames; results are those of the one, without their axis of bodies, or of the n, in place of
+        all bodies.
     outputs : sequence of str, optional
         Names of the fields to compute, all by default; the others are None.
     frame : {"body", "world", "local_world_aligned"}
@@ -149,7 +170,53 @@ def body_accelerations_derivatives(
         dA_dq, dA_dv and dA_da (the Jacobians of all bodies), each (..., nbodies, 6, nv).
     """
     options = {"axes": axes(frame), "wanted": output_bits(BodyAccelerationsDerivatives._fields, outputs)}
-    return _core.body_accelerations_derivatives(model, q, v, a, options, out, threads)
+    if bodies is None:
+        return _core.body_accelerations_derivatives(model, q, v, a, options, out, threads)
+    at = Places(model, q, bodies, frame)
+    own = {"axes": at.core_axes}
+    V = _core.body_velocities(model, q, v, own, None, threads)
+    A = _core.body_accelerations(model, q, v, a, own, None, threads)
+    dV = _core.body_velocities_derivatives(model, q, v, own, None, threads)
+    dA = _core.body_accelerations_derivatives(model, q, v, a, own, None, threads)
+    found: list[list[FloatArray]] = [[], [], []]
+    for k in range(len(at.rows)):
+        parts = [at.of_body(x, k, -3) for x in dA]
+        if at.R:  # of (alpha, a + w x u), which turns with the frame
+            twist, rate = at.of_body(V, k, -2), at.of_body(A, k, -2)
+            V_q, J = (at.of_body(x, k, -3) for x in dV)
+            classic = np.concatenate([rate[..., :3], rate[..., 3:] + np.cross(twist[..., :3], twist[..., 3:])], axis=-1)
+            parts[0] = parts[0] + _centripetal(V_q, twist) + _turning(J, classic)
+            parts[1] = parts[1] + _centripetal(J, twist)
+        for column, x in zip(found, parts, strict=True):
+            column.append(at.turned(x, k) if at.R else x)
+    return _record(BodyAccelerationsDerivatives, at, found, outputs, out)
+
+
+def _cross(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Cross products of columns (..., 3, n)."""
+    return np.cross(a, b, axis=-2)
+
+
+def _turning(J: FloatArray, x: FloatArray) -> FloatArray:
+    """The change of x (..., 6), two vectors in axes that turn by the angular part of each column of J."""
+    w = J[..., :3, :]
+    return np.concatenate([_cross(w, x[..., :3, None]), _cross(w, x[..., 3:, None])], axis=-2)
+
+
+def _centripetal(dV: FloatArray, V: FloatArray) -> FloatArray:
+    """The change of (0, w x u) with twists V by changes dV (..., 6, n)."""
+    w, u = V[..., :3, None], V[..., 3:, None]
+    change = _cross(dV[..., :3, :], u) + _cross(w, dV[..., 3:, :])
+    return np.concatenate([np.zeros_like(change), change], axis=-2)
+
+
+def _record(kind: type[R], at: Places, found: list[list[FloatArray]], outputs: Sequence[str] | None, out: Any) -> R:
+    """The record of results of places, without those that are not requested."""
+    parts: list[Any] = []
+    for k, (name, rows) in enumerate(zip(kind._fields, found, strict=True)):
+        wanted = outputs is None or name in outputs
+        parts.append(given(at.only(rows, -3), None if out is None else out[k]) if wanted else None)
+    return kind(*parts)
 
 
 def maximal_jacobian_derivatives(
@@ -205,9 +272,9 @@ def point_hessian(
     q : (..., nq) array_like
         Configurations.
     body : str or sequence of n str
-        The body of all points, or of each.
+        The body or frame of all points, or of each.
     points : (3,) or (..., n, 3) array_like
-        Points in the frames of their bodies.
+        Points in the frames of their bodies, or in these frames.
     out : (..., 3, nv, nv) or (..., n, 3, nv, nv) array, optional
         Array for the result.
     threads : int or "auto"

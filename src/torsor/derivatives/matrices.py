@@ -21,7 +21,7 @@ from torsor.dynamics import prescribed_mask
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -78,7 +78,7 @@ def output_bits(fields: tuple[str, ...], outputs: Sequence[str] | None) -> int:
     names = (outputs,) if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
     for name in names:
         if name not in fields:
-            raise ValueError(f"no output {name!r}; outputs are {listed(fields)}")
+            raise ValueError(f"no output {name!r}; outputs are {listed(fields, name)}")
     return sum(1 << k for k, field in enumerate(fields) if field in names)
 
 
@@ -89,7 +89,7 @@ def inverse_dynamics_derivatives(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsDerivatives | None = None,
@@ -104,7 +104,7 @@ def inverse_dynamics_derivatives(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -139,7 +139,7 @@ def forward_dynamics_derivatives(
     v: ArrayLike,
     tau: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsDerivatives | None = None,
@@ -154,7 +154,7 @@ def forward_dynamics_derivatives(
         Configurations.
     v, tau : (..., nv) array_like
         Velocities and generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -190,7 +190,7 @@ def hybrid_dynamics_derivatives(
     a: ArrayLike | None = None,
     tau: ArrayLike | None = None,
     prescribed: Sequence[str] | ArrayLike,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsDerivatives | None = None,
@@ -209,7 +209,7 @@ def hybrid_dynamics_derivatives(
         Accelerations and generalized forces, zero by default.
     prescribed : sequence of str, or (nv,) array_like of bool
         Names of the joints whose accelerations are given, or a mask over velocities.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -248,7 +248,7 @@ def joint_reactions_derivatives(
     v: ArrayLike,
     a: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: JointReactionsDerivatives | None = None,
@@ -263,7 +263,7 @@ def joint_reactions_derivatives(
         Configurations.
     v, a : (..., nv) array_like
         Velocities and accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.

@@ -16,11 +16,12 @@ from torsor import _core
 from torsor._check import axes, direct, record_of
 from torsor.derivatives.matrices import output_bits
 from torsor.dynamics import prescribed_mask
+from torsor.model import require_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from torsor._typing import FloatArray, Frame, Threads
+    from torsor._typing import FloatArray, Frame, Threads, Wrenches
     from torsor.model import Model
 
 
@@ -37,6 +38,7 @@ class InverseDynamicsVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
     """
 
     q: FloatArray
@@ -46,6 +48,7 @@ class InverseDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("forward_dynamics_vjp")
@@ -62,6 +65,7 @@ class ForwardDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("hybrid_dynamics_vjp")
@@ -80,6 +84,7 @@ class HybridDynamicsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @record_of("joint_reactions_vjp")
@@ -96,6 +101,7 @@ class JointReactionsVJP(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
 
 
 @direct("inverse_dynamics_vjp")
@@ -106,7 +112,7 @@ def inverse_dynamics_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: InverseDynamicsVJP | None = None,
@@ -123,7 +129,7 @@ def inverse_dynamics_vjp(
         Velocities and accelerations.
     w : (..., nv) array_like
         Cotangents: weights on the generalized forces.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -138,7 +144,7 @@ def inverse_dynamics_vjp(
     -------
     InverseDynamicsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Examples
     --------
@@ -160,7 +166,7 @@ def forward_dynamics_vjp(
     tau: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: ForwardDynamicsVJP | None = None,
@@ -177,7 +183,7 @@ def forward_dynamics_vjp(
         Velocities and generalized forces.
     w : (..., nv) array_like
         Cotangents: weights on the accelerations.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -192,7 +198,7 @@ def forward_dynamics_vjp(
     -------
     ForwardDynamicsVJP
         q, v, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -216,7 +222,7 @@ def hybrid_dynamics_vjp(
     prescribed: Sequence[str] | ArrayLike,
     w_a: ArrayLike | None = None,
     w_tau: ArrayLike | None = None,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: HybridDynamicsVJP | None = None,
@@ -237,7 +243,7 @@ def hybrid_dynamics_vjp(
         Names of the joints whose accelerations are given, or a mask over velocities.
     w_a, w_tau : (..., nv) array_like, optional
         Cotangents: weights on the resulting accelerations and generalized forces, zero by default.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -252,7 +258,7 @@ def hybrid_dynamics_vjp(
     -------
     HybridDynamicsVJP
         q, v, a, tau (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6);
-        gravity (..., 3).
+        gravity (..., 3); armature (..., nv).
 
     Raises
     ------
@@ -277,7 +283,7 @@ def joint_reactions_vjp(
     a: ArrayLike,
     w: ArrayLike,
     *,
-    f_ext: ArrayLike | None = None,
+    f_ext: Wrenches | None = None,
     f_ext_frame: Frame = "body",
     outputs: Sequence[str] | None = None,
     out: JointReactionsVJP | None = None,
@@ -294,7 +300,7 @@ def joint_reactions_vjp(
         Velocities and accelerations.
     w : (..., nbodies, 6) array_like
         Cotangents: weights on the reactions in the frames of the bodies.
-    f_ext : (..., nbodies, 6) array_like, optional
+    f_ext : (..., nbodies, 6) array_like or dict, optional
         External wrenches on the bodies, moment first.
     f_ext_frame : {"body", "world", "local_world_aligned"}
         Frame in which `f_ext` is given.
@@ -309,7 +315,7 @@ def joint_reactions_vjp(
     -------
     JointReactionsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
-        (..., 3).
+        (..., 3); armature (..., nv).
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -328,7 +334,7 @@ def inertial_regressor(
     out: FloatArray | None = None,
     threads: Threads = 1,
 ) -> FloatArray:
-    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters.
+    """The matrix Y with inverse_dynamics(q, v, a) = Y model.inertial_parameters + model.armature a.
 
     Parameters
     ----------
@@ -347,3 +353,48 @@ def inertial_regressor(
     Y : (..., nv, 10 nbodies) array
     """
     return _core.inertial_regressor(model, q, v, a, out, threads)
+
+
+def coupling_vjp(
+    model: Model,
+    q: ArrayLike,
+    v: ArrayLike,
+    a: ArrayLike,
+    w: ArrayLike,
+    *,
+    f_ext: ArrayLike | None = None,
+    f_ext_frame: Frame = "body",
+    threads: Threads = 1,
+) -> tuple[dict[str, FloatArray], ...]:
+    """Gradients of w . inverse_dynamics(q, v, a) with respect to the parameters of the couplings of a model.
+
+    Those of w . forward_dynamics are minus these at its accelerations, with mass_matrix_solve(model, q, w) for w.
+
+    Parameters
+    ----------
+    model : Model
+        With couplings (`Model.couple`); without any the result is empty.
+    q : (..., nq) array_like
+        Configurations.
+    v, a : (..., nv) array_like
+        Velocities and accelerations.
+    w : (..., nv) array_like
+        Cotangents: weights on the generalized forces.
+    f_ext : (..., nbodies, 6) array_like, optional
+        External wrenches on the bodies, moment first.
+    f_ext_frame : {"body", "world", "local_world_aligned"}
+        Frame in which `f_ext` is given.
+    threads : int or "auto"
+        Most threads for a batch, of which as many take part as pay; "auto" for at most one per core.
+
+    Returns
+    -------
+    tuple of dict
+        For each coupling, arrays (..., *shape) by the names of its `parameters`.
+    """
+    resolved = require_model(model)._map
+    if resolved is None:
+        return ()
+    options = {"axes": axes(f_ext_frame, "f_ext_frame")}
+    numbers = _core.coupling_vjp(model, q, v, a, w, f_ext, options, None, threads)
+    return resolved.gradients(numbers)

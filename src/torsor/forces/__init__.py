@@ -1,5 +1,6 @@
 """Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
+from torsor.forces.actuator_force import ActuatorForce, TendonSpring, actuation
 from torsor.forces.bearing_friction import BearingFriction
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import Contact, GroundContact
@@ -16,10 +17,12 @@ from torsor.forces.evaluation import (
     generalized_forces_vjp,
 )
 from torsor.forces.force import Force
+from torsor.forces.from_model import forces_from
 from torsor.forces.joint_forces import JointDamping, JointFriction, JointLimits, JointSpring, JointTorque
 from torsor.forces.springs import Cable, CustomCable, CustomSpring, PointSpring, SpringDamper
 
 __all__ = [
+    "ActuatorForce",
     "BearingFriction",
     "BodyDamping",
     "BodyWrench",
@@ -41,9 +44,12 @@ __all__ = [
     "PointSpring",
     "CustomSpring",
     "SpringDamper",
+    "TendonSpring",
+    "actuation",
     "contact_states",
     "contacts",
     "force_energies",
+    "forces_from",
     "generalized_forces",
     "generalized_forces_derivatives",
     "generalized_forces_vjp",

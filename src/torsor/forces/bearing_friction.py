@@ -33,7 +33,13 @@ class BearingFriction(Force):
 
     The wrench includes weight, inertia forces and all other forces on bodies, contacts among them. It depends on
     accelerations, so that this force acts in implicit integrators only (`BDF1`, `BDF2`, `SDIRK2`, `SDIRK3`), without
-    constraints, and `generalized_forces` refuses it. It has no energy.
+    constraints, and in `HardContact`; `generalized_forces` refuses it. It has no energy.
+
+    `HardContact` takes the limit without `slip`: a joint that sticks does not creep. Impulses of contacts and of
+    constraints that are not user-defined load the bearings.
+
+    The load may grow with the deceleration by which friction answers it, as that of a drawer that is pulled at its
+    side. Such a bearing jams: beyond some coefficient it stops within a step, whatever the velocity.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from torsor._check import listed
+from torsor._check import listed, unknown
 from torsor.model import WORLD
 from torsor.shapes import HalfSpace, HeightField, Terrain
 
@@ -83,11 +83,12 @@ def allowed_pairs(
 ) -> Iterator[tuple[Carried, Carried, CollisionPair | None]]:
     """Pairs of shapes that the rules allow, the later body first, with their numbers where a rule gives some."""
     rules, clusters = model.collision_rules, Clusters(model)
-    known = {WORLD, *clusters.of, *(s.source for s in shapes)}
+    known = {name: name for name in (WORLD, *clusters.of, *(s.source for s in shapes))}
+    known = {f.name: f.body for f in model.frames} | known
     for name in (name for pair in (*rules.exclude, *exclude) for name in pair):
         if name not in known:
-            raise KeyError(f"no body named {name!r} to exclude from contact; bodies are {listed(sorted(known))}")
-    excluded = {frozenset(pair) for pair in (*rules.exclude, *exclude)}
+            raise unknown("body", name, sorted(known), " to exclude from contact")
+    excluded = {frozenset(known[name] for name in pair) for pair in (*rules.exclude, *exclude)}
     given = set()
     for pair in rules.pairs:
         i, j = sorted(_named(shapes, name) for name in (pair.first, pair.second))
@@ -116,7 +117,7 @@ def filtered_bodies(model: Model) -> tuple[tuple[str, str], ...]:
 def _named(shapes: list[Carried], name: str) -> int:
     found = [k for k, shape in enumerate(shapes) if shape.collision.name == name]
     if len(found) != 1:
-        names = listed([s.collision.name for s in shapes if s.collision.name is not None])
+        names = listed([s.collision.name for s in shapes if s.collision.name is not None], name)
         what = "no collision shape" if not found else f"{len(found)} collision shapes"
         raise KeyError(f"{what} named {name!r} for a CollisionPair, expected one; names are {names}")
     return found[0]

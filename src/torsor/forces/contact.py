@@ -231,7 +231,7 @@ class Contact(Force):
             elif name.startswith(_OTHER) and name.removeprefix(_OTHER) in other:
                 second[name.removeprefix(_OTHER)] = value
             else:
-                raise ValueError(f"Contact has no parameter {name!r}; it has {listed([*self.parameters])}")
+                raise ValueError(f"Contact has no parameter {name!r}; it has {listed([*self.parameters], name)}")
         shapes = self.shape.with_numbers(first), self.other_shape.with_numbers(second)
         return type(self)(self.body, shapes[0], self.other, shapes[1], **law)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torsor import _core
-from torsor._check import listed
+from torsor._check import unknown
 from torsor.collision import Collision, name_pairs
 from torsor.dynamics import mass_matrix_inverse
 from torsor.forces.collision_filter import Carried, Clusters, allowed_pairs, carried_shapes
@@ -140,10 +140,12 @@ def _ground(given: Shape | Collision) -> Collision:
 
 def _names(model: Model, given: Iterable[str]) -> set[str]:
     names = {given} if isinstance(given, str) else {*given}
-    known = {WORLD, *(b.name for b in model.bodies), *(s.source for s in carried_shapes(model))}
+    shapes = {s.source for s in carried_shapes(model)}
+    known = {WORLD, *(b.name for b in model.bodies), *(f.name for f in model.frames), *shapes}
     for name in names - known:
-        raise KeyError(f"no body named {name!r} for contacts; bodies are {listed(sorted(known))}")
-    return names
+        raise unknown("body", name, sorted(known), " for contacts")
+    on = {f.name: f.body for f in model.frames if f.name not in shapes}
+    return {on.get(name, name) for name in names}
 
 
 def _apart(model: Model, made: list[Contact], q: ArrayLike) -> list[Contact]:

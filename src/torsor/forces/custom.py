@@ -78,7 +78,7 @@ class CustomForce(Force):
         require_names(values)
         for name in values:
             if name != "p" or not self.parameters:
-                known = listed([*self.parameters]) or "none"
+                known = listed([*self.parameters], name) or "none"
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {known}")
         out = copy(self)
         for value in values.values():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from torsor import _core, spatial
-from torsor._check import listed
+from torsor._check import listed, unknown
 from torsor.model import WORLD, Model, require_model
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class Force(ABC):
         require_names(values)
         for name in values:
             if name not in self._numbers:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers)}")
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {listed(self._numbers, name)}"
+                )
         return replace(self, **values)  # type: ignore[type-var]
 
     def _for_model(self, model: Model) -> Force:
@@ -98,7 +100,7 @@ class CompiledForces:
             name, joint = type(self.accelerated).__name__, getattr(self.accelerated, "joint", None)
             raise ValueError(
                 f"{name} of {joint!r} depends on accelerations, {why}; it acts in simulate, step and step_derivatives "
-                "with BDF1, BDF2, SDIRK2 or SDIRK3"
+                "with BDF1, BDF2, SDIRK2 or SDIRK3, and with HardContact"
             )
 
     def is_current(self) -> bool:
@@ -159,9 +161,10 @@ def compile_forces(model: Model, forces: Iterable[Force]) -> CompiledForces:
     """The forces compiled for the core, with their parameters in one flat array.
 
     The model caches the lists that it compiled last, by the identity of the forces: a look-up takes a hundredth of the
-    time of compiling.
+    time of compiling. Forces act on the tree of a model with couplings.
     """
-    cache: dict[tuple[int, ...], CompiledForces] = require_model(model)._cache.setdefault("forces", {})
+    model = require_model(model).tree
+    cache: dict[tuple[int, ...], CompiledForces] = model._cache.setdefault("forces", {})
     if type(forces) is not tuple and type(forces) is not list:
         forces = require_forces(forces)
     key = tuple(map(id, forces))  # of objects that `found.given` keeps alive
@@ -283,19 +286,18 @@ def over_time(value: Any, times: Any, size: int | None, name: str) -> tuple[tupl
 
 
 def body_index(model: Model, name: str, *, world: bool = False) -> int:
-    """Index of a body; -1 for the world, where that is allowed."""
+    """Index of a body or frame; -1 for the world, where that is allowed."""
     if name == WORLD:
         if world:
             return -1
         raise ValueError(f"a force on {WORLD!r} has no effect; name one of the bodies {listed(_names(model))}")
-    if not isinstance(name, str) or name not in model._index["body"]:
-        bodies = [WORLD, *_names(model)] if world else _names(model)
-        raise KeyError(f"no body named {name!r} for a force to act on; bodies are {listed(bodies)}")
-    return model._index["body"][name]
+    if not isinstance(name, str) or name not in model._index["frame"]:
+        raise unknown("body", name, [WORLD, *_names(model)] if world else _names(model), " for a force to act on")
+    return model._index["frame"][name]
 
 
 def _names(model: Model) -> list[str]:
-    return [b.name for b in model.bodies]
+    return [b.name for b in model.bodies] + [f.name for f in model.frames]
 
 
 def body_name(name: Any) -> str:

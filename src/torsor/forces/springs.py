@@ -216,6 +216,9 @@ class Cable(_Path):
     rest_length : float, optional
         Length up to which the cable is slack; `at_rest` sets it to the length at a configuration. Required for
         evaluation.
+    slack : bool
+        Whether it is slack below the rest length. Otherwise it pushes there as `SpringDamper` does: a rod through the
+        points, or a tendon of MuJoCo.
     """
 
     bodies: tuple[str, ...]
@@ -223,6 +226,7 @@ class Cable(_Path):
     stiffness: float
     damping: float = 0.0
     rest_length: float | None = None
+    slack: bool = True
 
     _numbers: ClassVar[tuple[str, ...]] = ("points", "stiffness", "damping", "rest_length")
 
@@ -233,11 +237,16 @@ class Cable(_Path):
         stiffness: float,
         damping: float = 0.0,
         rest_length: float | None = None,
+        *,
+        slack: bool = True,
     ) -> None:
         self._set_points(bodies, points)
         object.__setattr__(self, "stiffness", scalar(stiffness, "stiffness", least=0.0))
         object.__setattr__(self, "damping", scalar(damping, "damping", least=0.0))
         object.__setattr__(self, "rest_length", _rest_length(rest_length))
+        if not isinstance(slack, bool):
+            raise TypeError(f"slack is {slack!r}, expected True or False")
+        object.__setattr__(self, "slack", slack)
 
     def at_rest(self, model: Model, q: ArrayLike) -> Cable:
         """A copy whose rest length is the length at the configuration q (nq,) of the model."""
@@ -245,7 +254,7 @@ class Cable(_Path):
 
     def _parts(self, model: Model, at: dict[str, int]) -> list[Part]:
         _require_rest_length(self, self.rest_length)
-        return [("path", self._attachments(model, at), "cable", at["stiffness"], 3, None)]
+        return [("path", self._attachments(model, at), "cable" if self.slack else "strain", at["stiffness"], 3, None)]
 
 
 class _Tension(Force):

@@ -24,9 +24,10 @@ class HardContact(Explicit):
       that large where a contact slips. A contact that sticks does not creep.
 
     Contacts are the forces `Contact`: their shapes and `friction` are taken, and `stiffness`, `dissipation`, `slip` and
-    `onset` are ignored. Limits are the forces `JointLimits`, without their stiffness and damping. All other forces are
-    explicit, as in `SymplecticEuler`, and so is `GroundContact`. Impacts are plastic. A state in which shapes overlap
-    by d is resolved within one step, which leaves the velocity d / h: start without overlap.
+    `onset` are ignored. Limits are the forces `JointLimits`, without their stiffness and damping. Friction of joints is
+    `JointFriction` and `BearingFriction`, without `slip`. All other forces are explicit, as in `SymplecticEuler`, and
+    so is `GroundContact`. Impacts are plastic. A state in which shapes overlap by d is resolved within one step, which
+    leaves the velocity d / h: start without overlap.
 
     Constraints hold for velocities together with the contacts, with the gain 1 / h. Gradients are those of the contacts
     that are closed, stick and slip; where a contact is about to change (`Trajectory.kinks`), those of the open and the

@@ -14,9 +14,9 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import all_finite, as_array
-from torsor._errors import ConvergenceError
+from torsor._errors import ConvergenceError, CouplingError
 from torsor.costs.cost import Cost
-from torsor.integrators import Adaptive
+from torsor.integrators import Adaptive, LinearlyImplicitEuler
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.impacts import warn_of_impacts
@@ -49,6 +49,8 @@ class AdjointGradient(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
+    armature : (..., nv)
+        With respect to `Model.armature`; with couplings by the velocities of the tree.
     forces : tuple of dicts
         For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
     signals : tuple of dicts or None
@@ -57,6 +59,9 @@ class AdjointGradient(NamedTuple):
     constraints : tuple of dicts
         For each constraint the gradients with respect to its parameters, by name, for a fixed initial state; a
         parameter that moves the constraint also moves a start that satisfies it (`project_derivatives`).
+    couplings : tuple of dicts
+        For each coupling of the model (`Model.couplings`) the gradients with respect to its parameters, by name, for a
+        fixed initial state in reduced coordinates.
     """
 
     q0: FloatArray
@@ -65,9 +70,11 @@ class AdjointGradient(NamedTuple):
     inertia: FloatArray
     placement: FloatArray
     gravity: FloatArray
+    armature: FloatArray
     forces: tuple[dict[str, FloatArray], ...]
     signals: tuple[dict[str, FloatArray], ...] | None = None
     constraints: tuple[dict[str, FloatArray], ...] = ()
+    couplings: tuple[dict[str, FloatArray], ...] = ()
 
 
 class StateGradient(NamedTuple):
@@ -167,6 +174,11 @@ def adjoint(
     if isinstance(trajectory.integrator, Adaptive):
         raise TypeError("a trajectory of Adaptive has no adjoint; simulate with another integrator")
     require_second_derivatives(trajectory.integrator, trajectory.forces)
+    if parameters and trajectory.model.couplings and isinstance(trajectory.integrator, LinearlyImplicitEuler):
+        raise CouplingError(
+            "LinearlyImplicitEuler has no gradient with respect to the parameters of couplings; give parameters=False, "
+            "or simulate with another integrator"
+        )
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")
@@ -201,10 +213,13 @@ def adjoint(
     state = shaped(total["q0"]), shaped(total["v0"]), shaped(u[:, :, 0] if controls.stages == 1 else u)
     if not parameters:
         return StateGradient(*state)
+    resolved = trajectory.model._map
     gradient = AdjointGradient(
         *state, shaped(total["inertia"]), shaped(total["placement"]), shaped(total["gravity"]),
+        shaped(total["armature"]),
         batch.compiled.unflatten(shaped(forces)), None if signals is None else batch.signals_by_name(shaped(signals)),
         () if batch.rows is None else batch.rows.unflatten(shaped(total["constraints"])),
+        () if resolved is None else resolved.gradients(shaped(total["couplings"])),
     )  # fmt: skip
     if loss is not None:
         _add_direct(gradient, loss)
@@ -272,8 +287,10 @@ def _initial(trajectory: Trajectory, du: ArrayLike | None, parameters: bool) -> 
     table = trajectory._batch.signal_table
     sizes: dict[str, tuple[int, ...] | None] = {
         "inertia": (model.nbodies, 10), "placement": (model.nbodies, 6), "gravity": (3,),
+        "armature": (model.tree.nv,),
         "forces": trajectory._batch.flat.shape[1:], "signals": None if table is None else (steps, len(table[0])),
         "constraints": None if trajectory._batch.rows is None else (trajectory._batch.rows.size,),
+        "couplings": None if model._map is None else (model._core.coupling_numbers,),
     }  # fmt: skip
     return {
         "q0": np.zeros((n, model.nv)), "v0": np.zeros((n, model.nv)), "u": u,
@@ -312,7 +329,7 @@ def _sweep(
     model, size, rows, u = trajectory.model, part.stop - part.start, len(trajectory.t), total["u"]
     # Arrays to which the core adds: of rows (size, rows, nv), of torques (size, steps, stages, nv), and of parameters.
     # With actuation, the derivatives of the loss with respect to controls are apart, in "direct_u".
-    names = ("inertia", "placement", "gravity", "forces", "signals", "constraints")
+    names = ("inertia", "placement", "gravity", "armature", "forces", "signals", "constraints", "couplings")
     gradients: dict[str, Any] = {name: None if total[name] is None else total[name][part] for name in names}
     for name, given in (("q", dq), ("v", dv)):
         gradients[name] = _zeros((size, rows, model.nv))
@@ -351,15 +368,19 @@ def _sweep_windows(trajectory: Trajectory, part: slice, gradients: dict[str, Any
 
 def _add_direct(gradient: AdjointGradient, loss: Loss) -> None:
     """Adds the explicit parameter dependence of the loss."""
-    sums = (gradient.inertia, gradient.placement, gradient.gravity)
-    for total, part in zip(sums, (loss.dinertia, loss.dplacement, loss.dgravity), strict=True):
+    sums = (gradient.inertia, gradient.placement, gradient.gravity, gradient.armature)
+    parts = (loss.dinertia, loss.dplacement, loss.dgravity, loss.darmature)
+    for total, part in zip(sums, parts, strict=True):
         if part is not None:
             total += part
-    for totals, parts in zip(gradient.forces, loss.dforces or (), strict=False):
-        for name, value in parts.items():
+    for totals, own in zip(gradient.forces, loss.dforces or (), strict=False):
+        for name, value in own.items():
             totals[name] += value
-    for totals, parts in zip(gradient.signals or (), loss.dsignals or (), strict=False):
-        for name, value in parts.items():
+    for totals, own in zip(gradient.couplings, loss.dcouplings or (), strict=False):
+        for name, value in own.items():
+            totals[name] += value
+    for totals, own in zip(gradient.signals or (), loss.dsignals or (), strict=False):
+        for name, value in own.items():
             totals[name] += value
 
 

@@ -219,7 +219,7 @@ class Batch:
             try:
                 given = {**{name: x[j] for name, x in rows.items()}, **first}
                 one = force.with_parameters(given) if given else force
-                own = one._for_model(self.models[m]).parameters
+                own = one._for_model(self.models[m].tree).parameters
             except ValueError as error:
                 i = int(np.argmax((self.model_of == m) & (which == j)))
                 where = f" in trajectory {i} of the batch" if self.shape else ""
@@ -280,7 +280,7 @@ class Batch:
         for j in range(prod(lead) * steps):
             try:
                 given = {name: x[j // steps] for name, x in others.items()}
-                force.with_parameters({**given, **{name: x[j] for name, x in wide.items()}})._for_model(model)
+                force.with_parameters({**given, **{name: x[j] for name, x in wide.items()}})._for_model(model.tree)
             except ValueError as error:
                 which = np.broadcast_to(np.arange(prod(lead)).reshape(lead), self.shape).ravel()
                 i = int(np.argmax(which == j // steps))

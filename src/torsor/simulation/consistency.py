@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
-from torsor._errors import ConstraintError
+from torsor._errors import ConstraintError, CouplingError
 from torsor.constraints.constraint import Constraint
+from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.twists import TwistConstraint
-from torsor.integrators import Integrator
+from torsor.integrators import HardContact, Integrator
 from torsor.integrators.base import Explicit, Implicit
 
 if TYPE_CHECKING:
@@ -19,10 +20,22 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
     from torsor.forces.force import CompiledForces
+    from torsor.model import Model
     from torsor.simulation.batch import Batch
 
 _GAP = 1e-6  # largest error of a row that a start may have, relative to 1 and to the largest coordinate
 _RATE = 1e-6  # the same for its rate, relative to 1 and to the largest velocity
+
+
+def require_coordinates(integrator: Integrator, model: Model, constraints: Sequence[Constraint] = ()) -> None:
+    """Rejects models with couplings where steps need the tree's coordinates: with hard contact, and constraints."""
+    if not model.couplings or not (constraints or isinstance(integrator, HardContact)):
+        return
+    what = "steps under constraints do" if constraints else "HardContact does"
+    raise CouplingError(
+        f"{what} not take models with couplings; give model.tree with constraints such as Coupling in place of the "
+        "couplings, or for contact BDF1 with Contact.rigid"
+    )
 
 
 def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint]) -> None:
@@ -41,6 +54,12 @@ def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint])
 def require_accelerations(integrator: Integrator, forces: CompiledForces, constraints: Sequence[Constraint]) -> None:
     """Rejects forces that depend on accelerations where a step does not solve for these, and under constraints."""
     if forces.accelerated is None:
+        return
+    if isinstance(integrator, HardContact):
+        for constraint in constraints:
+            if isinstance(constraint, CustomConstraint):
+                name = type(constraint).__name__
+                forces.refuse_accelerated(f"and user-defined constraints, as {name}, do not say how they load joints")
         return
     if not isinstance(integrator, Implicit):
         forces.refuse_accelerated(f"for which {type(integrator).__name__} does not solve")

@@ -119,12 +119,12 @@ def _selection(model: Model, names: Sequence[str]) -> FloatArray:
     """The columns of the identity that belong to some joints."""
     velocities: list[int] = []
     for name in names:
-        joint = model.joint(name)
-        if joint.nv == 0:
+        found = model._velocities(name, "control")
+        if found.start == found.stop:
             raise ValueError(f"actuation names the joint {name!r}, which is fixed and has no torque")
-        if joint.v_slice.start in velocities:
+        if found.start in velocities:
             raise ValueError(f"actuation names the joint {name!r} twice")
-        velocities += range(joint.v_slice.start, joint.v_slice.stop)
+        velocities += range(found.start, found.stop)
     matrix = np.zeros((model.nv, len(velocities)))
     matrix[velocities, range(len(velocities))] = 1.0
     matrix.flags.writeable = False

@@ -69,10 +69,20 @@ def _add_model(out: Description, model: Model, where: str) -> None:
         _add(out, f"joint of {label}", b.joint)
         _add(out, f"placement of {label}", b.placement)
         out[f"inertia of {label}"] = b.inertia.parameters.tolist()
+        if any(b.armature):
+            out[f"armature of {label}"] = list(b.armature)
+    for frame in model.frames:
+        out[f"body of {frame.name!r}{where}"] = frame.body
+        _add(out, f"placement of {frame.name!r}{where}", frame.placement)
+    for k, coupling in enumerate(model.couplings):
+        label = f"coupling {k} ({type(coupling).__name__}){where}"
+        out[f"coupling {k}{where}"] = type(coupling).__name__
+        for name, value in _attributes(coupling).items():
+            _add(out, f"{name} of {label}", value)
 
 
 def _add_force(out: Description, force: Force, model: Model, replaced: Mapping[str, Any], label: str) -> None:
-    numbers = force._for_model(model).parameters
+    numbers = force._for_model(model.tree).parameters
     for name, value in numbers.items():
         if name not in replaced:
             out[f"{name} of {label}"] = value.ravel().tolist()
@@ -88,7 +98,7 @@ def _place(model: Model, name: str, value: Any) -> Any:
     if name == "joint" and value is not None:
         return model.joint(value).body
     if name in ("body", "body1", "body2", "other"):
-        return value if value == WORLD else model.body(value).name
+        return value if value == WORLD else model.frame(value).name
     if name == "bodies":
         return ", ".join(repr(_place(model, "body", b)) for b in value)
     return value

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from torsor import _core
 from torsor.costs.cost import Cost, States
 from torsor.forces.force import CompiledForces
 from torsor.simulation.parameters import steps_of_rows
@@ -42,7 +43,7 @@ class Loss:
     dq, dv : (..., rows, nv)
         With respect to the rows, dq in the tangent space.
     du : as the controls
-    dinertia, dplacement, dgravity, dforces, dsignals
+    dinertia, dplacement, dgravity, darmature, dforces, dsignals, dcouplings
         The explicit parameter dependence of the loss, at fixed states: shaped as the fields of `AdjointGradient`, to
         which `adjoint` adds them.
     of : Trajectory, str or None
@@ -57,8 +58,10 @@ class Loss:
     dinertia: FloatArray | None = None
     dplacement: FloatArray | None = None
     dgravity: FloatArray | None = None
+    darmature: FloatArray | None = None
     dforces: tuple[dict[str, FloatArray], ...] | None = None
     dsignals: tuple[dict[str, FloatArray], ...] | None = None
+    dcouplings: tuple[dict[str, FloatArray], ...] | None = None
     of: Trajectory | str | None = field(default=None, repr=False, compare=False)
 
     __array_ufunc__: ClassVar[None] = None  # so that products with NumPy numbers are losses
@@ -216,11 +219,12 @@ class _Total:
             of_forces = placed(springs.compiled.unflatten(shaped("springs")))
         if springs is not None and "signals" in sums:
             of_signals = placed(springs.signals_by_name(shaped("signals")))
-        du, u = sums.get("du"), self.trajectory.controls
+        du, u, resolved = sums.get("du"), self.trajectory.controls, self.trajectory.model._map
         return Loss(
             shaped("value"), shaped("dq"), shaped("dv"),
             None if du is None or u is None else du.reshape(u.shape),
-            shaped("inertia"), shaped("placement"), shaped("gravity"), of_forces, of_signals,
+            shaped("inertia"), shaped("placement"), shaped("gravity"), shaped("armature"), of_forces, of_signals,
+            None if resolved is None or "couplings" not in sums else resolved.gradients(shaped("couplings")),
             self.trajectory,
         )  # fmt: skip
 
@@ -296,7 +300,7 @@ class _Total:
     ) -> dict[str, FloatArray]:
         """Adds a cost at states (tracks, ...), each with its weight, to the derivatives at their places. Returns those
         with respect to parameters."""
-        found = term._evaluate(x, False)
+        found = term._value(x, False)
         axes = tuple(range(1, found.value.ndim))
         self.sums["value"][tracks] += (weights * found.value).sum(axis=axes)
         for name, at in places.items():
@@ -304,7 +308,9 @@ class _Total:
             if part is not None:
                 where = (tracks, *at) if isinstance(at, tuple) else (tracks, at)
                 self._sum(name, part)[where] += weights[..., None] * part
-        by_parameters = term._by_parameters(x) if self.parameters else {}
+        by_parameters = term._by_parameters(x.on_tree) if self.parameters else {}
+        if self.parameters and x.model.couplings and x.q is not None:
+            by_parameters = {**by_parameters, "couplings": _by_couplings(term, x)}
         for name, part in by_parameters.items():
             share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
             self.sums.setdefault(name, np.zeros((self.n, *part.shape[1 + weights.ndim :])))
@@ -380,3 +386,12 @@ class _Total:
                         f"{switch.row}, at t = {self.trajectory.t[switch.row]:g}; select rows before that, use "
                         "PointTarget, or a Spherical joint, whose coordinates do not change"
                     )
+
+
+def _by_couplings(term: Cost, x: States) -> FloatArray:
+    """Derivatives of a cost at fixed reduced states with respect to the numbers of couplings (..., n)."""
+    found, nv = term._evaluate(x.on_tree, False), x.model.tree.nv
+    assert x.q is not None
+    v = np.zeros((*x.q.shape[:-1], x.model.nv)) if x.v is None else x.v
+    by_q, by_v = (np.zeros(nv) if part is None else part for part in (found.dq, found.dv))
+    return np.asarray(_core.expansion_vjp(x.model, x.q, v, by_q, by_v, None, 1))

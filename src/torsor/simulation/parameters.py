@@ -40,7 +40,7 @@ def read_parameters(model: Model, forces: Sequence[Force], given: Any, steps: in
         known = {**dict.fromkeys(force._numbers, ()), **shapes_of(model, force)}
         for name, value in values.items():
             if name not in known:
-                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known])}")
+                raise ValueError(f"{label} has no parameter {name!r}; it has {listed([*known], name)}")
             array, shape = as_array(f"{name} of {label}", value), row + known[name]
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
                 expected = f"(..., {', '.join(map(str, shape))})" if shape else "(...)"
@@ -87,7 +87,7 @@ def shapes_of(model: Model, force: Force) -> dict[str, tuple[int, ...]]:
     cache: dict[int, tuple[Force, dict[str, tuple[int, ...]]]] = model._cache.setdefault("shapes", {})
     found = cache.get(id(force))
     if found is None or found[0] is not force:
-        found = force, {name: value.shape for name, value in force._for_model(model).parameters.items()}
+        found = force, {name: value.shape for name, value in force._for_model(model.tree).parameters.items()}
         if force._frozen:
             if len(cache) >= 64:
                 cache.clear()

@@ -22,7 +22,12 @@ from torsor.integrators import Adaptive, Integrator
 from torsor.model import Model
 from torsor.simulation import adaptive
 from torsor.simulation.batch import Batch, own_constraints, read_models
-from torsor.simulation.consistency import require_accelerations, require_consistent, require_holonomic
+from torsor.simulation.consistency import (
+    require_accelerations,
+    require_consistent,
+    require_coordinates,
+    require_holonomic,
+)
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
 from torsor.simulation.parameters import batch_shapes, read_parameters, require_apart
 from torsor.simulation.record import Record, Reporter
@@ -166,6 +171,7 @@ def simulate(
     forces = require_forces(forces)
     constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
     require_holonomic(integrator, constraints)
+    require_coordinates(integrator, first, constraints)
     values = read_parameters(first, forces, parameters)
     rows = read_parameters(first, forces, signals, count)
     require_apart(forces, values, rows)

@@ -44,7 +44,7 @@ class Energies(NamedTuple):
     total: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """A simulated motion, the result of `simulate`.
 
@@ -116,6 +116,19 @@ class Trajectory:
     kinks: NDArray[np.int32] | None = None
     compiled: InitVar[Batch | None] = None  # the models and the forces as simulate compiled them
 
+    def __repr__(self) -> str:
+        shape = self.q.shape[:-2]
+        steps = self.substeps.shape[-1]
+        parts = [f"{self.model.name!r}", f"batch of {shape}"] if shape else [f"{self.model.name!r}"]
+        parts += [f"{steps} steps of {type(self.integrator).__name__}"]
+        if len(self.t):
+            parts += [f"t from {self.t[0]:g} to {self.t[-1]:g}"]
+        parts += [f"{len(self.t)} rows"] if self.every > 1 else []
+        for found, word in ((self.forces, "force"), (self.constraints, "constraint")):
+            parts += [f"{len(found)} {word}{'s' if len(found) > 1 else ''}"] if found else []
+        parts += [f"{len(self.failed)} failed"] if self.failed else []
+        return f"<Trajectory of {', '.join(parts)}>"
+
     def __post_init__(self, compiled: Batch | None) -> None:
         if compiled is not None:
             self.__dict__["_batch"] = compiled  # else made on first use
@@ -185,6 +198,16 @@ class Trajectory:
         """The chart of every `SphericalEuler` joint in every row: name of the joint -> (..., rows)."""
         parts = self._batch.parts
         return _charts.chart_rows(self.model, parts, self._row_switches, self.batch_shape, len(self.t))
+
+    @property
+    def tree_q(self) -> FloatArray:
+        """Coordinates of all joints, (..., rows, nq of the tree): `q` itself, if the model has no couplings."""
+        return self.model.expand(self.q) if self.model.couplings else self.q
+
+    @property
+    def tree_v(self) -> FloatArray:
+        """Velocities of all joints, (..., rows, nv of the tree)."""
+        return self.model.expand_velocity(self.q, self.v) if self.model.couplings else self.v
 
     @cached_property
     def p(self) -> FloatArray:

@@ -1,0 +1,351 @@
+"""Tendons, actuators, equality constraints and keyframes of MJCF files, and what of a file a model cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torsor._errors import FormatError
+from torsor.actuators import Actuator, Keyframe, Tendon
+from torsor.constraints.constraint import Constraint, compile_constraints
+from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
+from torsor.constraints.pairs import Loop
+from torsor.formats._mjcf_names import Names, mujoco_package, pose_of
+from torsor.joints import Fixed, Spherical
+from torsor.spatial import SE3
+
+if TYPE_CHECKING:
+    import mujoco
+
+    from torsor.model import Model
+
+
+def is_disabled(mj: mujoco.MjModel, *flags: str) -> bool:
+    """Whether the file disables one of these parts of the computation."""
+    bits = mujoco_package().mjtDisableBit
+    return any(mj.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}", 0)) for flag in flags)
+
+
+def _interval(limited: int, bounds: NDArray[np.float64]) -> tuple[float, float]:
+    return (float(bounds[0]), float(bounds[1])) if limited else (-inf, inf)
+
+
+# ---- tendons
+
+
+def _wraps(mj: mujoco.MjModel, i: int) -> range:
+    return range(int(mj.tendon_adr[i]), int(mj.tendon_adr[i] + mj.tendon_num[i]))
+
+
+def tendon_fault(mj: mujoco.MjModel, i: int) -> str | None:
+    """Why a tendon cannot be held, or None."""
+    kinds = mujoco_package().mjtWrap
+    for k in _wraps(mj, i):
+        kind = kinds(mj.wrap_type[k])
+        if kind in (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER):
+            return "winds around a geom"
+        if kind == kinds.mjWRAP_PULLEY:
+            return "runs over a pulley"
+    return None
+
+
+def tendons_of(mj: mujoco.MjModel, names: Names) -> tuple[Tendon, ...]:
+    """The tendons that can be held."""
+    kinds, out = mujoco_package().mjtWrap, []
+    for i in range(mj.ntendon):
+        if tendon_fault(mj, i):
+            continue
+        wraps = _wraps(mj, i)
+        ends = [int(mj.wrap_objid[k]) for k in wraps]
+        rest = mj.tendon_lengthspring[i]
+        numbers = {
+            "stiffness": 0.0 if is_disabled(mj, "SPRING") else float(mj.tendon_stiffness[i]),
+            "damping": 0.0 if is_disabled(mj, "DAMPER") else float(mj.tendon_damping[i]),
+            "rest": (float(rest[0]), float(rest[1])),
+            "limits": _interval(mj.tendon_limited[i] and not is_disabled(mj, "LIMIT"), mj.tendon_range[i]),
+        }
+        if kinds(mj.wrap_type[wraps[0]]) == kinds.mjWRAP_JOINT:
+            joints = tuple(names.coordinates[j] for j in ends)
+            coefficients = tuple(float(mj.wrap_prm[k]) for k in wraps)
+            out.append(Tendon(names.tendons[i], joints, coefficients, **numbers))  # type: ignore[arg-type]
+        else:
+            bodies = tuple(names.bodies[mj.site_bodyid[site]] for site in ends)
+            points = tuple(tuple(mj.site_pos[site].tolist()) for site in ends)
+            out.append(Tendon(names.tendons[i], bodies=bodies, points=points, **numbers))  # type: ignore[arg-type]
+    return tuple(out)
+
+
+# ---- actuators
+
+
+def actuator_fault(mj: mujoco.MjModel, i: int) -> str | None:
+    """Why an actuator cannot be held, or None."""
+    mujoco = mujoco_package()
+    kinds, joints = mujoco.mjtTrn, mujoco.mjtJoint
+    if mj.actuator_dyntype[i] != int(mujoco.mjtDyn.mjDYN_NONE):
+        return "has a state of its own (dyntype)"
+    if mj.actuator_gaintype[i] not in (int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtGain.mjGAIN_AFFINE)):
+        return "has a gain that is not affine"
+    if mj.actuator_biastype[i] not in (int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)):
+        return "has a bias that is not affine"
+    if np.any(getattr(mj, "actuator_dampingpoly", np.zeros((i + 1, 1)))[i]):
+        return "has damping that is not linear"
+    if np.any(getattr(mj, "actuator_delay", np.zeros(i + 1))[i]):
+        return "acts with a delay"
+    if getattr(mj, "actuator_plugin", -np.ones(i + 1))[i] >= 0:
+        return "is computed by a plugin"
+    kind, (first, second) = kinds(mj.actuator_trntype[i]), mj.actuator_trnid[i]
+    if kind == kinds.mjTRN_SITE and second >= 0:
+        return "acts between two sites (refsite)"
+    if kind == kinds.mjTRN_TENDON and tendon_fault(mj, first):
+        return "pulls a tendon that is left out"
+    if kind not in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT, kinds.mjTRN_TENDON, kinds.mjTRN_SITE):
+        return f"has a transmission of another kind ({kind.name[6:].lower()})"
+    if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT) and mj.jnt_type[first] == int(joints.mjJNT_BALL):
+        gain, bias = _laws(mj, i)
+        if gain[1] or bias[1]:
+            return "measures the rotation of a ball joint"
+    return None
+
+
+def _laws(mj: mujoco.MjModel, i: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The gain and bias of an actuator, each affine in length and velocity."""
+    mujoco = mujoco_package()
+    group = int(mj.actuator_group[i])
+    if is_disabled(mj, "ACTUATION") or (0 <= group < 31 and mj.opt.disableactuator & (1 << group)):
+        return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+    gain, bias = mj.actuator_gainprm[i, :3].tolist(), [0.0, 0.0, 0.0]
+    if mj.actuator_gaintype[i] == int(mujoco.mjtGain.mjGAIN_FIXED):
+        gain[1:] = 0.0, 0.0
+    if mj.actuator_biastype[i] == int(mujoco.mjtBias.mjBIAS_AFFINE):
+        bias = mj.actuator_biasprm[i, :3].tolist()
+    return tuple(gain), tuple(bias)
+
+
+def actuators_of(mj: mujoco.MjModel, names: Names) -> tuple[Actuator, ...]:
+    """The actuators that can be held."""
+    kinds, out = mujoco_package().mjtTrn, []
+    for i in range(mj.nu):
+        if actuator_fault(mj, i):
+            continue
+        kind, target = kinds(mj.actuator_trntype[i]), int(mj.actuator_trnid[i, 0])
+        gain, bias = _laws(mj, i)
+        clamped = mj.actuator_ctrllimited[i] and not is_disabled(mj, "CLAMPCTRL")
+        on: dict[str, object]
+        if kind == kinds.mjTRN_TENDON:
+            on = {"tendon": names.tendons[target]}
+        elif kind == kinds.mjTRN_SITE:
+            on = {
+                "body": names.bodies[mj.site_bodyid[target]],
+                "placement": pose_of(mj.site_pos[target], mj.site_quat[target]),
+            }
+        else:
+            on = {"joint": names.coordinates[target], "in_parent": kind == kinds.mjTRN_JOINTINPARENT}
+        out.append(
+            Actuator(
+                names.actuators[i],
+                gear=tuple(mj.actuator_gear[i].tolist()),
+                gain=gain,
+                bias=bias,
+                control_limits=_interval(clamped, mj.actuator_ctrlrange[i]),
+                force_limits=_interval(mj.actuator_forcelimited[i], mj.actuator_forcerange[i]),
+                **on,  # type: ignore[arg-type]
+            )
+        )
+    return tuple(out)
+
+
+# ---- equality
+
+
+def equality_fault(mj: mujoco.MjModel, i: int) -> str | None:
+    """Why an equality constraint cannot be held, or None."""
+    mujoco = mujoco_package()
+    kinds = mujoco.mjtEq
+    kind = kinds(mj.eq_type[i])
+    if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD, kinds.mjEQ_JOINT):
+        return None
+    if kind != kinds.mjEQ_TENDON:
+        return "is of flexes or distances"
+    ends = [int(t) for t in (mj.eq_obj1id[i], mj.eq_obj2id[i]) if t >= 0]
+    if any(mj.wrap_type[mj.tendon_adr[t]] != int(mujoco.mjtWrap.mjWRAP_JOINT) for t in ends):
+        return "is of a tendon through sites"
+    return "is of tendons and not linear" if len(ends) > 1 and mj.eq_data[i, 2:5].any() else None
+
+
+def closed(model: Model, mj: mujoco.MjModel, names: Names) -> Model:
+    """The model with the active equality constraints of the file."""
+    made: list[Constraint] = []
+    for i in range(mj.neq):
+        if not mj.eq_active0[i] or equality_fault(mj, i) or is_disabled(mj, "EQUALITY", "CONSTRAINT"):
+            continue
+        label = names.label("equality", i)
+        try:
+            constraint = _equality(mj, names, i, names.of("EQUALITY", i))
+            compile_constraints(model, [constraint])
+        except (KeyError, ValueError) as error:
+            raise FormatError(f"{label}: {error}; pass equality='ignore' to load the tree alone") from error
+        made.append(constraint)
+    return model.with_constraints(made)
+
+
+def _equality(mj: mujoco.MjModel, names: Names, i: int, name: str | None) -> Constraint:
+    """One equality constraint, whose residuals are zero where those of MuJoCo are."""
+    mujoco = mujoco_package()
+    kinds, data = mujoco.mjtEq, mj.eq_data[i]
+    kind = kinds(mj.eq_type[i])
+    ends = int(mj.eq_obj1id[i]), int(mj.eq_obj2id[i])
+    if kind == kinds.mjEQ_JOINT:
+        return _coupling(mj, names, *ends, data[:5], name)
+    if kind == kinds.mjEQ_TENDON:
+        return _tendon_coupling(mj, names, *ends, data[:5], name)
+    connects = kind == kinds.mjEQ_CONNECT or data[10] == 0.0
+    if mj.eq_objtype[i] == int(mujoco.mjtObj.mjOBJ_SITE):
+        bodies = [int(mj.site_bodyid[site]) for site in ends]
+        placements = [pose_of(mj.site_pos[site], mj.site_quat[site]) for site in ends]
+    else:
+        bodies = list(ends)
+        if kind == kinds.mjEQ_CONNECT:  # anchors in both bodies
+            placements = [SE3.translation(data[:3]), SE3.translation(data[3:6])]
+        else:  # the anchor in the second body, and its pose in the first
+            placements = [pose_of(data[3:6], data[6:10]), SE3.translation(data[:3])]
+    a, b = (names.bodies[body] for body in bodies)
+    return Loop(a, b, Spherical() if connects else Fixed(), *placements, name=name)
+
+
+def _coupling(
+    mj: mujoco.MjModel, names: Names, driven: int, driver: int, c: NDArray[np.float64], name: str | None
+) -> Constraint:
+    """y - y0 = c0 + c1 (x - x0) + ... + c4 (x - x0)^4, with x0 and y0 the values at the reference."""
+    y, y0 = names.coordinates[driven], float(mj.qpos0[mj.jnt_qposadr[driven]])
+    if driver < 0 or not c[1:].any():
+        return PrescribedJoint(y, y0 + c[0], name=name)
+    x, x0 = names.coordinates[driver], float(mj.qpos0[mj.jnt_qposadr[driver]])
+    if c[2:].any():
+        return PolynomialCoupling(x, y, [y0 + c[0], *c[1:]], center=x0, name=name)
+    return Gear(x, y, c[1], offset=y0 + c[0] - c[1] * x0, name=name)
+
+
+def _tendon_coupling(
+    mj: mujoco.MjModel, names: Names, driven: int, driver: int, c: NDArray[np.float64], name: str | None
+) -> Constraint:
+    """y - y0 = c0 + c1 (x - x0) of two sums of coordinates, with x0 and y0 their values at the reference."""
+    total: dict[str, float] = {}
+    offset = float(c[0])
+    for tendon, factor in ((driven, 1.0), (driver, -float(c[1]))):
+        if tendon < 0:
+            continue
+        offset += factor * float(mj.tendon_length0[tendon])
+        for k in _wraps(mj, tendon):
+            joint = names.coordinates[int(mj.wrap_objid[k])]
+            total[joint] = total.get(joint, 0.0) + factor * float(mj.wrap_prm[k])
+    terms = {joint: x for joint, x in total.items() if x}
+    return Coupling([*terms], [*terms.values()], offset=offset, name=name)
+
+
+# ---- keyframes
+
+
+def keyframes_of(mj: mujoco.MjModel, names: Names, model: Model) -> dict[str, Keyframe]:
+    """The keyframes, with quaternions and velocities of free joints as here."""
+    mujoco = mujoco_package()
+    free, ball = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
+    held = [i for i in range(mj.nu) if not actuator_fault(mj, i)]
+    out: dict[str, Keyframe] = {}
+    for k in range(mj.nkey):
+        q, v = mj.key_qpos[k].copy(), mj.key_qvel[k].copy()
+        for j in range(mj.njnt):
+            at, dof = int(mj.jnt_qposadr[j]), int(mj.jnt_dofadr[j])
+            if mj.jnt_type[j] not in (free, ball):
+                continue
+            at += 3 if mj.jnt_type[j] == free else 0
+            q[at : at + 4] = np.roll(q[at : at + 4], -1)
+            if mj.jnt_type[j] == free:
+                R = SE3.from_quaternion(q[at : at + 4]).R
+                v[dof : dof + 6] = np.concatenate([v[dof + 3 : dof + 6], R.T @ v[dof : dof + 3]])
+        name = names.of("KEY", k) or f"key{k}"
+        controls = tuple(mj.key_ctrl[k][held].tolist())
+        out[name] = Keyframe(tuple(model.normalize(q).tolist()), tuple(v.tolist()), controls, float(mj.key_time[k]))
+    return out
+
+
+# ---- what a model cannot hold
+
+
+def left_out(mj: mujoco.MjModel, names: Names, equality: bool) -> Iterator[str]:
+    """What of the file changes the mechanism and is not in the model, one text for each."""
+    mujoco = mujoco_package()
+    joints = mujoco.mjtJoint
+    for j in range(mj.njnt):
+        dofs = slice(int(mj.jnt_dofadr[j]), int(mj.jnt_dofadr[j]) + (1, 3, 6)[_size(mj, j)])
+        label = names.label("joint", j)
+        if mj.jnt_type[j] == int(joints.mjJNT_FREE) and mj.dof_armature[dofs].any():
+            yield f"{label} is free and has armature {mj.dof_armature[dofs.start]:g}"
+        if mj.jnt_type[j] == int(joints.mjJNT_BALL) and mj.jnt_limited[j] and not is_disabled(mj, "LIMIT"):
+            yield f"{label} is a ball with a range"
+        for what, values in _beyond(mj, j, dofs).items():
+            if np.any(values):
+                yield f"{label} has {what}"
+    for i in range(mj.ntendon):
+        label, fault = names.label("tendon", i), tendon_fault(mj, i)
+        if fault and (mj.tendon_stiffness[i] or mj.tendon_damping[i] or mj.tendon_limited[i]):
+            yield f"{label} {fault}"
+        for what, name in (("armature", "tendon_armature"), ("frictionloss", "tendon_frictionloss")):
+            if np.any(getattr(mj, name, np.zeros(i + 1))[i]):
+                yield f"{label} has {what}"
+        for what in ("tendon_stiffnesspoly", "tendon_dampingpoly"):
+            if np.any(getattr(mj, what, np.zeros(i + 1))[i]):
+                yield f"{label} has {what[7:-4]} that is not linear"
+    for i in range(mj.nu):
+        label, fault = names.label("actuator", i), actuator_fault(mj, i)
+        if fault:
+            yield f"{label} {fault}"
+        for what in ("armature", "damping"):
+            if np.any(getattr(mj, f"actuator_{what}", np.zeros(i + 1))[i]) and not _on_hinge(mj, i):
+                yield f"{label} has {what} on something else than a hinge or slide"
+    for i in range(mj.neq if equality and not is_disabled(mj, "EQUALITY", "CONSTRAINT") else 0):
+        if mj.eq_active0[i] and (fault := equality_fault(mj, i)):
+            yield f"{names.label('equality', i)} {fault}"
+    if mj.opt.density or mj.opt.viscosity:
+        yield "a fluid (density, viscosity) acts on the bodies"
+    for count, what in ((mj.nflex, "flexes"), (mj.nplugin, "plugins")):
+        if count:
+            yield f"the file has {what}"
+    for body in range(1, mj.nbody):
+        if mj.body_mocapid[body] >= 0:
+            yield f"{names.label('body', body)} is moved from outside (mocap)"
+
+
+def _size(mj: mujoco.MjModel, j: int) -> int:
+    kinds = mujoco_package().mjtJoint
+    return {int(kinds.mjJNT_FREE): 2, int(kinds.mjJNT_BALL): 1}.get(int(mj.jnt_type[j]), 0)
+
+
+def _beyond(mj: mujoco.MjModel, j: int, dofs: slice) -> dict[str, NDArray[np.float64]]:
+    """Numbers of a joint that newer versions of MuJoCo have, and a model does not."""
+    none = np.zeros((max(mj.nv, mj.njnt), 1))
+    return {
+        "stiffness that is not linear": getattr(mj, "jnt_stiffnesspoly", none)[j],
+        "damping that is not linear": getattr(mj, "dof_dampingpoly", none)[dofs],
+        "a spring that yields": getattr(mj, "jnt_plasticadr", -1 - none)[j] >= 0,
+    }
+
+
+def _on_hinge(mj: mujoco.MjModel, i: int) -> bool:
+    """Whether an actuator drives a joint with one coordinate."""
+    kinds = mujoco_package().mjtTrn
+    on_joint = mj.actuator_trntype[i] in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
+    return bool(on_joint and _size(mj, int(mj.actuator_trnid[i, 0])) == 0)
+
+
+def reflected(mj: mujoco.MjModel, name: str) -> NDArray[np.float64]:
+    """What armature or damping of actuators adds to those of the joints that they drive, by velocity."""
+    out, values = np.zeros(mj.nv), getattr(mj, f"actuator_{name}", ())
+    for i, value in enumerate(values):
+        if value and _on_hinge(mj, i):
+            out[mj.jnt_dofadr[mj.actuator_trnid[i, 0]]] += float(mj.actuator_gear[i, 0]) ** 2 * float(value)
+    return out
