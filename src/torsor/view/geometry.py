@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -354,6 +354,23 @@ def moved(surface: Surface, pose: SE3) -> Surface:
     """A surface seen from another frame, in which its own is at `pose`."""
     vertices, faces = surface
     return vertices @ pose.R.T + pose.p, faces
+
+
+def coarser(part: Part, limit: int) -> Part:
+    """The part with about `limit` triangles at most: vertices in one cell of a grid become one."""
+    if len(part.faces) <= limit:
+        return part
+    low, size = part.vertices.min(axis=0), float(np.ptp(part.vertices, axis=0).max())
+    cells = 1024
+    while True:
+        number = np.floor((part.vertices - low) / size * cells).astype(np.int64)
+        _, kept, new = np.unique(number @ [1, cells + 1, (cells + 1) ** 2], return_index=True, return_inverse=True)
+        faces = new.reshape(-1)[part.faces]
+        a, b, c = faces.T
+        faces = faces[(a != b) & (b != c) & (c != a)]
+        if len(faces) <= limit:
+            return replace(part, vertices=part.vertices[kept], faces=faces.astype(np.int32))
+        cells = int(cells / 1.4)
 
 
 def shape_surface(shape: Shape, reach: float) -> Surface | None:
