@@ -66,7 +66,7 @@ class Figure:
         color: geometry.Color | None = None,
     ) -> None:
         self._root = scene.add_frame(path, show_axes=False, position=offset)
-        self._carriers, within = _rigid_groups(model)
+        self._carriers, within = geometry.rigid_groups(model)
         self._nodes: dict[int, Any] = {}
         self._last: dict[int, tuple[FloatArray, FloatArray]] = {}
         for k, part in enumerate(drawn):
@@ -106,22 +106,6 @@ class Figure:
     def remove(self) -> None:
         """Takes it out of the scene."""
         self._root.remove()
-
-
-def _rigid_groups(model: Model) -> tuple[list[int], list[FloatArray]]:
-    """For each body the first of those that it is fixed to, -1 for the world, and its pose in the frame of that."""
-    at = {body.name: i for i, body in enumerate(model.bodies)}
-    carriers: list[int] = []
-    within: list[FloatArray] = []
-    for i, body in enumerate(model.bodies):
-        if body.joint.nv:
-            carriers.append(i)
-            within.append(np.eye(4))
-        else:
-            p = at.get(body.parent, -1)
-            carriers.append(carriers[p] if p >= 0 else -1)
-            within.append((within[p] if p >= 0 else np.eye(4)) @ body.placement.matrix)
-    return carriers, within
 
 
 @dataclass
