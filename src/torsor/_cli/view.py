@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torsor._cli.output import add_command, note, show
@@ -64,15 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         model = loaded.model
     else:
         model = motion.model
-    viewer_class: Any = import_module("torsor.view").Viewer
-    with viewer_class(model, port=arguments.port, open_browser=not arguments.no_browser) as viewer:
-        if motion is None:
-            viewer.show(model.neutral)
-        else:
+    from torsor.view import Viewer
+
+    with Viewer(model, port=arguments.port, open_browser=not arguments.no_browser) as viewer:
+        if motion is not None:
             viewer.play(motion, speed=arguments.speed)
-        show(f"{getattr(viewer, 'url', '')}  (Ctrl-C ends)".strip())
-        try:
-            while True:
-                time.sleep(1.0)
-        except KeyboardInterrupt:
-            return 0
+        show(f"{viewer.url}  (Ctrl-C ends)")
+        viewer.wait()
+    return 0

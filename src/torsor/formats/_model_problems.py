@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from math import isinf
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -147,48 +146,24 @@ def _examine_constraints(model: Model, problems: Problems) -> None:
         )
 
 
-# ---- files of meshes
+def examine_meshes(model: Model, problems: Problems) -> None:
+    """Adds the mesh files that were not found when the model was loaded, or are no longer there."""
+    bodies: dict[str, list[str]] = {}
+    for mesh, file, body in _meshes(model):
+        if file is None or not os.path.isfile(file):
+            owners = bodies.setdefault(mesh, [])
+            if body not in owners:
+                owners.append(body)
+    for mesh, owners in bodies.items():
+        problems.add("warning", f"mesh file {mesh!r} of {listed(owners)} is not found")
 
 
-def _mesh_names(model: Model) -> Iterator[tuple[str, str]]:
-    """Names of mesh files, and of the bodies that have them."""
+def _meshes(model: Model) -> Iterator[tuple[str, str | None, str]]:
+    """Names of mesh files, their paths where they were found, and the bodies that have them."""
     for body in model.bodies:
         for visual in body.visuals:
             if visual.mesh is not None:
-                yield visual.mesh, body.name
+                yield visual.mesh, visual.file, body.name
         for collision in body.collisions:
             if isinstance(collision.shape, Mesh) and collision.shape.path is not None:
-                yield collision.shape.path, body.name
-
-
-def find_mesh(name: str, folder: Path) -> Path | None:
-    """The file of a mesh of a model in a folder, or None.
-
-    `package://robot/part.stl` is looked for in the folder, in those above it, and in those of ROS_PACKAGE_PATH and
-    AMENT_PREFIX_PATH.
-    """
-    above = [folder, *folder.resolve().parents]
-    if name.startswith(("package://", "model://")):
-        relative = Path(*name.partition("://")[2].split("/"))
-        ros = os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)
-        ament = [f"{prefix}/share" for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
-        places = [place / relative for place in (*above, *map(Path, filter(None, (*ros, *ament))))]
-        places += [place.joinpath(*relative.parts[1:]) for place in above if place.name == relative.parts[0]]
-    else:
-        places = [folder / name.removeprefix("file://")]
-    try:
-        return next((place for place in places if place.is_file()), None)
-    except (OSError, ValueError):  # a name that no file can have
-        return None
-
-
-def examine_meshes(model: Model, folder: Path, problems: Problems) -> None:
-    """Adds the mesh files that are missing; their names are relative to `folder`."""
-    bodies: dict[str, list[str]] = {}
-    for mesh, body in _mesh_names(model):
-        bodies.setdefault(mesh, [])
-        if body not in bodies[mesh]:
-            bodies[mesh].append(body)
-    for mesh, owners in bodies.items():
-        if find_mesh(mesh, folder) is None:
-            problems.add("warning", f"mesh file {mesh!r} of {listed(owners)} is not found")
+                yield collision.shape.path, collision.shape.file, body.name

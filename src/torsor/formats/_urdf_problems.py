@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torsor._check import listed
 from torsor._errors import FormatWarning
 from torsor.formats import _inertias, _urdf_links
+from torsor.formats._meshes import MeshFiles
 from torsor.formats._problem import Problems
 from torsor.formats._urdf_joints import ONE_AXIS, joint_numbers, joint_of, loop_of
 from torsor.formats._xml import Element, parse_robot
@@ -27,9 +28,9 @@ def examine_urdf(path: Path, root: Joint | None, problems: Problems) -> Model | 
     links, joints = (_named(robot, tag, problems) for tag in ("link", "joint"))
     if not links:
         problems.add("error", "<robot> has no <link>", robot.line)
-    moving = _moving(joints)
+    moving, files = _moving(joints), MeshFiles(path, None)
     for name, link in links.items():
-        _examine_link(link, name in moving, problems)
+        _examine_link(link, name in moving, files, problems)
     for joint in joints.values():
         _examine_joint(joint, links, joints, problems)
     for material in (child for child in robot.children if child.tag == "material"):
@@ -79,7 +80,7 @@ def _moving(joints: dict[str, Element]) -> set[str]:
     }
 
 
-def _examine_link(link: Element, moving: bool, problems: Problems) -> None:
+def _examine_link(link: Element, moving: bool, files: MeshFiles, problems: Problems) -> None:
     with problems.collecting():
         inertia = _urdf_links.inertia(link)
         if moving and link.child("inertial") is not None and inertia.mass == 0.0:
@@ -87,10 +88,10 @@ def _examine_link(link: Element, moving: bool, problems: Problems) -> None:
     for part in link.children:
         if part.tag == "visual":
             with problems.collecting():
-                _urdf_links.visuals(_alone(link, part), {})
+                _urdf_links.visuals(_alone(link, part), {}, files)
         elif part.tag == "collision":
             with problems.collecting():
-                _urdf_links.collisions(_alone(link, part), lambda note: None)
+                _urdf_links.collisions(_alone(link, part), lambda note: None, files)
 
 
 def _examine_joint(joint: Element, links: dict[str, Element], joints: dict[str, Element], problems: Problems) -> None:
@@ -199,7 +200,7 @@ def _load(
     if model is None:
         return None
     with problems.collecting():
-        rows, _ = rows_of(robot, links, joints, root, lambda note: None)
+        rows, _ = rows_of(robot, links, joints, root, lambda note: None, MeshFiles(path, None))
         found = _inertias.examine(judged_links(rows))
         reason = _inertias.negative_energy(model) if found.negative else None
         for link, fault in (*found.faults, *(found.negative if reason else ())):

@@ -74,7 +74,7 @@ def find_problems(source: str | os.PathLike[str] | Model, *, root: Joint | None 
         return problems.sorted()
     examine_model(model, problems)
     if kind != "MJCF":  # whose meshes are read, and whose joints have bodies that are not in the file
-        examine_meshes(model, path.parent, problems)
+        examine_meshes(model, problems)
         note_massless(model, problems)
     if kind != "URDF":  # where they are called continuous
         note_unlimited(model, problems)
