@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from torsor import constraints as _constraints
 from torsor.joints import Fixed, Free, Free2D, Joint, Planar, Prismatic, Translational
 from torsor.kinematics import body_poses
-from torsor.model import WORLD, Model, body_of_frame
+from torsor.model import WORLD, Body, Model, body_of_frame
 from torsor.pictures import symbols
-from torsor.pictures.solids import ball, box, cone, cylinder, moved, plate
+from torsor.pictures.solids import ball, box, cone, cylinder, moved, normals, plate
+from torsor.shapes import HalfSpace
 from torsor.spatial import SE3
+from torsor.view.geometry import moved as moved_surface
+from torsor.view.geometry import primitive, shape_surface
 
 if TYPE_CHECKING:
     from torsor._typing import FloatArray
@@ -26,11 +29,20 @@ if TYPE_CHECKING:
 BONE, SHELL, LOOP, GAP = "#9aa5b1", "#d3dae1", "#30363c", "#c8374b"
 
 
+class Shell(NamedTuple):
+    """A box in the frame of a body: half edges (3,), axes, the columns of a rotation, and centre (3,)."""
+
+    half: FloatArray
+    turn: FloatArray
+    center: FloatArray
+
+
 @dataclass
 class Skeleton:
-    """A figure at one configuration: solids with colours, lines with styles, and points that must be in the picture."""
+    """A figure at one configuration: solids with colours, those that hold it, lines with styles, kinds of joints."""
 
     solids: list[tuple[FloatArray, str]] = field(default_factory=list)
+    supports: list[tuple[FloatArray, str]] = field(default_factory=list)
     lines: list[tuple[FloatArray, str, str]] = field(default_factory=list)  # points, colour, style
     kinds: dict[str, symbols.Kind] = field(default_factory=dict)
 
@@ -63,20 +75,14 @@ class Anatomy:
         return [np.array(points).reshape(-1, 3) for points in out]
 
     @cached_property
-    def shells(self) -> list[tuple[FloatArray, FloatArray, FloatArray] | None]:
-        """Half edges, axes and centre of the box of the same inertia, for bodies that carry nothing else. Files have
-        inertias that are far too large for their bodies: a box reaches little further than its centre does."""
+    def shells(self) -> list[Shell | None]:
+        """The boxes of bodies that carry nothing else: around their visuals or collision shapes, or of the same
+        inertia. Files have inertias that are far too large: their boxes reach little further than their centres do."""
         reach = sum(float(np.max(np.linalg.norm(points, axis=-1))) for points in self.ends if len(points))
-        out: list[tuple[FloatArray, FloatArray, FloatArray] | None] = []
-        for b, points in zip(self.model.bodies, self.ends, strict=True):
-            found = None if len(points) else _equivalent_box(b.inertia)
-            if found is not None and reach > 0:
-                half, turn, center = found
-                away = float(np.linalg.norm(center))
-                along = np.abs(center @ turn) / (away or 1.0)  # of each axis of the box with the line to its centre
-                found = np.minimum(half, np.maximum(away * (0.4 + 0.65 * along**2), 0.012 * reach)), turn, center
-            out.append(found)
-        return out
+        return [
+            None if len(points) else _outline(b) or _equivalent_box(b.inertia, reach)
+            for b, points in zip(self.model.bodies, self.ends, strict=True)
+        ]
 
     def poses(self, q: FloatArray) -> FloatArray:
         """Poses of the bodies (nbodies, 4, 4) at q (nq,)."""
@@ -89,8 +95,7 @@ class Anatomy:
             out.append(ends @ X[:3, :3].T + X[:3, 3])
             shell = self.shells[i]
             if shell is not None:
-                half, turn, center = shell
-                out.append(moved(box(half, turn, center), X).reshape(-1, 3))
+                out.append(moved(box(*shell), X).reshape(-1, 3))
         out += [pose.p[None] for _, places in self.markers for i, pose in places if i < 0]
         out += [b.placement.p[None] for b in self.model.bodies if b.parent == WORLD and _is_held(b.joint)]
         return np.concatenate(out)
@@ -110,12 +115,12 @@ class Anatomy:
         q_tree = model.expand(q) if model.couplings else q
         poses, out = self.poses(q), Skeleton()
         for i, (b, X) in enumerate(zip(model.bodies, poses, strict=True)):
-            self._add_body(out, i, X, size)
+            self._add_body(out, i, X, size, up)
             parent = np.eye(4) if b.parent == WORLD else poses[model.body_index(b.parent)]
             base = parent @ b.placement.matrix
             if b.parent == WORLD and _is_held(b.joint):
                 below = self._hangs(i, base, poses, up)
-                out.solids.append((moved_support(base[:3, 3], up if below else -up, size), symbols.DARK))
+                out.supports.append((support(base[:3, 3], up if below else -up, size), symbols.DARK))
                 if isinstance(b.joint, Fixed):
                     continue
             if isinstance(b.joint, Fixed) and not (b.placement.p.any() or len(self.ends[i])):
@@ -137,17 +142,19 @@ class Anatomy:
         ends = self.ends[i] @ poses[i][:3, :3].T + poses[i][:3, 3]
         shell = self.shells[i]
         if shell is not None:
-            ends = (poses[i][:3, :3] @ shell[2] + poses[i][:3, 3])[None]
+            ends = (poses[i][:3, :3] @ shell.center + poses[i][:3, 3])[None]
         return bool(len(ends)) and bool(((ends - base[:3, 3]) @ up).mean() < 0)
 
-    def _add_body(self, out: Skeleton, i: int, X: FloatArray, size: float) -> None:
+    def _add_body(self, out: Skeleton, i: int, X: FloatArray, size: float, up: FloatArray) -> None:
         """The bones of a body, or the box of its inertia where nothing is beyond it."""
         origin = X[:3, 3]
         ends = self.ends[i] @ X[:3, :3].T + origin
         apart = ends[np.linalg.norm(ends - origin, axis=-1) > 1e-9]
         out.solids += [(cylinder(origin, end, 0.42 * size), BONE) for end in apart]
         if len(apart) > 2:
-            out.solids.append((plate(apart), SHELL))
+            face = plate(apart)
+            looks_down = len(face) and normals(face).mean(axis=0) @ up < 0
+            out.solids.append((face[:, ::-1] if looks_down else face, SHELL))
         shell = self.shells[i]
         if shell is not None:
             half, turn, center = shell
@@ -169,7 +176,7 @@ class Anatomy:
             at = [(np.eye(4) if i < 0 else poses[i]) @ pose.matrix for i, pose in places]
             first, last = at[0], at[-1]
             if places[0][0] < 0 and not isinstance(constraint, _constraints.PrescribedBody):
-                out.solids.append((moved_support(first[:3, 3], np.array([0.0, 0.0, -1.0]), size), symbols.DARK))
+                out.supports.append((support(first[:3, 3], np.array([0.0, 0.0, -1.0]), size), symbols.DARK))
             gap = np.stack([first[:3, 3], last[:3, 3]])
             if isinstance(constraint, _constraints.Loop):
                 kind = symbols.kind_of(constraint.joint)
@@ -210,7 +217,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-def moved_support(point: FloatArray, away: FloatArray, size: float) -> FloatArray:
+def support(point: FloatArray, away: FloatArray, size: float) -> FloatArray:
     """A pyramid on the ground that holds a joint at `point`, towards `away`."""
     foot = point + 2.6 * size * away
     return np.concatenate(
@@ -261,14 +268,33 @@ def _place(model: Model, name: str, pose: SE3) -> tuple[int, SE3]:
     return body_of_frame(model, i), model.frame(name).placement @ pose
 
 
-def _equivalent_box(inertia: Inertia) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-    """Half edges, axes and centre of the homogeneous box of the same inertia; None without mass."""
+def _outline(body: Body) -> Shell | None:
+    """The box around the visuals of a body, or around its collision shapes, other than meshes; None without any."""
+    surfaces = [moved_surface(primitive(v.shape, v.size), v.placement) for v in body.visuals if v.shape != "mesh"]
+    if not surfaces:
+        found = (shape_surface(c.shape, 0.0) for c in body.collisions if not isinstance(c.shape, HalfSpace))
+        surfaces = [surface for surface in found if surface is not None]
+    if not surfaces:
+        return None
+    turn = body.visuals[0].placement.R if len(surfaces) == len(body.visuals) == 1 else np.eye(3)
+    points = np.concatenate([vertices for vertices, _ in surfaces]) @ turn
+    low, high = points.min(axis=0), points.max(axis=0)
+    return Shell((high - low) / 2, np.asarray(turn), turn @ (low + high) / 2)
+
+
+def _equivalent_box(inertia: Inertia, reach: float) -> Shell | None:
+    """The homogeneous box of the same inertia, no larger than fits a mechanism of this reach, 0 for any; None without
+    mass."""
     if not inertia.mass > 0:
         return None
     moments, axes = np.linalg.eigh(np.asarray(inertia.I_com))
     half = np.sqrt(np.maximum(1.5 * (moments.sum() - 2 * moments), 0.0) / inertia.mass)
-    turn = axes * np.sign(np.linalg.det(axes))
-    return half, turn, np.asarray(inertia.com)
+    turn, center = axes * np.sign(np.linalg.det(axes)), np.asarray(inertia.com)
+    if reach > 0:
+        away = float(np.linalg.norm(center))
+        along = np.abs(center @ turn) / (away or 1.0)  # of each axis with the line to the centre
+        half = np.minimum(half, np.maximum(away * (0.4 + 0.65 * along**2), 0.012 * reach))
+    return Shell(half, turn, center)
 
 
 def tracked(model: Model, names: Sequence[str]) -> list[tuple[int, SE3]]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _AXES = ("#c8374b", "#2a9d5c", "#3578b5")
 _INK, _GROUND, _GRID = "#30363c", "#f4f6f8", "#dbe1e7"
 _AREA = 34.0  # square inches of a figure
+_FONT = 7.5  # points
 
 
 def draw_model(
@@ -166,21 +167,25 @@ def _light(azimuth: float, elevation: float) -> FloatArray:
 
 
 def _add_solids(ax: Any, bodies: list[Skeleton], turn: FloatArray, light: FloatArray) -> None:
-    """All solids as one collection, sorted by depth."""
+    """The solids of each figure as one collection, sorted by depth; supports are those of the last."""
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-    quads, colors = [], []
     for k, body in enumerate(bodies):
-        for solid, color in body.solids:
-            quads.append(solid @ turn.T)
-            shade = 0.74 + 0.26 * normals(quads[-1]) @ light
-            lit = _rgb(color) * shade[:, None]
-            colors.append(1.0 - _fade(k, len(bodies)) * (1.0 - lit))
-    if not quads:
-        return
-    faces = np.clip(np.concatenate(colors), 0, 1)
-    solids = Poly3DCollection(joined(quads), facecolors=faces, edgecolors=faces, linewidths=0.25, zorder=5)
-    ax.add_collection3d(solids, autolim=False)
+        quads = [solid @ turn.T for solid, _ in body.solids]
+        if k == len(bodies) - 1:
+            quads += [solid @ turn.T for solid, _ in body.supports]
+        if not quads:
+            continue
+        colors = [color for _, color in (*body.solids, *body.supports)]
+        lit = [
+            _rgb(color) * (0.74 + 0.26 * normals(solid) @ light)[:, None]
+            for solid, color in zip(quads, colors, strict=False)
+        ]
+        faces = np.clip(1.0 - _fade(k, len(bodies)) * (1.0 - np.concatenate(lit)), 0.0, 1.0)
+        # Later figures are in front of earlier ones, as if these were drawn on glass.
+        order = 3.0 + 2.0 * (k + 1) / len(bodies)
+        solids = Poly3DCollection(joined(quads), facecolors=faces, edgecolors=faces, linewidths=0.25, zorder=order)
+        ax.add_collection3d(solids, autolim=False)
 
 
 def _patch(points: FloatArray, level: float) -> tuple[FloatArray, float]:
@@ -296,6 +301,7 @@ def _add_names(
 ) -> None:
     """Names of frames, and of joints where they are asked for, beside what they name and clear of each other."""
     from matplotlib.patheffects import withStroke
+    from matplotlib.textpath import TextPath
 
     wanted = [(name, turn @ X[:3, 3]) for name, X in triads if name]
     if names is True:
@@ -315,12 +321,13 @@ def _add_names(
     up = np.cross(toward, right)
     beside = _project(ax, points[:1] + 1e-3 * whole * right) - page[:1]
     pixel = 1e-3 * whole / max(float(np.linalg.norm(beside)), 1e-9)
-    dpi = ax.figure.dpi
-    height = 7.5 * dpi / 72 * 1.3
+    dots = ax.figure.dpi / 72
+    height = 1.3 * _FONT * dots
+    center = page.mean(axis=0)
     taken: list[tuple[float, float, float, float]] = []
     for (name, point), (x, y) in zip(wanted, page, strict=True):
-        width = 0.56 * 7.5 * dpi / 72 * len(name)
-        for dx, dy in _around(height):
+        width = dots * (TextPath((0, 0), name, size=_FONT).get_extents().width + 3)
+        for dx, dy in _around(height, -1.0 if x < center[0] else 1.0):
             left = x + dx if dx >= 0 else x + dx - width
             area = (left, y + dy - height / 2, left + width, y + dy + height / 2)
             if not any(area[0] < b[2] and b[0] < area[2] and area[1] < b[3] and b[1] < area[3] for b in taken):
@@ -329,14 +336,16 @@ def _add_names(
         place = point + pixel * (dx * right + dy * up)
         ax.plot(*np.stack([point, place], axis=1), color="#98a2ad", lw=0.6, zorder=8)
         side = "left" if dx >= 0 else "right"
-        text = ax.text(*place, name, fontsize=7.5, color=_INK, ha=side, va="center", zorder=9)
+        text = ax.text(*place, name, fontsize=_FONT, color=_INK, ha=side, va="center", zorder=9)
         text.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
 
 
-def _around(height: float) -> list[tuple[float, float]]:
-    """Places for a label about a point, from the nearest outwards, in pixels."""
+def _around(height: float, side: float) -> list[tuple[float, float]]:
+    """Places for a label about a point, from the nearest outwards, in pixels; those on one side before others."""
     out = []
     for ring in range(1, 14):
-        for angle in (0.35, np.pi - 0.35, -0.35, np.pi + 0.35, 0.9, np.pi - 0.9, -0.9, np.pi + 0.9, 1.4, -1.4):
-            out.append((1.3 * ring * height * float(np.cos(angle)), 1.3 * ring * height * float(np.sin(angle))))
-    return out
+        for angle in (0.35, -0.35, 0.9, -0.9, 1.4, -1.4, np.pi - 0.35, np.pi + 0.35, np.pi - 0.9, np.pi + 0.9):
+            away = 1.3 * ring * height
+            place = (side * away * float(np.cos(angle)), away * float(np.sin(angle)))
+            out.append((ring if abs(angle) < 2 else ring + 2, place))
+    return [place for _, place in sorted(out, key=lambda found: found[0])]
