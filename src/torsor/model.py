@@ -1535,6 +1535,10 @@ class Model:
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
 
+    def _repr_html_(self) -> str | None:
+        out: str | None = import_module("torsor.view.page").model_output(self)
+        return out
+
 
 def _edited(function: str, *args: Any) -> Model:
     """The result of a function of `torsor.editing`, a layer above."""

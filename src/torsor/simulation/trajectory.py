@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,13 +30,12 @@ from torsor.simulation.failures import Failed, Failure
 from torsor.simulation.parameters import steps_of_rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from torsor._typing import FloatArray
     from torsor.pictures.scene import Camera
     from torsor.simulation.controls import OfState
+    from torsor.view.geometry import Show
 
 
 class Energies(NamedTuple):
@@ -399,6 +399,64 @@ class Trajectory:
         """
         return Trajectory(**_archive.read(path, model, forces, policy, constraints))
 
+    def html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fps: float = 30.0,
+        speed: float = 1.0,
+        index: int | Sequence[int] | None = None,
+        show: Show = "visual",
+        contacts: bool = True,
+        constraints: bool = False,
+        triangles: int = 300_000,
+        pictures: int = 2_000,
+    ) -> None:
+        """Writes a page that plays the motion: one file, which needs nothing else and no network.
+
+        Needs viser, the extra `torsor[view]`. A notebook shows a trajectory in the same way.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, such as "motion.html".
+        fps : float
+            Pictures a second.
+        speed : float
+            1 is real time, if times are in seconds.
+        index : int or sequence of int, optional
+            Flat indices of the motions of a batch; the first 25 by default, side by side.
+        show : {"visual", "collision", "inertia", "skeleton"}
+            What to draw of bodies, as for `torsor.view.geometry.parts`.
+        contacts : bool
+            Whether to draw contact points and forces.
+        constraints : bool
+            Whether to draw where constraints are open.
+        triangles : int
+            Most triangles of all shapes together, about; finer meshes are made coarser.
+        pictures : int
+            Most pictures; a longer motion has fewer of them a second.
+        """
+        from torsor.view.page import trajectory_page
+
+        page = trajectory_page(
+            self,
+            fps=fps,
+            speed=speed,
+            index=index,
+            show=show,
+            contacts=contacts,
+            constraints=constraints,
+            triangles=triangles,
+            pictures=pictures,
+        )
+        Path(path).write_text(page, encoding="utf-8")
+
+    def _repr_html_(self) -> str | None:
+        from torsor.view.page import trajectory_output
+
+        return trajectory_output(self)
+
     def plot(
         self,
         joints: Sequence[str] | None = None,
@@ -482,7 +540,7 @@ class Trajectory:
         index: int | tuple[int, ...] | list[int | tuple[int, ...]] = 0,
         speed: float = 1.0,
         ground: bool | float | None = None,
-        show: Literal["visual", "collision", "inertia", "skeleton"] = "visual",
+        show: Show = "visual",
         progress: bool = False,
     ) -> Path:
         """Writes the motion as a movie, on any machine: it is rendered without a display and without OpenGL.

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from torsor.view import geometry as geometry
+from typing import TYPE_CHECKING
 
-__all__ = ["geometry"]
+from torsor import _lazy
+
+if TYPE_CHECKING:
+    from torsor.view import geometry as geometry
+    from torsor.view.viewer import Viewer as Viewer
+else:
+    __getattr__, __all__ = _lazy.attach(__name__, {"viewer": "Viewer"}, submodules="geometry")

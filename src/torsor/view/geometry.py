@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -174,27 +174,26 @@ class _Drawing:
         lengths = [float(np.linalg.norm(p)) for body in model.bodies for p in (body.placement.p, body.inertia.com)]
         lengths += [max(_solid_size(body)) for body in model.bodies if body.inertia.mass > 0]
         self.unit = 0.5 * float(np.median([x for x in lengths if x > 1e-9 * max(lengths)] or [1.0]))
-        self.shown = any(body.visuals or body.collisions for body in model.bodies)
+        self.carriers, _ = rigid_groups(model)
+        self.numbers = {carrier: k for k, carrier in enumerate(dict.fromkeys(self.carriers))}
 
     def parts(self, show: Show) -> tuple[Part, ...]:
         out: list[Part] = []
         if show in ("visual", "collision"):
             shapes = [collision.shape for collision in self.model.world_collisions]
             out += self._collected(-1, "collision", self._collisions(shapes, _GREY))
-        for i, body in enumerate(self.model.bodies):
-            color = PALETTE[i % len(PALETTE)]
-            solid = show == "inertia"
-            if show == "visual":
-                found = self._collected(i, "visual", self._visuals(body.visuals, color))
-                found = found or self._collisions_of(i, body, color)
-                out += found
-                solid = not found
-            elif show == "collision":
-                out += self._collisions_of(i, body, color)
-            if solid and body.inertia.mass > 0:
-                out += self._collected(i, "inertia", iter([(self._solid(body), color)]))
-            if show == "skeleton" or (show == "visual" and solid and self._needs_rods(body)):
-                out += self._collected(i, "skeleton", self._skeleton(i, body, color, show == "skeleton"))
+        bodies = self.model.bodies
+        if show == "visual":
+            found = [self._visuals_of(i) or self._collisions_of(i) for i in range(len(bodies))]
+            seen = {carrier for carrier, shapes_of in zip(self.carriers, found, strict=True) if shapes_of}
+            for i, body in enumerate(bodies):
+                if found[i]:
+                    out += found[i]
+                elif body.visuals or body.collisions or self.carriers[i] not in seen:
+                    out += self._solid_of(i) + self._skeleton_of(i)
+        else:
+            make = {"collision": self._collisions_of, "inertia": self._solid_of, "skeleton": self._skeleton_of}[show]
+            out += [part for i in range(len(bodies)) for part in make(i)]
         if self.unread:
             shown = "; ".join(f"{name!r}: {why}" for name, why in self.unread.items())
             warnings.warn(
@@ -212,9 +211,13 @@ class _Drawing:
             for k, ((vertices, faces), color) in enumerate(found)
         ]
 
-    def _needs_rods(self, body: Body) -> bool:
-        """Whether a body without shapes has rods: not if it is a mere frame of a model that has shapes."""
-        return not self.shown or body.inertia.mass > 0 or body.joint.nv > 0
+    def _color(self, i: int) -> Color:
+        """The colour of a body, and of all that are fixed to it."""
+        return PALETTE[self.numbers[self.carriers[i]] % len(PALETTE)]
+
+    def _visuals_of(self, i: int) -> list[Part]:
+        visuals = self.model.bodies[i].visuals
+        return self._collected(i, "visual", self._visuals(visuals, self._color(i)))
 
     def _visuals(self, visuals: Sequence[Visual], color: Color) -> Iterator[tuple[Surface, Color]]:
         for visual in visuals:
@@ -225,9 +228,9 @@ class _Drawing:
             for surface, own in pieces:
                 yield moved(surface, visual.placement), visual.color or own or color
 
-    def _collisions_of(self, i: int, body: Body, color: Color) -> list[Part]:
-        shapes = [collision.shape for collision in body.collisions]
-        return self._collected(i, "collision", self._collisions(shapes, color))
+    def _collisions_of(self, i: int) -> list[Part]:
+        shapes = [collision.shape for collision in self.model.bodies[i].collisions]
+        return self._collected(i, "collision", self._collisions(shapes, self._color(i)))
 
     def _collisions(self, shapes: Sequence[Shape], color: Color) -> Iterator[tuple[Surface, Color]]:
         for shape in shapes:
@@ -248,12 +251,19 @@ class _Drawing:
             self.unread[name] = str(error)
             return ()
 
-    def _solid(self, body: Body) -> Surface:
+    def _solid_of(self, i: int) -> list[Part]:
         """The solid of the body's inertia: a sphere, a cylinder or a box, no thinner than can be seen."""
+        body = self.model.bodies[i]
+        if not body.inertia.mass > 0:
+            return []
         shape, size, placement = inertia_solid(body)
-        return moved(primitive(shape, tuple(max(x, 0.08 * self.unit) for x in size)), placement)
+        solid = moved(primitive(shape, tuple(max(x, 0.08 * self.unit) for x in size)), placement)
+        return self._collected(i, "inertia", iter([(solid, self._color(i))]))
 
-    def _skeleton(self, i: int, body: Body, color: Color, axes: bool) -> Iterator[tuple[Surface, Color]]:
+    def _skeleton_of(self, i: int) -> list[Part]:
+        return self._collected(i, "skeleton", self._skeleton(i, self.model.bodies[i]))
+
+    def _skeleton(self, i: int, body: Body) -> Iterator[tuple[Surface, Color]]:
         """Rods from the body's frame to the joints that it carries and to its centre of mass, and its own joint."""
         ends = [child.placement.p for child in self.children[i]]
         if body.inertia.mass > 0:
@@ -262,12 +272,28 @@ class _Drawing:
         for end in ends:
             if (length := float(np.linalg.norm(end))) > 1.5 * thick:
                 placement = SE3(z_to(end / length), 0.5 * end)
-                yield moved(primitive("capsule", (min(thick, 0.2 * length), length)), placement), color
+                yield moved(primitive("capsule", (min(thick, 0.2 * length), length)), placement), self._color(i)
         axis = getattr(body.joint, "axis", None)
-        if axes and axis is not None:
+        if axis is not None:
             yield moved(primitive("cylinder", (1.8 * thick, 6.0 * thick)), SE3(z_to(axis))), _GREY
-        elif axes or not (ends or body.inertia.mass > 0):
-            yield primitive("sphere", (2.0 * thick,)), _GREY if axes else color
+        elif body.joint.nv or not ends:
+            yield primitive("sphere", (2.0 * thick,)), _GREY
+
+
+def rigid_groups(model: Model) -> tuple[list[int], list[FloatArray]]:
+    """For each body the first of those that it is fixed to, -1 for the world, and its pose in the frame of that."""
+    at = {body.name: i for i, body in enumerate(model.bodies)}
+    carriers: list[int] = []
+    within: list[FloatArray] = []
+    for i, body in enumerate(model.bodies):
+        if body.joint.nv:
+            carriers.append(i)
+            within.append(np.eye(4))
+        else:
+            p = at.get(body.parent, -1)
+            carriers.append(carriers[p] if p >= 0 else -1)
+            within.append((within[p] if p >= 0 else np.eye(4)) @ body.placement.matrix)
+    return carriers, within
 
 
 # ---- surfaces
@@ -354,6 +380,23 @@ def moved(surface: Surface, pose: SE3) -> Surface:
     """A surface seen from another frame, in which its own is at `pose`."""
     vertices, faces = surface
     return vertices @ pose.R.T + pose.p, faces
+
+
+def coarser(part: Part, limit: int) -> Part:
+    """The part with about `limit` triangles at most: vertices in one cell of a grid become one."""
+    if len(part.faces) <= limit:
+        return part
+    low, size = part.vertices.min(axis=0), float(np.ptp(part.vertices, axis=0).max())
+    cells = 1024
+    while True:
+        number = np.floor((part.vertices - low) / size * cells).astype(np.int64)
+        _, kept, new = np.unique(number @ [1, cells + 1, (cells + 1) ** 2], return_index=True, return_inverse=True)
+        faces = new.reshape(-1)[part.faces]
+        a, b, c = faces.T
+        faces = faces[(a != b) & (b != c) & (c != a)]
+        if len(faces) <= limit:
+            return replace(part, vertices=part.vertices[kept], faces=faces.astype(np.int32))
+        cells = int(cells / 1.4)
 
 
 def shape_surface(shape: Shape, reach: float) -> Surface | None:
