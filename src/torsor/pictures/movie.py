@@ -16,10 +16,9 @@ from torsor.pictures import raster
 from torsor.pictures.scene import (
     Camera,
     ground_level,
+    motion_of,
     require_camera,
-    require_rows,
     round_down,
-    row_poses,
     turned,
     upright,
 )
@@ -30,7 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torsor._typing import FloatArray
+    from torsor.forces.force import Force
     from torsor.simulation.trajectory import Trajectory
+    from torsor.view.geometry import Show
+    from torsor.view.motion import Motion
 
 FORMATS = (".mp4", ".gif")
 _ANGLE = 34.0  # of view, in degrees, of the shorter edge
@@ -46,7 +48,7 @@ def movie(
     tracks: list[int],
     speed: float,
     ground: bool | float | None,
-    show: Any,
+    show: Show,
     progress: bool,
 ) -> Path:
     """`Trajectory.movie`."""
@@ -55,9 +57,9 @@ def movie(
     if file.suffix.lower() == ".mp4" and (size[0] % 2 or size[1] % 2):
         even = tuple(x + x % 2 for x in size)
         raise ValueError(f"size is {size}, but an mp4 file needs even numbers; {even} is the nearest size")
-    motions = [_Motion(trajectory, track) for track in tracks]
+    motions = [motion_of(trajectory, track) for track in tracks]
     times = _times(motions, fps, speed)
-    scene = _Scene(motions, times, size, require_camera(camera), ground, show)
+    scene = _Scene(motions, times, size, require_camera(camera), ground, show, trajectory.forces)
     write(file, (scene.frame(k) for k in range(len(times))), len(times), fps, progress)
     return file
 
@@ -65,27 +67,13 @@ def movie(
 # ---- what moves
 
 
-class _Motion:
-    """One trajectory of a batch, at any time."""
-
-    def __init__(self, trajectory: Trajectory, track: int) -> None:
-        self.rows = require_rows(trajectory, track, None, len(trajectory.t))
-        self.models, self.q = row_poses(trajectory, track, self.rows)
-        self.t = np.asarray(trajectory.t)[self.rows]
-        self.forces = trajectory.forces
-        self.model = self.models[0]
-
-    def poses(self, t: float) -> FloatArray:
-        """Poses of the bodies, and of the world behind them, at a time: between rows along the way of the joints."""
-        k = int(np.clip(np.searchsorted(self.t, t, side="right") - 1, 0, len(self.t) - 1))
-        model, q = self.models[k], self.q[k]
-        if k + 1 < len(self.t) and self.models[k + 1] is model and t > self.t[k]:
-            part = (t - self.t[k]) / (self.t[k + 1] - self.t[k])
-            q = model.plus(q, part * model.minus(self.q[k + 1], q))
-        return np.concatenate([body_poses(model, q), np.eye(4)[None]])
+def _poses(motion: Motion, t: float) -> FloatArray:
+    """Poses of the bodies, and of the world behind them, at a time."""
+    state = motion.at(t)
+    return np.concatenate([body_poses(state.model, state.q), np.eye(4)[None]])
 
 
-def _times(motions: list[_Motion], fps: float, speed: float) -> FloatArray:
+def _times(motions: list[Motion], fps: float, speed: float) -> FloatArray:
     """Times of the motion at which frames are."""
     first, last = min(m.t[0] for m in motions), max(m.t[-1] for m in motions)
     count = int(np.floor((last - first) * fps / speed + 1e-6)) + 1
@@ -97,12 +85,13 @@ class _Scene:
 
     def __init__(
         self,
-        motions: list[_Motion],
+        motions: list[Motion],
         times: FloatArray,
         size: tuple[int, int],
         camera: Camera,
         ground: bool | float | None,
-        show: Any,
+        show: Show,
+        forces: Sequence[Force] = (),
     ) -> None:
         self.motions, self.times, self.size, self.camera = motions, times, size, camera
         model = motions[0].model
@@ -118,10 +107,10 @@ class _Scene:
         if self.tracked is not None:
             near = moved[0][0] if len(moved) == 1 else np.concatenate([cloud[0] for cloud in moved])
         self.reach = max(float(np.linalg.norm(np.ptp(near, axis=0))), 1e-6)
-        self.ground = ground_level(ground, model, motions[0].forces, points @ self.turn, self.turn)
+        self.ground = ground_level(ground, model, forces, points @ self.turn, self.turn)
         if self.ground is None and ground is None:  # below what hangs from bearings
             self.ground = float(points[:, 2].min()) - 0.05 * self.reach
-        first = motions[0].poses(float(times[0]))[:-1]
+        first = _poses(motions[0], float(times[0]))[:-1]
         at_rest = turned(first, self.turn)
         self.azimuth, self.elevation, flat = camera.towards(model, motions[0].q[0], at_rest, points)
         if flat and self.elevation < 1.0 and camera.elevation is None:
@@ -143,7 +132,7 @@ class _Scene:
         if self.tracked is None:
             return self.middle
         body, pose = self.tracked
-        at = self.motions[0].poses(float(self.times[k]))[body] @ pose.matrix
+        at = _poses(self.motions[0], float(self.times[k]))[body] @ pose.matrix
         return np.asarray(self.turn @ at[:3, 3] + self.shifts[0])
 
     def view(self, k: int) -> raster.View:
@@ -155,7 +144,7 @@ class _Scene:
         """Poses of all bodies in frame k, with up along z."""
         out = []
         for motion, shift in zip(self.motions, self.shifts, strict=True):
-            X = turned(motion.poses(float(self.times[k])), self.turn)
+            X = turned(_poses(motion, float(self.times[k])), self.turn)
             X[:, :3, 3] += shift
             out.append(X)
         return np.concatenate(out)
@@ -174,10 +163,10 @@ def _is_floor(part: Part) -> bool:
     return part.body < 0 and len(part.faces) == 2
 
 
-def _cloud(motion: _Motion, drawn: Sequence[Part], turn: FloatArray, times: FloatArray) -> FloatArray:
+def _cloud(motion: Motion, drawn: Sequence[Part], turn: FloatArray, times: FloatArray) -> FloatArray:
     """Corners (n, m, 3) of the boxes around parts, at some of the times, with up along z."""
     chosen = times[np.unique(np.linspace(0, len(times) - 1, min(len(times), 24)).astype(int))]
-    poses = np.array([motion.poses(float(t)) for t in chosen])
+    poses = np.array([_poses(motion, float(t)) for t in chosen])
     points = [poses[:, :-1, :3, 3]] if not drawn or motion.model.nbodies else []
     for part in drawn:
         low, high = part.vertices.min(axis=0), part.vertices.max(axis=0)

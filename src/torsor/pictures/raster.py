@@ -79,13 +79,16 @@ class Mesh:
         self.colors = np.repeat([p.color for p in kept], [len(m[1]) for m in made], axis=0).reshape(-1, 4)
         self.colors = self.colors.astype(np.float32)
 
-    def posed(self, poses: FloatArray) -> tuple[Floats, Floats]:
-        """Corners (m, 3, 3) and normals (m, 3, 3) of all triangles in the world, at the poses of the bodies; the last
-        of these is that of the world."""
+    def posed(self, poses: FloatArray) -> Floats:
+        """Vertices (n, 3) in the world, at the poses of the bodies; the last of these is that of the world."""
         R, p = poses[:, :3, :3].astype(np.float32), poses[:, :3, 3].astype(np.float32)
-        points = np.einsum("nij,nj->ni", R[self.body], self.vertices) + p[self.body]
-        normals = np.einsum("nij,nkj->nki", R[self.face_body], self.normals)
-        return points[self.faces], normals
+        out = (R[self.body] @ self.vertices[..., None])[..., 0]
+        return np.asarray(out + p[self.body])
+
+    def posed_normals(self, poses: FloatArray, faces: NDArray[np.int64]) -> Floats:
+        """Normals (m, 3, 3) at the corners of some triangles in the world."""
+        turned = poses[:, :3, :3].astype(np.float32).swapaxes(1, 2)[self.face_body[faces]]
+        return np.asarray(self.normals[faces] @ turned)
 
 
 def _prepared(part: Part, cell: float) -> tuple[Floats, NDArray[np.int64], Floats]:
@@ -193,13 +196,12 @@ def render(
         What is behind it: `backdrop`.
     """
     width, height = view.size
-    corners, normals = mesh.posed(poses)
-    if ground is not None and len(corners):
-        back = back * _shadow(corners, view, light, ground)[..., None]
-    if not len(corners):
+    if not len(mesh.faces):
         return _bytes(back)
-    page, depth = view.project(corners)
-    page, depth = page.astype(np.float32), depth.astype(np.float32)
+    points = mesh.posed(poses)
+    if ground is not None:
+        back = back * _shadow(points, mesh.faces, view, light, ground)[..., None]
+    page, depth = (x.astype(np.float32)[mesh.faces] for x in view.project(points))
     near = 1e-3 * float(np.median(depth[depth > 0])) if (depth > 0).any() else 1.0
     # What is behind the camera, or looks away from it, is left out.
     x, y = page[..., 0], page[..., 1]
@@ -222,7 +224,10 @@ def render(
     winner = (buffer[seen] & np.uint64(0xFFFFFFFF)).astype(np.int64)
     sx, sy = (seen % w) + 0.5, (seen // w) + 0.5
     own = shown[winner]
-    slopes = _gradients(fine, normals[shown])[winner].astype(np.float32)
+    used = np.zeros(len(shown), bool)
+    used[winner] = True
+    normals = mesh.posed_normals(poses, shown[used])
+    slopes = _gradients(fine[used], normals).astype(np.float32)[np.cumsum(used)[winner] - 1]
     fx, fy = sx.astype(np.float32)[:, None], sy.astype(np.float32)[:, None]
     n = slopes[:, 0] + slopes[:, 1] * fx + slopes[:, 2] * fy
     n /= np.maximum(np.linalg.norm(n, axis=-1, keepdims=True), 1e-6)
@@ -294,19 +299,18 @@ def backdrop(view: View, ground: float | None, step: float, reach: float) -> Flo
     return np.asarray(back + shown * (color - back))
 
 
-def _shadow(corners: Floats, view: View, light: FloatArray, ground: float) -> Floats:
+def _shadow(points: Floats, faces: NDArray[np.int64], view: View, light: FloatArray, ground: float) -> Floats:
     """How bright each pixel of the ground is (height, width): less where triangles are between it and the light."""
     width, height = view.size
     out = np.ones((height, width), np.float32)
-    above = corners[..., 2] - ground
-    facing = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) @ light > 0
-    chosen = facing & (above.max(axis=1) > 0)
-    fallen = corners[chosen] - (np.maximum(above[chosen], 0.0) / light[2])[..., None] * light
-    if not len(fallen):
-        return out
-    fallen[..., 2] = ground
+    above = np.maximum(points[:, 2] - ground, 0.0)
+    fallen = points - (above / light[2])[:, None] * light
+    fallen[:, 2] = ground
     page, depth = view.project(fallen)
-    page = page[depth.min(axis=1) > 0]
+    x, y = fallen[faces][..., 0].T, fallen[faces][..., 1].T
+    facing = (x[1] - x[0]) * (y[2] - y[0]) > (x[2] - x[0]) * (y[1] - y[0])
+    seen = facing & (above[faces].max(axis=1) > 0) & (depth[faces].min(axis=1) > 0)
+    page = page[faces[seen]]
     _, column, row = _spans(_SAMPLES * page.astype(np.float32), _SAMPLES * width, _SAMPLES * height)
     fine = np.zeros((_SAMPLES * height, _SAMPLES * width), np.float32)
     fine[row, column] = 1.0 / _SAMPLES**2

@@ -12,6 +12,7 @@ from torsor.forces.contact import Contact, GroundContact
 from torsor.model import WORLD, Model
 from torsor.shapes import HalfSpace
 from torsor.spatial import frozen_array
+from torsor.view.motion import Motion, motions
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -166,35 +167,26 @@ def turned(poses: FloatArray, turn: FloatArray) -> FloatArray:
     return out
 
 
-def row_poses(trajectory: Trajectory, index: int, rows: Sequence[int]) -> tuple[list[Model], list[FloatArray]]:
-    """The models and configurations of rows of one trajectory of a batch, each in the coordinates of its row."""
-    q = trajectory.q.reshape(-1, len(trajectory.t), trajectory.model.nq)[index]
-    model_of = [trajectory.model] * len(trajectory.t)
-    for track, first, last, model in trajectory.segments():
-        if track == index:
-            model_of[first : last + 1] = [model] * (last + 1 - first)
-    return [model_of[r] for r in rows], [np.asarray(q[r]) for r in rows]
+def motion_of(trajectory: Trajectory, track: int) -> Motion:
+    """One motion of a batch, up to its last finite row."""
+    if not len(trajectory.t):
+        raise ValueError("the trajectory has no rows, so there is nothing to draw; simulate one step at least")
+    return motions(trajectory, track)[0]
 
 
-def require_rows(trajectory: Trajectory, index: int, rows: Any, most: int) -> list[int]:
-    """Rows of a trajectory by number, negative ones from the end; by default at most `most` of those that are finite,
-    evenly spread."""
-    q = trajectory.q.reshape(-1, len(trajectory.t), trajectory.model.nq)[index]
-    finite = np.flatnonzero(np.isfinite(q).all(axis=-1))
-    if not len(finite):
-        raise ValueError(f"the trajectory has no finite rows to draw: {len(q)} rows, steps failed or there were none")
+def require_rows(motion: Motion, rows: Any, most: int) -> list[int]:
+    """Rows of a motion by number, negative ones from the end; by default at most `most`, evenly spread."""
+    finite, count = len(motion.t), 0 if motion.trajectory is None else len(motion.trajectory.t)
     if rows is None:
-        spread = np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int)
-        return [int(k) for k in finite[spread]]
+        return [int(k) for k in np.linspace(0, finite - 1, min(most, finite)).round()]
     given = np.atleast_1d(np.asarray(rows))
     if given.ndim != 1 or given.dtype.kind not in "iu" or not len(given):
-        raise ValueError(f"rows is {rows!r}, expected numbers of rows, such as range(0, {len(q)}, 10)")
-    if given.min() < -len(q) or given.max() >= len(q):
-        raise IndexError(f"rows are from {given.min()} to {given.max()}, but the trajectory has {len(q)}")
-    out = [int(r) % len(q) for r in given]
-    for r in out:
-        if r not in finite:
-            raise ValueError(f"row {r} is not finite: the motion was not finished; rows up to {finite[-1]} are")
+        raise ValueError(f"rows is {rows!r}, expected numbers of rows, such as range(0, {count}, 10)")
+    if given.min() < -count or given.max() >= count:
+        raise IndexError(f"rows are from {given.min()} to {given.max()}, but the trajectory has {count}")
+    out = [int(r) % count for r in given]
+    if max(out) >= finite:
+        raise ValueError(f"row {max(out)} is not finite: the motion was not finished; the last row is {finite - 1}")
     return out
 
 

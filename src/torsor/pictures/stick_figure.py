@@ -12,11 +12,11 @@ from torsor.model import WORLD, Model
 from torsor.pictures.scene import (
     Camera,
     ground_level,
+    motion_of,
     require_camera,
     require_configuration,
     require_rows,
     round_down,
-    row_poses,
     turned,
     upright,
 )
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torsor.constraints.constraint import Constraint
     from torsor.pictures.symbols import Kind
     from torsor.simulation.trajectory import Trajectory
+    from torsor.view.motion import Motion
 
 _AXES = ("#c8374b", "#2a9d5c", "#3578b5")
 _INK, _GROUND, _GRID = "#30363c", "#f4f6f8", "#dbe1e7"
@@ -53,22 +54,20 @@ def draw_trajectory(
     trajectory: Trajectory, rows: Any, ax: Any, index: int, trace: Sequence[str], **options: Any
 ) -> Any:
     """`Trajectory.draw`."""
-    chosen = require_rows(trajectory, index, rows, 6)
-    models, q = row_poses(trajectory, index, chosen)
-    paths = []
-    if trace:
-        finite = require_rows(trajectory, index, None, len(trajectory.t))
-        paths = [_path(trajectory, index, finite, name) for name in ([trace] if isinstance(trace, str) else trace)]
+    motion = motion_of(trajectory, index)
+    states = [motion.at(float(motion.t[r])) for r in require_rows(motion, rows, 6)]
+    paths = [_path(motion, name) for name in ([trace] if isinstance(trace, str) else trace)]
+    models, q = [state.model for state in states], [state.q for state in states]
     return _draw(models, q, trajectory.constraints, ax, forces=trajectory.forces, paths=paths, **options)
 
 
-def _path(trajectory: Trajectory, index: int, rows: list[int], name: str) -> FloatArray:
-    """Positions (n, 3) of a body or frame at rows."""
-    models, q = row_poses(trajectory, index, rows)
-    ((body, pose),) = tracked(models[0], [name])
+def _path(motion: Motion, name: str) -> FloatArray:
+    """Positions (rows, 3) of a body or frame."""
+    ((body, pose),) = tracked(motion.model, [name])
+    states = motion.sampled(len(motion.t))
     if body < 0:
-        return np.tile(pose.p, (len(rows), 1))
-    return np.array([(body_poses(m, x)[body] @ pose.matrix)[:3, 3] for m, x in zip(models, q, strict=True)])
+        return np.tile(pose.p, (len(states), 1))
+    return np.array([(body_poses(model, q)[body] @ pose.matrix)[:3, 3] for model, q, _ in states])
 
 
 def _draw(
