@@ -224,9 +224,19 @@ def _require_path(path: Any) -> Path:
         raise ValueError(f"{str(file)!r} ends in {file.suffix!r}, expected a name that ends in {' or '.join(FORMATS)}")
     if not file.parent.is_dir():
         raise FileNotFoundError(f"no directory {str(file.parent)!r} to write {file.name!r} to; make it first")
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise PermissionError(f"{str(file)!r} cannot be written; choose another place")
+    if file.is_dir():
+        raise IsADirectoryError(f"{str(file)!r} is a directory, expected the name of a file")
+    try:
+        _unfinished(file).write_bytes(b"")
+    except OSError as error:
+        raise type(error)(f"{str(file)!r} cannot be written: {error.strerror}; choose another place") from None
+    _unfinished(file).unlink()
     return file
+
+
+def _unfinished(file: Path) -> Path:
+    """Where a file is until it is complete; with the same ending, by which imageio knows the format."""
+    return file.with_name(f".{file.stem}.unfinished{file.suffix.lower()}")
 
 
 def _require_size(size: Any) -> tuple[int, int]:
@@ -251,8 +261,7 @@ def write(file: Path, frames: Iterator[NDArray[np.uint8]], count: int, fps: floa
     except ImportError:
         raise ImportError("movie needs imageio and its ffmpeg: pip install 'torsor[view]'") from None
     bar = _progress_bar(count) if progress else contextlib.nullcontext()
-    # With an ending by which imageio knows the format.
-    unfinished = file.with_name(f".{file.stem}.unfinished{file.suffix.lower()}")
+    unfinished = _unfinished(file)
     options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0, "subrectangles": True}
     if file.suffix.lower() == ".mp4":
         options = {"fps": fps, "quality": 8, "macro_block_size": 1, "codec": "libx264"}

@@ -38,6 +38,10 @@ class Camera:
         Point of the world in the middle of the picture.
     track : str, optional
         Name of a body or frame with which the camera moves along, in a movie.
+
+    Notes
+    -----
+    In movies the shorter edge of a picture is seen at an angle of 34 degrees.
     """
 
     azimuth: float | None = None

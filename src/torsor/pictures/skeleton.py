@@ -53,11 +53,12 @@ class Anatomy:
 
     model: Model
     constraints: tuple[Constraint, ...]
+    t: float = 0.0  # at which markers are that move as prescribed
 
     @cached_property
     def markers(self) -> list[tuple[Constraint, list[tuple[int, SE3]]]]:
         """Constraints between bodies, and their markers: body (-1 is the world) and pose in it."""
-        found = [(c, list(_markers(self.model, c))) for c in self.constraints]
+        found = [(c, list(_markers(self.model, c, self.t))) for c in self.constraints]
         return [(c, places) for c, places in found if places]
 
     @cached_property
@@ -240,8 +241,8 @@ def _joints_of(constraint: Constraint) -> list[str]:
     return [] if named is None else sorted(named[1])
 
 
-def _markers(model: Model, constraint: Any) -> Iterator[tuple[int, SE3]]:
-    """The markers of a constraint on its bodies; none for a constraint in coordinates."""
+def _markers(model: Model, constraint: Any, t: float) -> Iterator[tuple[int, SE3]]:
+    """The markers of a constraint on its bodies at a time; none for a constraint in coordinates."""
     if isinstance(constraint, _constraints.PrescribedBody):
         yield _place(model, constraint.body, constraint.placement)
         return
@@ -251,7 +252,7 @@ def _markers(model: Model, constraint: Any) -> Iterator[tuple[int, SE3]]:
             return
         pose = getattr(constraint, f"placement_{side}", None)
         if callable(pose):
-            pose = SE3.from_matrix(_matrix(pose(0.0)[0]))
+            pose = SE3.from_matrix(_matrix(pose(t)[0]))
         point = getattr(constraint, f"point_{side}", (0.0, 0.0, 0.0))
         yield _place(model, body, SE3(p=point) if pose is None else pose)
 

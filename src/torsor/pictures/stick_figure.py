@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torsor.constraints.constraint import require_constraints
 from torsor.kinematics import body_poses
 from torsor.model import WORLD, Model
 from torsor.pictures.scene import (
@@ -47,7 +48,8 @@ def draw_model(
 ) -> Any:
     """`Model.draw`."""
     at = require_configuration(model, q)
-    return _draw([model], [at], model.constraints if constraints is None else tuple(constraints), ax, **options)
+    shown = model.constraints if constraints is None else require_constraints(constraints)
+    return _draw([model], [at], [0.0], shown, ax, **options)
 
 
 def draw_trajectory(
@@ -55,10 +57,11 @@ def draw_trajectory(
 ) -> Any:
     """`Trajectory.draw`."""
     motion = motion_of(trajectory, index)
-    states = [motion.at(float(motion.t[r])) for r in require_rows(motion, rows, 6)]
+    times = [float(motion.t[r]) for r in require_rows(motion, rows, 6)]
+    states = [motion.at(t) for t in times]
     paths = [_path(motion, name) for name in ([trace] if isinstance(trace, str) else trace)]
     models, q = [state.model for state in states], [state.q for state in states]
-    return _draw(models, q, trajectory.constraints, ax, forces=trajectory.forces, paths=paths, **options)
+    return _draw(models, q, times, trajectory.constraints, ax, forces=trajectory.forces, paths=paths, **options)
 
 
 def _path(motion: Motion, name: str) -> FloatArray:
@@ -73,6 +76,7 @@ def _path(motion: Motion, name: str) -> FloatArray:
 def _draw(
     models: list[Model],
     q: list[FloatArray],
+    times: list[float],
     constraints: tuple[Constraint, ...],
     ax: Any,
     camera: Camera | None,
@@ -85,20 +89,17 @@ def _draw(
 ) -> Any:
     """One figure of several configurations, the last of them in full colours."""
     last, camera = models[-1], require_camera(camera)
-    figures = [Anatomy(model, constraints) for model in models]
+    figures = [Anatomy(model, constraints, t) for model, t in zip(models, times, strict=True)]
     poses = [figure.poses(x) for figure, x in zip(figures, q, strict=True)]
     turn = upright(last)
     of_row = [figure.points(X) for figure, X in zip(figures, poses, strict=True)]
     triads = _triads(last, poses[-1], frames)
     points = np.concatenate([*of_row, *paths, *(X[None, :3, 3] for _, X in triads[1:])])
-    size = figures[-1].size(of_row[-1])
-    if points.size == 0 or not np.isfinite(points).all():
+    if not len(points):  # no bodies
         points = np.zeros((1, 3))
+    size = figures[-1].size(of_row[-1] if len(of_row[-1]) else points)
     # All is drawn with up along z, as Matplotlib has it.
-    up = turn[2]
-    bodies = [figure.at(x, size, up) for figure, x in zip(figures, q, strict=True)]
-    if not triads[1:] and not last.bodies:
-        size = 0.05
+    bodies = [figure.at(x, size, turn[2]) for figure, x in zip(figures, q, strict=True)]
     azimuth, elevation, flat = camera.towards(last, q[-1], turned(poses[-1], turn), points @ turn.T)
     level = ground_level(ground, last, forces, points, turn)
     near = np.concatenate([points @ turn.T, *([_patch(points @ turn.T, level)[0]] if level is not None else [])])
@@ -116,7 +117,7 @@ def _draw(
         for line, color, style in body.lines:
             ax.plot(*(line @ turn.T).T, color=_mixed(color, fade), ls=style, lw=1.4, zorder=6)
     for path in paths:
-        ax.plot(*(path @ turn.T).T, color="#c8374b", lw=1.6, zorder=6)
+        ax.plot(*(path @ turn.T).T, color="#c8374b", lw=1.6, zorder=6, label="trace")
     _add_triads(ax, [(name, turned(X[None], turn)[0]) for name, X in triads], 3.2 * size)
     kinds: dict[str, Kind] = {}
     for body in bodies:
@@ -225,15 +226,11 @@ def _triads(model: Model, poses: FloatArray, frames: bool | Sequence[str] | None
 
 
 def _add_triads(ax: Any, triads: list[tuple[str, FloatArray]], length: float) -> None:
-    from mpl_toolkits.mplot3d.art3d import Line3DCollection
-
+    """Axes of frames, each a line with the label "frame", the name of the frame, and that of the axis."""
     for name, X in triads:
-        ends = X[:3, 3] + length * X[:3, :3].T
-        lines = [(X[:3, 3], end) for end in ends]
-        ax.add_collection3d(
-            Line3DCollection(lines, colors=_AXES, linewidths=1.8, zorder=7, label=f"frame {name or WORLD}"),
-            autolim=False,
-        )
+        for k, axis in enumerate("xyz"):
+            line = np.stack([X[:3, 3], X[:3, 3] + length * X[:3, k]], axis=1)
+            ax.plot(*line, color=_AXES[k], lw=1.8, zorder=7, label=f"frame {name or WORLD} {axis}")
 
 
 def _project(ax: Any, points: FloatArray) -> FloatArray:
@@ -318,13 +315,13 @@ def _add_names(
     right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
     toward = np.array([np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)])
     up = np.cross(toward, right)
-    beside = _project(ax, points[:1] + 1e-3 * whole * right) - page[:1]
-    pixel = 1e-3 * whole / max(float(np.linalg.norm(beside)), 1e-9)
+    beside = np.linalg.norm(_project(ax, points + 1e-3 * whole * right) - page, axis=-1)
+    pixel = 1e-3 * whole / np.maximum(beside, 1e-9)
     dots = ax.figure.dpi / 72
-    height = 1.3 * _FONT * dots
+    height = 1.5 * _FONT * dots
     center = page.mean(axis=0)
     taken: list[tuple[float, float, float, float]] = []
-    for (name, point), (x, y) in zip(wanted, page, strict=True):
+    for (name, point), (x, y), length in zip(wanted, page, pixel, strict=True):
         width = dots * (TextPath((0, 0), name, size=_FONT).get_extents().width + 3)
         for dx, dy in _around(height, -1.0 if x < center[0] else 1.0):
             left = x + dx if dx >= 0 else x + dx - width
@@ -332,7 +329,7 @@ def _add_names(
             if not any(area[0] < b[2] and b[0] < area[2] and area[1] < b[3] and b[1] < area[3] for b in taken):
                 break
         taken.append(area)
-        place = point + pixel * (dx * right + dy * up)
+        place = point + length * (dx * right + dy * up)
         ax.plot(*np.stack([point, place], axis=1), color="#98a2ad", lw=0.6, zorder=8)
         side = "left" if dx >= 0 else "right"
         text = ax.text(*place, name, fontsize=_FONT, color=_INK, ha=side, va="center", zorder=9)
@@ -344,7 +341,7 @@ def _around(height: float, side: float) -> list[tuple[float, float]]:
     out = []
     for ring in range(1, 14):
         for angle in (0.35, -0.35, 0.9, -0.9, 1.4, -1.4, np.pi - 0.35, np.pi + 0.35, np.pi - 0.9, np.pi + 0.9):
-            away = 1.3 * ring * height
+            away = 1.1 * ring * height
             place = (side * away * float(np.cos(angle)), away * float(np.sin(angle)))
             out.append((ring if abs(angle) < 2 else ring + 2, place))
     return [place for _, place in sorted(out, key=lambda found: found[0])]
