@@ -406,8 +406,17 @@ def _options(arguments: argparse.Namespace, steps: int) -> dict[str, Any]:
     import torsor
 
     kind = getattr(torsor, INTEGRATORS[arguments.integrator])
-    progress = not arguments.quiet and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
-    return {"steps": steps, "integrator": kind(h=arguments.step), "every": arguments.every, "progress": progress}
+    return {
+        "steps": steps,
+        "integrator": kind(h=arguments.step),
+        "every": arguments.every,
+        "progress": _progress(arguments),
+    }
+
+
+def _progress(arguments: argparse.Namespace) -> bool:
+    """Whether to show progress bars."""
+    return not arguments.quiet and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
 
 
 def _steps(arguments: argparse.Namespace) -> int:
@@ -561,10 +570,12 @@ def _write(trajectory: Trajectory, arguments: argparse.Namespace) -> list[str]:
         else:
             trajectory.save(arguments.output)
         out.append(arguments.output)
-    for option in ("html", "movie"):
-        if (path := getattr(arguments, option)) is not None:
-            getattr(trajectory, option)(path)
-            out.append(path)
+    if arguments.html is not None:
+        trajectory.html(arguments.html)
+        out.append(arguments.html)
+    if arguments.movie is not None:
+        trajectory.movie(arguments.movie, progress=_progress(arguments))
+        out.append(arguments.movie)
     return out
 
 
