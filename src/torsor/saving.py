@@ -29,14 +29,14 @@ _FORMAT, _VERSION = "torsor model", 1
 
 
 @cache
-def _classes() -> dict[str, type]:
-    """The classes of which files have records, by name: the public ones that are records, and shapes."""
-    out: dict[str, type] = {}
+def _class(kind: str) -> type | None:
+    """The class of records of a kind: a public one that is a record, or a shape; None if there is none."""
     for module in (import_module("torsor"), import_module("torsor.shapes")):
-        for value in (getattr(module, name) for name in module.__all__):
+        if kind in module.__all__ and kind[0].isupper():  # the others are functions and modules
+            value = getattr(module, kind)
             if isinstance(value, type) and is_dataclass(value):
-                out[value.__name__] = value
-    return out
+                return value
+    return None
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -69,7 +69,7 @@ def to_record(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"type": "dict", "items": [[key, to_record(x, f"{key!r} of {where}")] for key, x in value.items()]}
     kind = type(value).__name__
-    if is_dataclass(value) and not isinstance(value, type) and _classes().get(kind) is type(value):
+    if is_dataclass(value) and not isinstance(value, type) and _class(kind) is type(value):
         name = getattr(value, "name", None)
         of = where if name is None or isinstance(value, Model) else f"{kind} {name!r}"
         parts = {f.name: to_record(getattr(value, f.name), f"{f.name} of {of}") for f in fields(value)}
@@ -131,10 +131,11 @@ def _record(kind: str, parts: dict[str, Any]) -> Any:
         return SE3(**parts)
     if kind == "Inertia":
         return Inertia(**parts, allow_unphysical=True)
-    if kind not in _classes():
+    found = _class(kind)
+    if found is None:
         raise ValueError("there is no such record in this version of torsor")
     given = {name: value for name, value in parts.items() if not name.startswith("_")}
-    made = Composite(*given["joints"]) if kind == "Composite" else _classes()[kind](**given)
+    made = Composite(*given["joints"]) if kind == "Composite" else found(**given)
     if not isinstance(made, Model):
         for name, value in parts.items():
             if type(getattr(made, name)) is type(value):
