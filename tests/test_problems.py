@@ -218,14 +218,20 @@ def test_all_problems_of_a_saved_model(tmp_path):
     bodies[4]["position_limits"] = [[1.0], [-1.0]]
     bodies[5]["name"] = bodies[1]["name"]
     bodies[6]["inertia"]["mass"] = -1.0
+    bodies[7]["parent"] = "moon"
+    bodies[8]["visuals"][0]["size"] = [1, "two"]
+    bodies[8]["damping"] = None
     content["model"]["frames"] = [{"type": "Frame", "name": "tool"}]
     path.write_text(json.dumps(content))
     problems = found(path)
     assert has(problems, "error", None, "body 'shoulder'", "axis")
     assert has(problems, "error", None, "'elbow'", "lower [1.0] above upper [-1.0]")
-    assert has(problems, "error", None, "'turret'")
+    assert has(problems, "error", None, "2 bodies are named 'turret'")
+    assert has(problems, "error", None, "body 'flange'", "parent 'moon' is not in the file")
     assert has(problems, "error", None, "frame 'tool'", "body")
+    assert has(problems, "error", None, "body 'hand'", "size is (1, 'two'), expected tuple[float, ...]")
     assert has(problems, "warning", None, "body 'wrist'", "mass is -1")
+    assert len(problems) == 8  # and the parent of the wrist, which has another name now
 
 
 def test_a_model_in_memory_and_files_without_problems(tmp_path):

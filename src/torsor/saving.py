@@ -7,6 +7,7 @@ class, beside its fields; a pose has R and p, an inertia mass, com and I_com. In
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Mapping
@@ -134,6 +135,7 @@ def _record(kind: str, parts: dict[str, Any]) -> Any:
     found = _class(kind)
     if found is None:
         raise ValueError("there is no such record in this version of torsor")
+    _require_kinds(found, parts)
     given = {name: value for name, value in parts.items() if not name.startswith("_")}
     made = Composite(*given["joints"]) if kind == "Composite" else found(**given)
     if not isinstance(made, Model):
@@ -141,3 +143,53 @@ def _record(kind: str, parts: dict[str, Any]) -> Any:
             if type(getattr(made, name)) is type(value):
                 object.__setattr__(made, name, value)
     return made
+
+
+# ---- kinds of values, as the fields of records are annotated
+
+_NAMED: dict[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
+_OBJECTS = {"SE3", "Inertia", "Joint", "Constraint", "JointCoupling"}  # beside records, whose names are public
+_AMBIGUOUS = {"Frame", "Shape"}  # classes, and words that are options
+
+
+@cache
+def _annotations(kind: type) -> dict[str, tuple[str, ast.expr]]:
+    """The annotations of the fields of a record: as text, and parsed."""
+    texts = {f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "Any") for f in fields(kind)}
+    return {name: (text, ast.parse(text, mode="eval").body) for name, text in texts.items()}
+
+
+def _require_kinds(kind: type, parts: Mapping[str, Any]) -> None:
+    """Rejects values of other kinds than the fields of a record have, which nothing else may look at for long."""
+    for name, (text, annotation) in _annotations(kind).items():
+        if name in parts and not _fits(parts[name], annotation):
+            raise ValueError(f"{name} is {parts[name]!r}, expected {text}")
+
+
+def _fits(value: Any, annotation: ast.expr) -> bool:
+    """Whether a value is of the kind that an annotation says; names that are not known here are for all values."""
+    if isinstance(annotation, ast.BinOp):
+        return _fits(value, annotation.left) or _fits(value, annotation.right)
+    if isinstance(annotation, ast.Constant):
+        return annotation.value is not None or value is None
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name):
+        inner = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        if annotation.value.id == "tuple":
+            return isinstance(value, tuple) and _fit_all(value, inner)
+        if annotation.value.id in ("dict", "Mapping"):
+            return isinstance(value, dict) and all(_fits(x, inner[-1]) for x in value.values())
+        return True
+    if not isinstance(annotation, ast.Name):
+        return True
+    name = annotation.id
+    if name in _NAMED:
+        return isinstance(value, _NAMED[name]) and (name == "bool" or not isinstance(value, bool))
+    if name in _OBJECTS or (name not in _AMBIGUOUS and _class(name) is not None):
+        return name in {parent.__name__ for parent in type(value).__mro__}
+    return True
+
+
+def _fit_all(values: tuple[Any, ...], inner: list[ast.expr]) -> bool:
+    if len(inner) == 2 and isinstance(inner[1], ast.Constant) and inner[1].value is Ellipsis:
+        return all(_fits(x, inner[0]) for x in values)
+    return len(values) == len(inner) and all(map(_fits, values, inner))

@@ -14,6 +14,7 @@ from torsor._cli.output import add_command, number, plural, show, table
 from torsor._cli.sources import Loaded, add_model_argument, load
 
 if TYPE_CHECKING:
+    from torsor.couplings import JointCoupling
     from torsor.model import Model, ModelJoint
 
 _EXAMPLES = """\
@@ -132,7 +133,7 @@ def _text(loaded: Loaded) -> list[str]:
         _tree(model),
         _joints(model),
         _frames(model),
-        _listed("couplings", [repr(coupling) for coupling in model.couplings]),
+        _listed("couplings", [_coupling(coupling) for coupling in model.couplings]),
         _listed("constraints", [f"{c.shown_name} ({type(c).__name__})" for c in model.constraints]),
         _tendons(model),
         _actuators(model),
@@ -209,6 +210,15 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 
 def _frames(model: Model) -> str:
     return _listed("frames", [f"{frame.name} on {frame.body}" for frame in model.frames])
+
+
+def _coupling(coupling: JointCoupling) -> str:
+    from torsor.couplings import Mimic
+
+    if not isinstance(coupling, Mimic):
+        return repr(coupling)
+    offset = f" {'-' if coupling.offset < 0 else '+'} {abs(coupling.offset):.4g}" if coupling.offset else ""
+    return f"{coupling.joint} = {coupling.ratio:.4g} {coupling.of}{offset}"
 
 
 def _driven(actuator: Any) -> str:

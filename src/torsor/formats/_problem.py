@@ -63,7 +63,7 @@ class Problems:
         """Adds an error of what is done within, in place of raising it."""
         try:
             yield
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             self.add_error(error)
 
     @property
