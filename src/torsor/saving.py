@@ -108,19 +108,26 @@ def record_of(path: str | os.PathLike[str]) -> Any:
 
 def from_record(x: Any) -> Any:
     """The inverse of `to_record`. Raises FormatError if the record is invalid."""
+    try:
+        return _read(x)
+    except RecursionError:
+        raise FormatError("a record in the file is nested too deeply") from None
+
+
+def _read(x: Any) -> Any:
     if isinstance(x, list):
-        return tuple(from_record(part) for part in x)
+        return tuple(_read(part) for part in x)
     if not isinstance(x, dict):
         return x
-    if "number" in x:
-        return float(x["number"])
     kind = x.get("type")
-    if kind == "dict":
-        return {key: from_record(value) for key, value in x["items"]}
-    if kind == "array":
-        return np.array(from_record(x["values"]))
     try:
-        return _record(str(kind), {key: from_record(value) for key, value in x.items() if key != "type"})
+        if "number" in x:
+            return float(x["number"])
+        if kind == "dict":
+            return {key: _read(value) for key, value in x["items"]}
+        if kind == "array":
+            return np.array(_read(x["values"]))
+        return _record(str(kind), {key: _read(value) for key, value in x.items() if key != "type"})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         name = f" {x['name']!r}" if isinstance(x.get("name"), str) else ""
         raise FormatError(f"{kind}{name} in the file is invalid: {error}") from None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _VERSION = 2  # 1 had no models in the files, and no version
+Arrays = dict[str, Any]
+
 _NEEDED = ("integrator", "t", "q", "v", "a", "substeps", "scene")
 
 
@@ -101,9 +102,9 @@ class _Scene(NamedTuple):
     missing: tuple[str, ...]  # reasons why some of them are not in it
 
 
-def _read_scene(label: str, data: NpzFile) -> _Scene:
+def _read_scene(label: str, data: Arrays) -> _Scene:
     """The models, forces and constraints in a file."""
-    if "records" not in data.files:
+    if "records" not in data:
         raise ValueError(f"{label} was written by an earlier torsor and has no model in it; give load the model")
     found: dict[str, list[Any]] = {"models": [], "forces": [], "constraints": []}
     missing: list[str] = []
@@ -133,43 +134,42 @@ def read(
 ) -> dict[str, Any]:
     """The fields of a saved trajectory, of these models, forces and constraints, with this policy; without a model, of
     those in the file."""
-    with _open_arrays(path) as data:
-        label = repr(os.fspath(path))
-        if model is None:
-            scene = _read_scene(label, data)
-            if scene.missing and not forces:
-                raise ValueError(
-                    f"{label} does not have all of its simulation: {'; '.join(scene.missing)}; give load the model, "
-                    "forces and constraints"
-                )
-            model = scene.models[0] if data["q"].ndim == 2 or len(scene.models) == 1 else scene.models
-            forces = forces or scene.forces
-            constraints = scene.constraints if constraints is None else constraints
-        models, forces = read_models(model), require_forces(forces)
-        constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
-        _check_shapes(label, data, models)
-        values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
-        replaced = [{**a, **b} for a, b in zip(values, signals, strict=True)]
-        _check_scene(label, data, models, forces, replaced, constraints)
-        steps, failed = data["substeps"].shape[-1], _read_failures(data)
-        return {
-            "model": models[0],
-            "models": () if isinstance(model, Model) else models,
-            "forces": forces,
-            "constraints": constraints,
-            "integrator": _read_integrator(label, data),
-            **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
-            "controls": data["controls"] if "controls" in data.files else None,
-            "switches": _charts.from_arrays({n[7:]: data[n] for n in data.files if n.startswith("switch_")}),
-            "parameters": read_parameters(models[0], forces, values),
-            "every": int(data["every"]) if "every" in data.files else 1,
-            "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data.files else None,
-            "signals": read_parameters(models[0], forces, signals, steps) if any(signals) else (),
-            "kinks": data["kinks"] if "kinks" in data.files else None,
-            "actuation": data["actuation"] if "actuation" in data.files else None,
-            "policy": _read_policy(label, data, policy, failed),
-            "failed": failed,
-        }
+    data, label = _read_arrays(path), repr(os.fspath(path))
+    if model is None:
+        scene = _read_scene(label, data)
+        if scene.missing and not forces:
+            raise ValueError(
+                f"{label} does not have all of its simulation: {'; '.join(scene.missing)}; give load the model, "
+                "forces and constraints"
+            )
+        model = scene.models[0] if data["q"].ndim == 2 or len(scene.models) == 1 else scene.models
+        forces = forces or scene.forces
+        constraints = scene.constraints if constraints is None else constraints
+    models, forces = read_models(model), require_forces(forces)
+    constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
+    _check_shapes(label, data, models)
+    values, signals = (_numbered(label, data, kind, len(forces)) for kind in ("parameter", "signal"))
+    replaced = [{**a, **b} for a, b in zip(values, signals, strict=True)]
+    _check_scene(label, data, models, forces, replaced, constraints)
+    steps, failed = data["substeps"].shape[-1], _read_failures(data)
+    return {
+        "model": models[0],
+        "models": () if isinstance(model, Model) else models,
+        "forces": forces,
+        "constraints": constraints,
+        "integrator": _read_integrator(label, data),
+        **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
+        "controls": data.get("controls"),
+        "switches": _charts.from_arrays({n[7:]: data[n] for n in data if n.startswith("switch_")}),
+        "parameters": read_parameters(models[0], forces, values),
+        "every": int(data["every"]) if "every" in data else 1,
+        "previous": (data["previous_q"], data["previous_v"]) if "previous_q" in data else None,
+        "signals": read_parameters(models[0], forces, signals, steps) if any(signals) else (),
+        "kinks": data.get("kinks"),
+        "actuation": data.get("actuation"),
+        "policy": _read_policy(label, data, policy, failed),
+        "failed": failed,
+    }
 
 
 def read_motion(path: str | os.PathLike[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -178,50 +178,48 @@ def read_motion(path: str | os.PathLike[str]) -> tuple[dict[str, Any], tuple[str
     As `read` of the model in the file; but a simulation with parts that a file cannot describe loses all its forces and
     constraints.
     """
-    with _open_arrays(path) as data:
-        label = repr(os.fspath(path))
-        scene = _read_scene(label, data)
-        if scene.missing:
-            _check_shapes(label, data, scene.models)
-            several = len(scene.models) > 1
-            return {
-                "model": scene.models[0],
-                "models": scene.models if several else (),
-                "forces": (),
-                "integrator": _read_integrator(label, data),
-                **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
-                "controls": None,
-                "switches": _charts.from_arrays({n[7:]: data[n] for n in data.files if n.startswith("switch_")}),
-                "every": int(data["every"]),
-            }, scene.missing
+    data, label = _read_arrays(path), repr(os.fspath(path))
+    scene = _read_scene(label, data)
+    if scene.missing:
+        _check_shapes(label, data, scene.models)
+        several = len(scene.models) > 1
+        return {
+            "model": scene.models[0],
+            "models": scene.models if several else (),
+            "forces": (),
+            "integrator": _read_integrator(label, data),
+            **{name: data[name] for name in ("t", "q", "v", "a", "substeps")},
+            "controls": None,
+            "switches": _charts.from_arrays({n[7:]: data[n] for n in data if n.startswith("switch_")}),
+            "every": int(data["every"]),
+        }, scene.missing
     return read(path, None, (), None), ()
 
 
-@contextmanager
-def _open_arrays(path: str | os.PathLike[str]) -> Iterator[NpzFile]:
-    """The arrays of a .npz file. Errors of damaged ones become ValueError."""
+def _read_arrays(path: str | os.PathLike[str]) -> Arrays:
+    """The arrays of a file. Errors of damaged ones become ValueError."""
+    label = repr(os.fspath(path))
     with open(path, "rb") as file:
         try:
             data = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, BadZipFile):
+        except (ValueError, EOFError, BadZipFile, RuntimeError):  # the last of kinds of zip files that are not known
             data = None
         if not isinstance(data, NpzFile):
-            raise ValueError(
-                f"{os.fspath(path)!r} is not a trajectory file: expected a .npz file written by Trajectory.save"
-            )
+            raise ValueError(f"{label} is not a trajectory file: expected a .npz file written by Trajectory.save")
         try:
-            _check_arrays(repr(os.fspath(path)), data)
-            yield data
-        except (BadZipFile, zlib_error, EOFError, IndexError, KeyError, NotImplementedError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: {error}; write it again") from None
+            arrays = {name: data[name] for name in data}
+        except (ValueError, EOFError, BadZipFile, RuntimeError, KeyError, zlib_error) as error:
+            raise ValueError(f"{label} is damaged: {error}; write it again") from None
+    _check_arrays(label, arrays)
+    return arrays
 
 
-def _check_arrays(label: str, data: NpzFile) -> None:
+def _check_arrays(label: str, data: Arrays) -> None:
     """Rejects files without the arrays of a trajectory, and those of a later version."""
-    missing = [n for n in _NEEDED if n not in data.files]
+    missing = [n for n in _NEEDED if n not in data]
     if missing:
         raise ValueError(f"{label} is not a trajectory file: it has no {', '.join(missing)}")
-    version = int(data["version"]) if "version" in data.files else 1
+    version = int(data["version"]) if "version" in data else 1
     if version > _VERSION:
         raise ValueError(
             f"{label} has version {version} of the format, this torsor reads up to {_VERSION}; load it with a newer one"
@@ -231,7 +229,7 @@ def _check_arrays(label: str, data: NpzFile) -> None:
         raise ValueError(f"{label} is damaged: t {rows}, q {q}, v {v} and a {data['a'].shape} do not fit together")
 
 
-def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
+def _check_shapes(label: str, data: Arrays, models: Sequence[Model]) -> None:
     nq, nv = data["q"].shape[-1], data["v"].shape[-1]
     if (nq, nv) != (models[0].nq, models[0].nv):
         raise ValueError(
@@ -243,10 +241,10 @@ def _check_shapes(label: str, data: NpzFile, models: Sequence[Model]) -> None:
         raise ValueError(f"{label} has trajectories {shape}, which {len(models)} models do not fit")
 
 
-def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[str, FloatArray]]:
+def _numbered(label: str, data: Arrays, kind: str, forces: int) -> list[dict[str, FloatArray]]:
     """The arrays "kind_k_name", for each force k by name."""
     out: list[dict[str, FloatArray]] = [{} for _ in range(forces)]
-    for file_name in data.files:
+    for file_name in data:
         if file_name.startswith(f"{kind}_"):
             k, name = file_name[len(kind) + 1 :].split("_", 1)
             if int(k) >= forces:
@@ -257,7 +255,7 @@ def _numbered(label: str, data: NpzFile, kind: str, forces: int) -> list[dict[st
 
 def _check_scene(
     label: str,
-    data: NpzFile,
+    data: Arrays,
     models: Sequence[Model],
     forces: Sequence[Force],
     replaced: list[dict[str, FloatArray]],
@@ -281,17 +279,17 @@ def _lost(t: float, q: FloatArray, v: FloatArray) -> FloatArray:
     raise RuntimeError("the policy is not in the file of a trajectory; give it to Trajectory.load")
 
 
-def _read_failures(data: NpzFile) -> tuple[Failure, ...]:
+def _read_failures(data: Arrays) -> tuple[Failure, ...]:
     """The trajectories that failed; none in files that were written before there were any."""
-    if "failed_step" not in data.files:
+    if "failed_step" not in data:
         return ()
     columns = (data[f"failed_{name}"].tolist() for name in ("index", "step", "t", "reason"))
     return tuple(Failure(tuple(index), *rest) for index, *rest in zip(*columns, strict=True))
 
 
-def _read_policy(label: str, data: NpzFile, given: Any, failed: Sequence[Failure]) -> Policy | None:
+def _read_policy(label: str, data: Arrays, given: Any, failed: Sequence[Failure]) -> Policy | None:
     """The policy that gave the controls of the file; another one is rejected if its first controls differ."""
-    if "policy" not in data.files:
+    if "policy" not in data:
         if given is not None:
             raise ValueError(f"{label} was simulated without a policy, got {given!r}")
         return None
@@ -314,14 +312,14 @@ def _read_policy(label: str, data: NpzFile, given: Any, failed: Sequence[Failure
     return policy
 
 
-def _read_integrator(label: str, data: NpzFile) -> Integrator:
+def _read_integrator(label: str, data: Arrays) -> Integrator:
     name = str(data["integrator"])
     kind = getattr(integrators, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Integrator)):
         raise ValueError(f"{label} is of an integrator {name!r}, which this version of torsor does not have")
-    stored = [f.name for f in fields(kind) if f.name != "A" and f"integrator_{f.name}" in data.files]
+    stored = [f.name for f in fields(kind) if f.name != "A" and f"integrator_{f.name}" in data]
     given = {name: data[f"integrator_{name}"].item() for name in stored}
-    A = data["integrator_A"] if "integrator_A" in data.files else np.zeros(0)
+    A = data["integrator_A"] if "integrator_A" in data else np.zeros(0)
     if kind is CustomIntegrator:
         ends = np.cumsum(np.arange(1, len(A) + 1))
         return kind(**given, A=[row.tolist() for row in np.split(A, ends[ends < len(A)])])
