@@ -166,6 +166,8 @@ LEFT_OUT = {
         "</fixed></tendon>"),
     "tendon 't' winds around a geom": ('<joint name="j"/><site name="x"/>', '<tendon><spatial name="t" stiffness="1">'
         '<site site="x"/><geom geom="g"/><site site="y"/></spatial></tendon>'),
+    "actuator 'a' is a muscle": ('<joint name="j"/>', '<actuator><muscle name="a" joint="j" lengthrange="-1 1"/>'
+        '</actuator>'),
     "actuator 'a' has a state of its own": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '
         'dyntype="filter" dynprm="1"/></actuator>'),
     "actuator 'a' has a gain that is not affine": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '

@@ -122,6 +122,8 @@ def actuator_fault(mj: mujoco.MjModel, i: int) -> str | None:
     """Why an actuator cannot be held, or None."""
     mujoco = mujoco_package()
     kinds, joints = mujoco.mjtTrn, mujoco.mjtJoint
+    if mj.actuator_gaintype[i] == int(mujoco.mjtGain.mjGAIN_MUSCLE):
+        return "is a muscle"
     if mj.actuator_dyntype[i] != int(mujoco.mjtDyn.mjDYN_NONE):
         return "has a state of its own (dyntype)"
     if mj.actuator_gaintype[i] not in (int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtGain.mjGAIN_AFFINE)):
