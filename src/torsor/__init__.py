@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from torsor import simulation as simulation
     from torsor import testing as testing
     from torsor import variational as variational
+    from torsor import view as view
     from torsor.constraints import Constraint as Constraint
     from torsor.constraints import Coupling as Coupling
     from torsor.constraints import CustomConstraint as CustomConstraint
@@ -275,7 +276,7 @@ else:
             "simulation.steps": "step step_derivatives",
             "simulation.trajectory": "Trajectory",
         },
-        submodules="constraints costs derivatives forces integrators interop simulation testing variational",
+        submodules="constraints costs derivatives forces integrators interop simulation testing variational view",
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}

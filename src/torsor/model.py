@@ -57,6 +57,8 @@ class Visual:
         File name of a mesh.
     mesh_scale : (x, y, z)
         Scale of a mesh.
+    file : str, optional
+        Where the file of the mesh was found, if not at `mesh`. Visuals compare without it.
     """
 
     shape: Shape
@@ -65,6 +67,7 @@ class Visual:
     color: tuple[float, float, float, float] | None = None
     mesh: str | None = None
     mesh_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    file: str | None = field(default=None, compare=False)
 
 
 @final
@@ -1477,6 +1480,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
+
+    def _repr_html_(self) -> str | None:
+        out: str | None = import_module("torsor.view.page").model_output(self)
+        return out
 
 
 def _edited(function: str, *args: Any) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
     from torsor import shapes
     from torsor._typing import Shape
 
+_FIRST_HIDDEN_GROUP = 3
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
 
 
 def visuals_of(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
-    """Geoms of a body. MuJoCo has half sizes and half lengths; visuals have whole ones."""
+    """Geoms of a body, without those of groups that MuJoCo does not show by default, which are for collision.
+
+    MuJoCo has half sizes and half lengths; visuals have whole ones.
+    """
     kinds = mujoco_package().mjtGeom
     visuals = []
     for geom in range(mj.body_geomadr[body], mj.body_geomadr[body] + mj.body_geomnum[body]):
+        if mj.geom_group[geom] >= _FIRST_HIDDEN_GROUP:
+            continue
         kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
         placement = pose_of(mj.geom_pos[geom], mj.geom_quat[geom])
         mesh, scale = None, (1.0, 1.0, 1.0)
@@ -55,7 +62,8 @@ def visuals_of(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         if mj.geom_matid[geom] >= 0 and np.array_equal(color, _DEFAULT_RGBA):
             color = mj.mat_rgba[mj.geom_matid[geom]]
         red, green, blue, alpha = color.tolist()
-        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale))
+        file = None if mesh is None else os.path.abspath(mesh)  # MuJoCo's is seen from the current directory
+        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale, file))
     return tuple(visuals)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
     from torsor.simulation.controls import OfState
+    from torsor.view.geometry import Show
 
 
 class Energies(NamedTuple):
@@ -395,6 +397,64 @@ class Trajectory:
         Trajectory
         """
         return Trajectory(**_archive.read(path, model, forces, policy, constraints))
+
+    def html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fps: float = 30.0,
+        speed: float = 1.0,
+        index: int | Sequence[int] | None = None,
+        show: Show = "visual",
+        contacts: bool = True,
+        constraints: bool = False,
+        triangles: int = 300_000,
+        pictures: int = 2_000,
+    ) -> None:
+        """Writes a page that plays the motion: one file, which needs nothing else and no network.
+
+        Needs viser, the extra `torsor[view]`. A notebook shows a trajectory in the same way.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, such as "motion.html".
+        fps : float
+            Pictures a second.
+        speed : float
+            1 is real time, if times are in seconds.
+        index : int or sequence of int, optional
+            Flat indices of the motions of a batch; the first 25 by default, side by side.
+        show : {"visual", "collision", "inertia", "skeleton"}
+            What to draw of bodies, as for `torsor.view.geometry.parts`.
+        contacts : bool
+            Whether to draw contact points and forces.
+        constraints : bool
+            Whether to draw where constraints are open.
+        triangles : int
+            Most triangles of all shapes together, about; finer meshes are made coarser.
+        pictures : int
+            Most pictures; a longer motion has fewer of them a second.
+        """
+        from torsor.view.page import trajectory_page
+
+        page = trajectory_page(
+            self,
+            fps=fps,
+            speed=speed,
+            index=index,
+            show=show,
+            contacts=contacts,
+            constraints=constraints,
+            triangles=triangles,
+            pictures=pictures,
+        )
+        Path(path).write_text(page, encoding="utf-8")
+
+    def _repr_html_(self) -> str | None:
+        from torsor.view.page import trajectory_output
+
+        return trajectory_output(self)
 
     def plot(self, joints: Sequence[str] | None = None, index: int | tuple[int, ...] = 0) -> Any:
         """Plots coordinates, velocities and energies over time with Matplotlib.
