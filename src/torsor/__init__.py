@@ -101,9 +101,11 @@ if TYPE_CHECKING:
     from torsor import forces as forces
     from torsor import integrators as integrators
     from torsor import interop as interop
+    from torsor import pictures as pictures
     from torsor import simulation as simulation
     from torsor import testing as testing
     from torsor import variational as variational
+    from torsor import view as view
     from torsor.constraints import Constraint as Constraint
     from torsor.constraints import Coupling as Coupling
     from torsor.constraints import CustomConstraint as CustomConstraint
@@ -276,7 +278,9 @@ else:
             "simulation.steps": "step step_derivatives",
             "simulation.trajectory": "Trajectory",
         },
-        submodules="constraints costs derivatives forces integrators interop simulation testing variational",
+        submodules="""
+            constraints costs derivatives forces integrators interop pictures simulation testing variational view
+        """,
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}

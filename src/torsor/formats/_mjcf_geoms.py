@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +59,8 @@ def visuals_of(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         if mj.geom_matid[geom] >= 0 and np.array_equal(color, _DEFAULT_RGBA):
             color = mj.mat_rgba[mj.geom_matid[geom]]
         red, green, blue, alpha = color.tolist()
-        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale))
+        file = None if mesh is None else os.path.abspath(mesh)  # MuJoCo's is seen from the current directory
+        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale, file))
     return tuple(visuals)
 
 
