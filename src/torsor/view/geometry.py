@@ -308,6 +308,8 @@ def primitive(shape: str, size: Sequence[float]) -> Surface:
         vertices, faces = _unit_sphere()
         return vertices * np.asarray(size), faces
     radius, length = size
+    if length == 0.0 and shape == "capsule":
+        return primitive("sphere", (radius,))
     if shape == "cylinder":
         vertices, faces = _unit_cylinder()
         return vertices * np.array([radius, radius, length]), faces

@@ -17,6 +17,8 @@ from torsor.spatial import matrix_to_quaternion
 from torsor.view import geometry
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from torsor._typing import FloatArray
     from torsor.constraints.constraint import Constraint
     from torsor.view.geometry import Extent, Part, Show
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Overlay = Callable[["State", "FloatArray", float], None]  # shows a state, with the poses of bodies, at a time
 
 _FIELD_OF_VIEW = 0.7  # of the camera, upright, in radians
+_MANY = 8  # bodies that look the same, from which on one node draws them
 _GHOST = (0.55, 0.62, 0.72, 0.35)
 _RED, _GREEN, _YELLOW = (214, 60, 50), (60, 150, 80), (240, 190, 40)
 
@@ -41,7 +44,8 @@ def rgb(color: Sequence[float]) -> tuple[int, int, int]:
 
 
 class Figure:
-    """A model in a scene: one node for all bodies that are fixed to each other, with what is drawn of them below it.
+    """A model in a scene: a node for all bodies that are fixed to each other, with what is drawn of them. Where many
+    look the same, as the links of a chain, one node draws them all.
 
     Parameters
     ----------
@@ -65,47 +69,104 @@ class Figure:
         offset: FloatArray,
         color: geometry.Color | None = None,
     ) -> None:
+        self._scene, self._path = scene, path
         self._root = scene.add_frame(path, show_axes=False, position=offset)
-        self._carriers, within = geometry.rigid_groups(model)
-        self._nodes: dict[int, Any] = {}
-        self._last: dict[int, tuple[FloatArray, FloatArray]] = {}
-        for k, part in enumerate(drawn):
-            carrier = self._carriers[part.body] if part.body >= 0 else -1
-            if carrier not in self._nodes:
-                name = model.bodies[carrier].name if carrier >= 0 else WORLD
-                label = f"{path}/{carrier} {name.replace('/', '|')}"
-                self._nodes[carrier] = scene.add_frame(label, show_axes=False)
-            pose = within[part.body] if part.body >= 0 else np.eye(4)
-            shade = part.color if color is None else color
-            scene.add_mesh_simple(
-                f"{self._nodes[carrier].name}/{k} {part.name.rsplit('/', 1)[-1]}",
-                vertices=(part.vertices @ pose[:3, :3].T + pose[:3, 3]).astype(np.float32),
-                faces=part.faces,
-                color=rgb(shade),
-                opacity=shade[3] if shade[3] < 1.0 else None,
-                side="double",
-                cast_shadow=color is None and carrier >= 0,
-                receive_shadow=False,
-            )
-        self._moving = [carrier for carrier in self._nodes if carrier >= 0]
+        self._nodes: list[tuple[int, Any]] = []  # the bodies that carry them, and nodes
+        self._batches: list[tuple[list[int], Any]] = []
+        self._last = np.full((model.nbodies, 7), np.nan)
+        self._ghost = color is not None
+        pieces = _pieces(model, drawn, color)
+        alike: dict[tuple[bytes, bytes, float], list[_Piece]] = {}
+        for piece in pieces:
+            key = piece.vertices.tobytes(), piece.faces.tobytes(), piece.color[3]
+            alike.setdefault(key, []).append(piece)
+        for k, group in enumerate(alike.values()):
+            if len(group) >= _MANY and all(piece.carrier >= 0 for piece in group):
+                self._add_batch(f"{path}/{k}", group)
+            else:
+                for i, piece in enumerate(group):
+                    name = model.bodies[piece.carrier].name if piece.carrier >= 0 else WORLD
+                    self._add_piece(f"{path}/{k}.{i} {name.replace('/', '|')}", piece)
+        self._moving = sorted({carrier for carrier, _ in self._nodes} | {c for cs, _ in self._batches for c in cs})
+
+    def _options(self, piece: _Piece) -> dict[str, Any]:
+        return {
+            "opacity": piece.color[3] if piece.color[3] < 1.0 else None,
+            "side": "double",
+            "cast_shadow": not self._ghost and piece.carrier >= 0,
+            "receive_shadow": False,
+        }
+
+    def _add_piece(self, name: str, piece: _Piece) -> None:
+        node = self._scene.add_mesh_simple(
+            name, vertices=piece.vertices, faces=piece.faces, color=rgb(piece.color), **self._options(piece)
+        )
+        if piece.carrier >= 0:
+            self._nodes.append((piece.carrier, node))
+
+    def _add_batch(self, name: str, group: list[_Piece]) -> None:
+        node = self._scene.add_batched_meshes_simple(
+            name,
+            vertices=group[0].vertices,
+            faces=group[0].faces,
+            batched_wxyzs=np.tile(np.array([1, 0, 0, 0], np.float32), (len(group), 1)),
+            batched_positions=np.zeros((len(group), 3), np.float32),
+            batched_colors=np.array([rgb(piece.color) for piece in group], np.uint8),
+            lod="off",
+            **self._options(group[0]),
+        )
+        self._batches.append(([piece.carrier for piece in group], node))
 
     def move(self, poses: FloatArray) -> None:
         """Moves it to the poses (nbodies, 4, 4) of its bodies. Of nodes that have not moved nothing is sent."""
         if not self._moving:
             return
         chosen = poses[self._moving]
-        turns, places = wxyz(chosen[:, :3, :3]), chosen[:, :3, 3]
-        for carrier, turn, place in zip(self._moving, turns, places, strict=True):
-            node, last = self._nodes[carrier], self._last.get(carrier)
-            if last is None or (turn != last[0]).any():
-                node.wxyz = turn
-            if last is None or (place != last[1]).any():
-                node.position = place
-            self._last[carrier] = turn, place
+        now = np.full_like(self._last, np.nan)
+        now[self._moving, :4], now[self._moving, 4:] = wxyz(chosen[:, :3, :3]), chosen[:, :3, 3]
+        turned, gone = (now[:, :4] != self._last[:, :4]).any(axis=1), (now[:, 4:] != self._last[:, 4:]).any(axis=1)
+        for carrier, node in self._nodes:
+            if turned[carrier]:
+                node.wxyz = now[carrier, :4]
+            if gone[carrier]:
+                node.position = now[carrier, 4:]
+        for carriers, node in self._batches:
+            if turned[carriers].any() or gone[carriers].any():
+                node.batched_wxyzs = now[carriers, :4].astype(np.float32)
+                node.batched_positions = now[carriers, 4:].astype(np.float32)
+        self._last = now
 
     def remove(self) -> None:
         """Takes it out of the scene."""
         self._root.remove()
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What is drawn in one colour of bodies that are fixed to each other, in the frame of the first of them."""
+
+    carrier: int
+    vertices: NDArray[np.float32]
+    faces: NDArray[np.int32]
+    color: geometry.Color
+
+
+def _pieces(model: Model, drawn: Sequence[Part], color: geometry.Color | None) -> list[_Piece]:
+    carriers, within = geometry.rigid_groups(model)
+    found: dict[tuple[int, geometry.Color], list[Part]] = {}
+    for part in drawn:
+        carrier = carriers[part.body] if part.body >= 0 else -1
+        found.setdefault((carrier, part.color if color is None else color), []).append(part)
+    out = []
+    for (carrier, shade), parts in found.items():
+        vertices, faces, first = [], [], 0
+        for part in parts:
+            pose = within[part.body] if part.body >= 0 else np.eye(4)
+            vertices.append(part.vertices @ pose[:3, :3].T + pose[:3, 3])
+            faces.append(part.faces + first)
+            first += len(part.vertices)
+        out.append(_Piece(carrier, np.concatenate(vertices).astype(np.float32), np.concatenate(faces), shade))
+    return out
 
 
 @dataclass
@@ -117,7 +178,7 @@ class _Actor:
     ghost: bool
     path: str
     figure: Figure | None = None
-    overlays: list[Overlay] = field(default_factory=list)
+    overlays: dict[str, Overlay] = field(default_factory=dict)
 
 
 class Stage:
@@ -137,7 +198,7 @@ class Stage:
         self.show, self._limit = show, limit
         self.actors: list[_Actor] = []
         self.extent: Extent = geometry.extent(model, model.neutral, geometry.parts(model, show))
-        self._added: dict[str, Callable[[_Actor], Overlay | None]] = {}
+        self._added: dict[str, Callable[[_Actor, str], Overlay | None]] = {}
         self._count = 0
         self.up = _up(model)
         self._grid: Any = None
@@ -184,20 +245,23 @@ class Stage:
             drawn = [part for part in drawn if part.body >= 0]
         color = _GHOST if actor.ghost else None
         actor.figure = Figure(self.scene, actor.path, actor.motion.model, drawn, actor.offset, color)
-        made = [] if actor.ghost else [add(actor) for add in self._added.values()]
-        actor.overlays = [overlay for overlay in made if overlay is not None]
+        for key in self._added if not actor.ghost else ():
+            self._put_on(actor, key)
+
+    def _put_on(self, actor: _Actor, key: str) -> None:
+        """Draws something on top of a motion, if it has such a thing."""
+        update = self._added[key](actor, f"{actor.path}/{key}")
+        if update is not None:
+            actor.overlays[key] = update
 
     def _clear(self, actor: _Actor) -> None:
         if actor.figure is not None:
             actor.figure.remove()
-        actor.figure, actor.overlays = None, []
+        actor.figure, actor.overlays = None, {}
 
     def set_show(self, show: Show) -> None:
         """Draws the same motions by other shapes."""
         self.show = show
-        self._redress()
-
-    def _redress(self) -> None:
         with self.server.atomic():
             for actor in self.actors:
                 self._clear(actor)
@@ -216,7 +280,7 @@ class Stage:
                     state = actor.motion.at(time)
                     poses = body_poses(state.model, state.q)
                     actor.figure.move(poses)
-                    for update in actor.overlays:
+                    for update in actor.overlays.values():
                         update(state, poses, time)
 
     @property
@@ -227,22 +291,26 @@ class Stage:
 
     # ---- what is drawn on top
 
-    def _overlay(self, key: str, add: Callable[[_Actor], Overlay | None], on: bool = True) -> None:
-        if on:
-            self._added[key] = add
-        else:
+    def _overlay(self, key: str, add: Callable[[_Actor, str], Overlay | None], on: bool = True) -> None:
+        """Draws something on top of all motions, or no longer: `add` draws it at a node, and returns what shows it."""
+        with self.server.atomic():
+            for actor in self.actors:
+                if actor.overlays.pop(key, None) is not None:
+                    self.scene.remove_by_name(f"{actor.path}/{key}")
             self._added.pop(key, None)
-        self._redress()
+            if on:
+                self._added[key] = add
+                for actor in (actor for actor in self.actors if not actor.ghost):
+                    self._put_on(actor, key)
 
     def add_frame(self, name: str, length: float | None = None) -> None:
         """Draws the axes of a body or of a frame."""
         self.model.frame(name)  # an error, if there is none
 
-        def add(actor: _Actor) -> Overlay:
+        def add(actor: _Actor, path: str) -> Overlay:
             size = 0.12 * self.extent.size if length is None else length
             place = actor.motion.model._find(name, "frame")
-            label = f"{actor.path}/frame {name.replace('/', '|')}"
-            node = self.scene.add_frame(label, axes_length=size, axes_radius=0.04 * size, origin_radius=0.06 * size)
+            node = self.scene.add_frame(path, axes_length=size, axes_radius=0.04 * size, origin_radius=0.06 * size)
 
             def update(state: State, poses: FloatArray, time: float) -> None:
                 (T,) = place_poses(state.model, poses, [place])
@@ -250,18 +318,18 @@ class Stage:
 
             return update
 
-        self._overlay(f"frame {name}", add)
+        self._overlay(f"frame {name.replace('/', '|')}", add)
 
     def frames(self, on: bool) -> None:
         """Draws the axes of all bodies, or none."""
 
-        def add(actor: _Actor) -> Overlay | None:
+        def add(actor: _Actor, path: str) -> Overlay | None:
             size = 0.05 * self.extent.size
             count = actor.motion.model.nbodies
             if not count:
                 return None
             node = self.scene.add_batched_axes(
-                f"{actor.path}/frames",
+                path,
                 np.tile([1.0, 0.0, 0.0, 0.0], (count, 1)),
                 np.zeros((count, 3)),
                 axes_length=size,
@@ -279,11 +347,11 @@ class Stage:
     def center_of_mass(self, on: bool = True) -> None:
         """Draws the centre of mass, or none."""
 
-        def add(actor: _Actor) -> Overlay | None:
+        def add(actor: _Actor, path: str) -> Overlay | None:
             radius = 0.018 * self.extent.size
             if not np.isfinite(center_of_mass(actor.motion.model, actor.motion.q[0])).all():
                 return None  # nothing that moves has mass
-            node = self.scene.add_icosphere(f"{actor.path}/centre of mass", radius=radius, color=_YELLOW)
+            node = self.scene.add_icosphere(path, radius=radius, color=_YELLOW)
 
             def update(state: State, poses: FloatArray, time: float) -> None:
                 node.position = center_of_mass(state.model, state.q)
@@ -297,7 +365,7 @@ class Stage:
         `scale`; by default the weight of the model has a third of its size."""
         weight = self.model.mass * float(np.linalg.norm(self.model.gravity)) or 1.0
 
-        def add(actor: _Actor) -> Overlay | None:
+        def add(actor: _Actor, path: str) -> Overlay | None:
             size = self.extent.size
             factor = 0.35 * size / weight if scale is None else scale
             trajectory, i = actor.motion.trajectory, actor.motion.index
@@ -309,11 +377,11 @@ class Stage:
             width = 0.008 * size
             nothing = np.zeros((1, 2, 3), np.float32)
             arrows = self.scene.add_arrows(
-                f"{actor.path}/contact forces", nothing, _RED, shaft_radius=0.6 * width, head_radius=1.6 * width,
+                f"{path}/forces", nothing, _RED, shaft_radius=0.6 * width, head_radius=1.6 * width,
                 head_length=4.0 * width, visible=False,
             )  # fmt: skip
             dots = self.scene.add_point_cloud(
-                f"{actor.path}/contact points", nothing[0, :1], _RED, point_size=2.0 * width, point_shape="circle",
+                f"{path}/points", nothing[0, :1], _RED, point_size=2.0 * width, point_shape="circle",
                 precision="float32", visible=False,
             )  # fmt: skip
 
@@ -332,7 +400,7 @@ class Stage:
     def constraint_gaps(self, on: bool = True) -> None:
         """Draws where constraints hold bodies together, and lines where they are open."""
 
-        def add(actor: _Actor) -> Overlay | None:
+        def add(actor: _Actor, path: str) -> Overlay | None:
             width = 0.006 * self.extent.size
             trajectory = actor.motion.trajectory
             held = actor.motion.model.constraints if trajectory is None else trajectory.constraints
@@ -340,10 +408,10 @@ class Stage:
                 return None
             nothing = np.zeros((1, 2, 3), np.float32)
             lines = self.scene.add_line_segments(
-                f"{actor.path}/gaps", nothing, _RED, thickness=width, visible=False
+                f"{path}/gaps", nothing, _RED, thickness=width, visible=False
             )  # fmt: skip
             dots = self.scene.add_point_cloud(
-                f"{actor.path}/constraints", nothing[0, :1], _GREEN, point_size=3.0 * width, point_shape="circle",
+                f"{path}/points", nothing[0, :1], _GREEN, point_size=3.0 * width, point_shape="circle",
                 precision="float32", visible=False,
             )  # fmt: skip
 
@@ -355,7 +423,7 @@ class Stage:
 
             return update
 
-        self._overlay("gaps", add, on)
+        self._overlay("constraints", add, on)
 
     # ---- ground, light and camera
 
