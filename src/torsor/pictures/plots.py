@@ -142,7 +142,7 @@ def _panels(model: Model, joints: Sequence[str] | None) -> list[_Panel]:
         chosen = [i for i, j in enumerate(model.joints) if j.nv]
     else:
         chosen = [model._find(name, "joint") for name in ([joints] if isinstance(joints, str) else joints)]
-    groups = [chosen] if len(chosen) <= _MOST else _groups(model, chosen)
+    groups = _groups(model, chosen) if len(chosen) > _MOST else [chosen] if chosen else []
     titles = [_title([model.joints[i].name for i in group]) for group in groups]
     out: list[_Panel] = []
     for group, title in zip(groups, titles, strict=True):
