@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import numpy as np
 
 from torsor import _core
-from torsor._check import direct, listed, unknown
+from torsor._check import as_array, direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
-from torsor.couplings import JointCoupling, ReducedMap, as_couplings
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings, reduced_position, reduced_velocity
 from torsor.inertia import Inertia, parameters_of
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
@@ -1274,6 +1274,53 @@ class Model:
         """
         return _core.coupling_jacobian(self, q, out, threads)
 
+    def reduce(
+        self,
+        tree_q: ArrayLike,
+        tree_v: ArrayLike | None = None,
+        *,
+        near: ArrayLike | None = None,
+        tolerance: float = 1e-6,
+    ) -> Any:
+        """The reduced coordinates of a configuration of all joints: the inverse of `expand`.
+
+        Parameters
+        ----------
+        tree_q : (..., tree.nq) array_like
+            Configurations of the `tree` that fulfil the couplings.
+        tree_v : (..., tree.nv) array_like, optional
+            Velocities of it.
+        near : (..., nq) array_like, optional
+            Reduced configurations from which nonlinear functions of new coordinates are inverted; neutral ones by
+            default.
+        tolerance : float
+            How far followers may be from what their leaders give.
+
+        Returns
+        -------
+        q : (..., nq) array
+            Alone, or (q, v) with velocities.
+
+        Raises
+        ------
+        ConstraintError
+            If a follower is further away.
+        """
+        given = {"tree_q": (tree_q, self.tree.nq), "tree_v": (tree_v, self.tree.nv), "near": (near, self.nq)}
+        arrays: dict[str, FloatArray] = {}
+        for name, (value, size) in given.items():
+            if value is None:
+                continue
+            arrays[name] = as_array(name, value)
+            if arrays[name].ndim == 0 or arrays[name].shape[-1] != size:
+                raise ValueError(f"{name} has shape {arrays[name].shape}, expected (..., {size})")
+            if not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} is not finite")
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance is {tolerance!r}, expected a number of at least 0")
+        q = reduced_position(self, arrays["tree_q"], arrays.get("near", self.neutral), tolerance)
+        return (q, reduced_velocity(self, q, arrays["tree_v"], tolerance)) if "tree_v" in arrays else q
+
     def _velocities(self, name: str, purpose: str) -> slice:
         """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
         if self._map is not None and isinstance(name, str) and name in self._map.new:
@@ -1291,7 +1338,9 @@ class Model:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
         Constraints are a `Loop` for each joint, of its name, then those of the model between bodies. `to_maximal` has
-        the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia.
+        the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia,
+        and `CouplingError` if the model has couplings, which have no rows between bodies: `tree.maximal()` is the
+        mechanism without them.
 
         Examples
         --------
@@ -1342,7 +1391,7 @@ class Model:
         Parameters
         ----------
         positions : mapping from str to (nq,) array_like
-            Coordinates of the joints to lock, by name.
+            Coordinates of the joints to lock, by name; new coordinates of couplings can be locked too.
 
         Returns
         -------
@@ -1415,13 +1464,19 @@ class Model:
         """`lock` for a model with couplings."""
         assert self._map is not None
         q = self.neutral
+        new: dict[str, float] = {}
         for name, value in positions.items():
-            self._velocities(name, "lock")
+            at = self._velocities(name, "lock")
+            if name in self._map.new:
+                if np.size(value) != 1 or not np.isfinite(value).all():
+                    raise ValueError(f"position of {name!r} is {value!r}, expected a finite number: a new coordinate")
+                new[name] = q[self._map.position[at.start]] = float(np.asarray(value).reshape(()))
+                continue
             joint = self.joint(name)
             if np.size(value) == joint.nq == joint.joint.nq:  # others are refused below
                 q[joint.q_slice] = np.asarray(value, dtype=np.float64).reshape(-1)
-        given = {self._find(name, "joint"): name for name in positions}
-        found, kept = self._map.locked(given)
+        given = {self._find(name, "joint"): name for name in positions if name not in new}
+        found, kept = self._map.locked(given, new)
         tree, full = self.tree, self.expand(q)
         all_positions = {given[j]: positions[given[j]] for j in given}
         all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}
