@@ -690,6 +690,13 @@ class Model:
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        new = self._map.new if self._map is not None else self._cache.get("new", ())
+        if kind == "joint" and name in new:
+            raise KeyError(
+                f"no joint named {name!r}: it is a new coordinate of a coupling, on no joint. Its name is taken by "
+                "actuation, prescribed, lock, plot, PositionTarget and VelocityTarget; forces and constraints act on "
+                f"the joints {listed([j.name for j in self.joints])}"
+            )
         accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
@@ -938,7 +945,7 @@ class Model:
             Name of the body, or of its joint.
         **changes
             Those of the arguments of `ModelBuilder.add_body` that change: `inertia`, `placement`, `joint_name`, limits,
-            friction and springs of the joint, `visuals`, `collisions`.
+            friction, springs and armature of the joint, `gravity_compensation`, `visuals`, `collisions`.
 
         Returns
         -------
@@ -1050,9 +1057,9 @@ class Model:
 
         Parameters
         ----------
-        inertia : (nbodies, 10) array_like, optional
-            `Inertia.parameters` of all bodies.
-        placement : (nbodies, 6) array_like, optional
+        inertia : (nbodies, 10) or (10 nbodies,) array_like, optional
+            `Inertia.parameters` of all bodies, as `parameters.inertia` or as `inertial_parameters`.
+        placement : (nbodies, 6) or (6 nbodies,) array_like, optional
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
         armature : (nv,) array_like, optional
@@ -1089,7 +1096,7 @@ class Model:
         ----------
         source : optional
             A record with the fields `names`, as `AdjointGradient`, of any batch shape; by default `parameters`.
-        names : sequence of {"inertia", "placement", "gravity"}
+        names : sequence of {"inertia", "placement", "gravity", "armature"}
             What the vector consists of, in this order.
 
         Returns
@@ -1113,7 +1120,7 @@ class Model:
         Parameters
         ----------
         x : (n,) array_like
-        names : sequence of {"inertia", "placement", "gravity"}
+        names : sequence of {"inertia", "placement", "gravity", "armature"}
             What the vector consists of, in this order.
         allow_unphysical : bool
             Whether inertias that no body can have are accepted.
@@ -1158,7 +1165,16 @@ class Model:
     @cached_property
     def tree(self) -> Model:
         """The model without its couplings: the tree underneath, with all joints."""
-        return replace(self, couplings=()) if self.couplings else self
+        if not self.couplings:
+            return self
+        made = replace(self, couplings=())
+        made._cache["new"] = tuple(name for coupling in self.couplings for name in coupling.new)
+        return made
+
+    @property
+    def _label(self) -> str:
+        """What messages about sizes call it: forces and costs see only the tree of a model with couplings."""
+        return "the tree of this coupled model" if "new" in self._cache else "the model"
 
     def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
         """A model with fewer coordinates, in which joints are functions of others: q = phi(z).

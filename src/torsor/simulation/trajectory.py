@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
@@ -402,7 +402,8 @@ class Trajectory:
         Parameters
         ----------
         joints : sequence of str, optional
-            Names of the joints to plot, all by default.
+            Names of the joints to plot, all by default; also of new coordinates of couplings. Joints that follow others
+            are plotted too.
         index : int or tuple of int
             The trajectory in a batch: its flat index, or its index in the shape of the batch, as that of a `Failure`.
 
@@ -414,17 +415,15 @@ class Trajectory:
             from matplotlib.figure import Figure
         except ImportError:
             raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
-        chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
         n, rows, index = prod(self.batch_shape), len(self.t), self._flat(index)
         q, v = self.q.reshape(n, rows, self.model.nq)[index], self.v.reshape(n, rows, self.model.nv)[index]
         figure = Figure(figsize=(8, 8), layout="constrained")
         axes = figure.subplots(3, 1, sharex=True)
-        for joint in chosen:
-            for k in range(joint.nq):
-                label = f"{joint.name}[{k}]" if joint.nq > 1 else joint.name
-                axes[0].plot(self.t, q[:, joint.q_slice][:, k], label=label)
-            for k in range(joint.nv):
-                axes[1].plot(self.t, v[:, joint.v_slice][:, k])
+        for label, at_q, at_v in self._curves(joints, q, v):
+            for k, curve in enumerate(at_q.T):
+                axes[0].plot(self.t, curve, label=f"{label}[{k}]" if at_q.shape[1] > 1 else label)
+            for curve in at_v.T:
+                axes[1].plot(self.t, curve)
         for name, energy in self.energies._asdict().items():
             energy = energy.reshape(n, rows, -1)[index].sum(axis=-1)
             axes[2].plot(self.t, energy, label=name)
@@ -434,6 +433,21 @@ class Trajectory:
         axes[2].legend(fontsize="small")
         axes[2].set_xlabel("t")
         return figure
+
+    def _curves(
+        self, names: Sequence[str] | None, q: FloatArray, v: FloatArray
+    ) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+        """Coordinates and velocities (rows, n) of joints and new coordinates of couplings, by name."""
+        model, tree, coupling = self.model, self.model.tree, self.model._map
+        new = () if coupling is None else coupling.new
+        tree_q, tree_v = (q, v) if coupling is None else (model.expand(q), model.expand_velocity(q, v))
+        for name in [*(j.name for j in tree.joints), *new] if names is None else names:
+            if coupling is not None and name in new:
+                at = coupling.columns[name]
+                yield name, q[:, [coupling.position[at]]], v[:, [at]]
+            else:
+                joint = tree.joint(name)
+                yield joint.name, tree_q[:, joint.q_slice], tree_v[:, joint.v_slice]
 
     def plot_contacts(self, index: int | tuple[int, ...] = 0) -> Any:
         """Plots normal and friction forces of all contacts that touch over time with Matplotlib.
