@@ -48,7 +48,10 @@ def _on_free(body: Body, inertia: Inertia) -> Body:
     none, free = (np.inf,) * 6, (np.inf,) * 7
     limits = (tuple(-x for x in free), free)
     shapes = body.visuals, body.collisions
-    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, *shapes)
+    weight = body.gravity_compensation
+    return Body(
+        body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, *shapes, gravity_compensation=weight
+    )
 
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
