@@ -248,6 +248,28 @@ def _compiled(model):
     return compile_tree(model._tree(), np.array(model.gravity), model.armature)
 
 
+@pytest.mark.parametrize("n", [60, 300])
+def test_long_chains(n):
+    """Forward dynamics by multipliers, with few followers, and by columns, with few modes."""
+    b = ts.ModelBuilder()
+    link = ts.Inertia.box(mass=1.0, size=(0.1, 0.1, 0.3), com=(0, 0, 0.15))
+    for k in range(n):
+        b.add_body(f"l{k}", "world" if k == 0 else f"l{k - 1}", ts.Revolute((k % 2, 1 - k % 2, 0)),
+                   ts.SE3.translation(0, 0, 0.3), link, armature=0.2)  # fmt: skip
+    rng = np.random.default_rng(0)
+    for couplings in (
+        [ts.Mimic("l7", of="l40", ratio=0.5), ts.Mimic("l9", of="l7", ratio=-2.0)],
+        [ts.Subspace(None, rng.standard_normal((n, 3)))],
+    ):
+        model = b.build().couple(*couplings)
+        q, v, a = 0.1 * rng.standard_normal((3, 9, model.nv))
+        tau = ts.inverse_dynamics(model, q, v, a)
+        close(ts.forward_dynamics(model, q, v, tau), a, 1e-7)
+        P, Q = model.coupling_jacobian(q[0]), model.expand(q[0])
+        tree_tau = ts.inverse_dynamics(model.tree, Q, P @ v[0], P @ a[0])
+        close(tau[0], P.T @ tree_tau)
+
+
 def test_singular_mass_matrices_name_the_joint():
     b = ts.ModelBuilder()
     b.add_body("a", joint=ts.Revolute((0, 0, 1)), inertia=ts.Inertia.point(1.0, (1, 0, 0)))

@@ -270,8 +270,8 @@ Model read_coordinates(int nq, int nv, nb::list bodies) {
   return m;
 }
 
-// The solver of forward dynamics that is expected to be the fastest, by nanoseconds that chains of 20 to 1000 bodies and
-// robots took (eight lanes, one core).
+// The solver of forward dynamics that is expected to be the fastest, by nanoseconds that chains of 20 to 1000 bodies
+// and robots took (eight lanes, one core).
 Coupling::Solver fastest_solver(const Model& m, const Coupling& c) {
   const double nv = m.nv, nr = c.nv(), followers = static_cast<double>(c.rows.size());
   double entries = 0.0;  // of P in rows of followers

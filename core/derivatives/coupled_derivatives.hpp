@@ -195,8 +195,8 @@ struct TreeGradients {
   const S *q, *v, *a, *tau;
 };
 
-// The derivatives of a user-defined block with respect to one of its parameters, to the second order. In complex numbers
-// the imaginary parts, those of a complex step, follow from the next derivatives.
+// The derivatives of a user-defined block with respect to one of its parameters, to the second order. In complex
+// numbers the imaginary parts, those of a complex step, follow from the next derivatives.
 template <class S>
 void vary_custom(const Coupling::Block& block, const S* s, int parameter, S* out) {
   constexpr int lanes = Lanes<S>::value;

@@ -210,8 +210,8 @@ class StageCotangents {
                            gradient.data());
     add_scaled(count, S(-1.0), gradient.data(), out.couplings);
   }
-  // The same of the further term of linearly implicit Euler, h times the rate of lambda.(P^T tau_f) along the step, by a
-  // complex step in each lane.
+  // The same of the further term of linearly implicit Euler, h times the rate of lambda.(P^T tau_f) along the step, by
+  // a complex step in each lane.
   void add_coupling_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;

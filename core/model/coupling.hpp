@@ -253,8 +253,8 @@ S* fourth_terms(const BlockTerms<S>& t, Arena& arena, const S* z, const S* u) {
   return out;
 }
 
-// Linear rows of the coordinate z and of N - 1 velocities at once, or of N velocities if z is null: calls out(group, row,
-// n, value). Several rows at a time, which share what they read.
+// Linear rows of N vectors at once, the first of coordinates or of velocities, the others of velocities:
+// calls out(group, row, n, value). Several rows at a time, which share what they read.
 template <int R, int N, class S, class Out>
 TORSOR_INLINE void sum_rows(const Coupling::Linear& g, int row, bool coordinates, const S* const (&x)[N], Out&& out) {
   const int m = static_cast<int>(g.columns.size());

@@ -1354,9 +1354,8 @@ class Model:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
         Constraints are a `Loop` for each joint, of its name, then those of the model between bodies. `to_maximal` has
-        the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia,
-        and `CouplingError` if the model has couplings, which have no rows between bodies: `tree.maximal()` is the
-        mechanism without them.
+        the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia.
+        Not for couplings: use `tree.maximal()`.
 
         Examples
         --------

@@ -56,7 +56,8 @@ def to_urdf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
 
     What URDF cannot carry: `Spherical`, `SphericalExp`, `Screw`, splines and user-defined joints; limits and losses of
     `Free`; stiffness, armature; other couplings, constraints and rules for contact; tendons, actuators and keyframes;
-    compensation of gravity; friction and softness of collision shapes; ellipsoids, half-spaces, terrains, meshes without a file; gravity, which is an argument of `load_urdf`.
+    compensation of gravity; friction and softness of collision shapes; ellipsoids, half-spaces, terrains, meshes
+    without a file; gravity, which is an argument of `load_urdf`.
 
     Parameters
     ----------
