@@ -224,13 +224,13 @@ def _require_path(path: Any) -> Path:
         raise ValueError(f"{str(file)!r} ends in {file.suffix!r}, expected a name that ends in {' or '.join(FORMATS)}")
     if not file.parent.is_dir():
         raise FileNotFoundError(f"no directory {str(file.parent)!r} to write {file.name!r} to; make it first")
-    if file.is_dir():
-        raise IsADirectoryError(f"{str(file)!r} is a directory, expected the name of a file")
     try:
         _unfinished(file).write_bytes(b"")
     except OSError as error:
         raise type(error)(f"{str(file)!r} cannot be written: {error.strerror}; choose another place") from None
     _unfinished(file).unlink()
+    if file.is_dir():
+        raise IsADirectoryError(f"{str(file)!r} is a directory, expected the name of a file")
     return file
 
 
