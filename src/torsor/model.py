@@ -1600,7 +1600,10 @@ class Model:
             lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
         frames = [f"frame {f.name} on {f.body}" for f in self.frames]
-        return "\n".join([head, *lines, *frames, *closed])
+        driven = [f"tendon {t.name}" for t in self.tendons] + [
+            f"actuator {a.name} on {a.place}" for a in self.actuators
+        ]
+        return "\n".join([head, *lines, *frames, *closed, *driven])
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
