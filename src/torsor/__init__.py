@@ -168,6 +168,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
     from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
+    from torsor.forces import ActuatorBias as ActuatorBias
     from torsor.forces import ActuatorForce as ActuatorForce
     from torsor.forces import BearingFriction as BearingFriction
     from torsor.forces import BodyDamping as BodyDamping
@@ -258,10 +259,10 @@ else:
                 joint_reactions_vjp
             """,
             "forces": """
-                ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring
-                Force GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque PointForce
-                PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies forces_from
-                generalized_forces generalized_forces_derivatives generalized_forces_vjp
+                ActuatorBias ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce
+                CustomSpring Force GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque
+                PointForce PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies
+                forces_from generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.description": "load_description",
             "formats.mjcf": "load_mjcf",

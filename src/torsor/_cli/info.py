@@ -122,6 +122,7 @@ def as_json(loaded: Loaded) -> dict[str, Any]:
 
 # ---- for people
 
+_TREE = ("world", "new coordinates", "├", "└", "│", " ")  # how the lines of a tree begin
 _LOSSES = {"damping": "damping", "dry_friction": "friction", "stiffness": "stiffness", "armature": "armature"}
 
 
@@ -162,7 +163,7 @@ def _head(loaded: Loaded) -> str:
 
 def _tree(model: Model) -> str:
     """The tree as `print(model)` shows it; what comes before and after it has paragraphs of its own."""
-    return "\n".join(line for line in str(model).split("\n")[1:] if not line.startswith(("frame ", "constraint ")))
+    return "\n".join(line for line in str(model).split("\n")[1:] if line.startswith(_TREE))
 
 
 def _vector(x: Iterable[float]) -> str:

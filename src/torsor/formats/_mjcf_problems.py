@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from torsor._errors import FormatError
-from torsor.formats._mjcf_drives import left_out
+from torsor.formats._mjcf_left_out import left_out
 from torsor.formats._mjcf_names import Names
 from torsor.formats._problem import Problems
 from torsor.formats._xml import Element, parse_document

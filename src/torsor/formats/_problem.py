@@ -20,14 +20,14 @@ _PLACE = re.compile(r"^.*?, line (?P<line>\d+): (?P<rest>.*)$", re.DOTALL)
 class Problem:
     """A problem of a model or of its file, as `find_problems` lists them.
 
-    Attributes
+    Parameters
     ----------
     severity : {'error', 'warning', 'note'}
         An error keeps the file from being loaded, or the model from being simulated. A warning is for what is likely
         to be a mistake, or is left out. A note is for what may be intended.
     message : str
         What is wrong, and where.
-    line : int or None
+    line : int, optional
         Of the file, where it is known.
     """
 
