@@ -192,9 +192,8 @@ def test_models_are_values(coupled):
 
 
 def test_functions_without_couplings_say_so(coupled):
-    q, _, *_ = state(coupled)
-    with pytest.raises(ts.CouplingError, match="mobility does not take models with couplings"):
-        ts.mobility(coupled, [], q)
+    with pytest.raises(ts.CouplingError, match="maximal does not take models with couplings"):
+        coupled.maximal()
 
 
 # ---- solves
@@ -384,12 +383,6 @@ def test_check_coupling():
 
 # ---- all functions
 
-REFUSED = {
-    *(f"constrained_forward_dynamics_{kind}" for kind in ("jvp", "hessians")),
-    *("constrained_inverse_dynamics", "constrained_inverse_dynamics_derivatives"),
-}
-
-
 OF_THE_TREE = {
     "expand",
     "expand_velocity",
@@ -400,14 +393,9 @@ ALL = [name for name, f in FUNCTIONS.items() if "step" not in name and not f.sim
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_function_takes_coupled_models_or_says_that_it_does_not(name):
+def test_every_function_takes_coupled_models(name):
     model, function = tree().couple(*MAPS["polynomial"]), FUNCTIONS[name]
-    given = function.arguments(model)
-    if name in REFUSED:
-        with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
-            function(model, *given)
-        return
-    result = function(model, *given)
+    result = function(model, *function.arguments(model))
     parts = result if isinstance(result, tuple) else (result,)
     shapes = [np.shape(x) for x in parts if not isinstance(x, (tuple, dict))]
     expected = function.shapes(model)
@@ -416,12 +404,10 @@ def test_every_function_takes_coupled_models_or_says_that_it_does_not(name):
     assert shapes[: len(expected)] == expected
 
 
-def test_projections_and_conversions_refuse_coupled_models():
+def test_conversions_refuse_coupled_models():
     model = tree().couple(*MAPS["mimic"])
     q = state(model)[0]
     for refused in (
-        lambda: ts.project(model, [ts.Gear("hip", "screw", 2.0)], q),
-        lambda: ts.mobility(model, [ts.Gear("hip", "screw", 2.0)], q),
         model.maximal,
         lambda: ts.to_maximal(model, q, np.zeros(model.nv)),
         lambda: ts.interop.to_mujoco(model, q),

@@ -114,8 +114,7 @@ class StageCotangents {
   void project(StageRows<S>& rows, const Projection<S>& of, const S* gy, S* gq) {
     StepContext<S>& at = stepper_.at;
     std::copy_n(gy, nv_, al_.data());
-    MassAt<S> mass(at, of.q);
-    mass.solve(al_.data());
+    SceneMass<S>(at.scene, at.arena, of.q).solve(al_.data(), al_.data());
     std::fill(be_.begin(), be_.end(), S(0.0));
     rows.metric.add_rates(al_.data(), be_.data());
     rows.metric.solve(be_.data());
@@ -131,26 +130,16 @@ class StageCotangents {
     const Model& tree = at.scene.tree;
     const int bodies = tree.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
     const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node), *lambda = lambda_.data();
-    std::vector<S> lifted;  // q, v, a and lambda of the tree
-    if (at.scene.coupled) {
-      add_coupling_parameters(node, t, out);
-      at.arena.reset();
-      const Lifted<S> point = lift_state(tree, at.arena, q, v, a, 2);
-      lifted.resize(tree.nq + 3 * tree.nv);
-      S* to = lifted.data();
-      std::copy_n(point.q, tree.nq, to);
-      std::copy_n(point.v, tree.nv, to + tree.nq);
-      std::copy_n(point.a, tree.nv, to + tree.nq + tree.nv);
-      lift_velocities<S>(point.terms, at.arena, lambda, to + tree.nq + 2 * tree.nv);
-      q = to;
-      v = q + tree.nq;
-      a = v + tree.nv;
-      lambda = a + tree.nv;
-    }
     if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) {
       v = stepper_.implicit().free_velocities();
       a = stepper_.implicit().free_accelerations();
     }
+    if (at.scene.coupled) add_coupling_gradient<S>(at, q, v, a, lambda, t, -1.0, out.couplings);
+    const TreeState<S> state(at, q, v, a, lambda);
+    q = state.q;
+    v = state.v;
+    a = state.a;
+    lambda = state.lambda;
     // Friction in bearings depends on wrenches, which gives bodies twists of their own in the virtual motion.
     std::vector<Motion<S>> twists;
     if (at.scene.loads != nullptr) {
@@ -183,44 +172,22 @@ class StageCotangents {
       force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda, out.placement, moved);
     });
   }
-  // Of the numbers of couplings: with w = P lambda and g the gradients of w.(ID - tau_f) by the state of the tree, what
-  // the numbers change of that state and of P lambda.
-  void add_coupling_parameters(int node, double t, const ParameterGradients<S>& out) {
-    StepContext<S>& at = stepper_.at;
-    const Model& tree = at.scene.tree;
-    const int nv = tree.nv, count = tree.coupling->numbers;
-    const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
-    std::vector<S> r(nv_), A[3], gradient(count, S(0.0));
-    const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
-    add_rates(tree, e);
-    sum_inertias(tree, e);
-    for (auto& matrix : A) matrix.assign(std::size_t(nv) * nv, S(0.0));
-    add_tree_derivatives(at, e, A[0].data(), A[1].data(), A[2].data());
-    const BlockTerms<S> terms = block_terms(*tree.coupling, at.arena, q, 3);
-    S* w = at.arena.template get<S>(nv);
-    lift_velocities<S>(terms, at.arena, lambda_.data(), w);
-    S* g[3];
-    for (int k = 0; k < 3; ++k) {
-      g[k] = zeros<S>(at.arena, nv);
-      for (int i = 0; i < nv; ++i) add_scaled(nv, w[i], A[k].data() + std::size_t(i) * nv, g[k]);
-    }
-    add_number_gradient<S>(terms, at.arena, {q, v, a, lambda_.data()}, {g[0], g[1], g[2], e.reduced.r},
-                           gradient.data());
-    add_scaled(count, S(-1.0), gradient.data(), out.couplings);
-  }
   // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit
   // stage minus the gradient of the projection of velocities; of an explicit one -nu.(G v1 + g_t + beta g).
   void add_constraint_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const bool implicitly = stepper_.table.is_implicit();
     StageRows<S>& rows = implicitly ? *stepper_.implicit().rows() : *stepper_.explicit_stage().rows();
-    const int bodies = m_.nframes(), parameters = at.scene.constraints->parameters;
-    std::vector<S> inertia(10 * bodies, S(0.0)), armature(nv_, S(0.0));
+    const Model& tree = at.scene.tree;
+    const int bodies = tree.nframes(), parameters = at.scene.constraints->parameters;
+    std::vector<S> inertia(10 * bodies, S(0.0)), armature(tree.nv, S(0.0));
     std::vector<S> placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    std::vector<S> couplings(at.scene.coupled ? tree.coupling->numbers : 0, S(0.0));
     const InertialGradients<S> inertial{inertia.data(), armature.data()};
     std::vector<S> weights(rows.count());
     const S* q = at.nodes.q(implicitly ? stage.to : stage.from);
-    const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement.data(), own.data()};
+    const ConstraintGradients<S> to{nullptr,          nullptr,    nullptr,
+                                    placement.data(), own.data(), at.scene.coupled ? couplings.data() : nullptr};
     for (int r = 0; r < rows.count(); ++r) weights[r] = -rows.lambda[r];
     add_row_gradient<S>(at, rows, q, lambda_.data(), t, true, nullptr, weights.data(), to);
     if (implicitly) {
@@ -235,9 +202,10 @@ class StageCotangents {
         add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to, inertial);
     }
     add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
-    add_scaled(nv_, S(-1.0), armature.data(), out.armature);
+    add_scaled(tree.nv, S(-1.0), armature.data(), out.armature);
     add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);
     add_scaled(parameters, S(-1.0), own.data(), out.constraints);
+    if (at.scene.coupled) add_scaled(tree.coupling->numbers, S(-1.0), couplings.data(), out.couplings);
   }
   // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
   // lane.
