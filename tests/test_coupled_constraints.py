@@ -225,10 +225,7 @@ def steps_of(of, integrator, q, v, u, constraints=None):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [c for c in CASES if "Linearly" not in c.id] + [pytest.param("custom", "post", id="custom-post")],
-)
+@pytest.mark.parametrize(("name", "method"), [*CASES, pytest.param("custom", "post", id="custom-post")])
 def test_gradients(name, method):
     """Of a loss over three steps, by the start, by controls, by parameters of couplings and constraints, and by bodies:
     the derivative along a direction of all of them, by differences."""
@@ -275,22 +272,6 @@ def test_gradients(name, method):
         assert value == pytest.approx(expected, rel=2e-7, abs=2e-7), part
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_gradients_of_linearly_implicit_steps(name):
-    """Against products of the derivatives of the steps."""
-    of, integrator = case(name), INTEGRATORS["LinearlyImplicitEuler"]
-    rng = np.random.default_rng(3)
-    options = {"forces": FORCES, "constraints": of.constraints}
-    motion = ts.simulate(of.model, of.q, of.v, steps=3, integrator=integrator, **options)
-    a, b = rng.standard_normal((2, of.model.nv))
-    g = ts.adjoint(motion, dloss_dq=a, dloss_dv=b, parameters=False)
-    for k in reversed(range(3)):
-        d = ts.step_derivatives(of.model, integrator, motion.q[k], motion.v[k], t=k * H, **options)
-        a, b = a @ d.dq1_dq + b @ d.dv1_dq, a @ d.dq1_dv + b @ d.dv1_dv
-    close(g.q0, a, 1e-10)
-    close(g.v0, b, 1e-10)
-
-
 @pytest.mark.parametrize(("name", "method"), CASES)
 def test_motions_in_lanes_are_those_of_single_states(name, method):
     of, integrator, rng = case(name), INTEGRATORS[method], np.random.default_rng(4)
@@ -298,13 +279,12 @@ def test_motions_in_lanes_are_those_of_single_states(name, method):
     q, v = ts.project(of.model, of.constraints, moved, np.broadcast_to(of.v, (9, of.model.nv)))
     options = {"steps": 4, "integrator": integrator, "forces": FORCES, "constraints": of.constraints}
     batch = ts.simulate(of.model, q, v, **options)
-    parameters = "Linearly" not in method
-    gradients = ts.adjoint(batch, dloss_dq=np.ones((9, of.model.nv)), parameters=parameters)
+    gradients = ts.adjoint(batch, dloss_dq=np.ones((9, of.model.nv)))
     for k in (0, 8):
         alone = ts.simulate(of.model, q[k], v[k], **options)
         np.testing.assert_array_equal(batch.q[k], alone.q)
         np.testing.assert_array_equal(batch.v[k], alone.v)
-        one = ts.adjoint(alone, dloss_dq=np.ones(of.model.nv), parameters=parameters)
+        one = ts.adjoint(alone, dloss_dq=np.ones(of.model.nv))
         for x, y in zip(arrays_of(gradients), arrays_of(one), strict=True):
             np.testing.assert_array_equal(x[k], y)
     d = ts.step_derivatives(of.model, integrator, q, v, forces=FORCES, constraints=of.constraints)

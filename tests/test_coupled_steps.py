@@ -98,7 +98,7 @@ def test_gradients_are_those_of_the_steps(name, method):
     rng = np.random.default_rng(1)
     trajectory = motion(model, integrator, controls=rng.standard_normal((5, model.nv)))
     wq, wv = rng.standard_normal((2, model.nv))
-    g = ts.adjoint(trajectory, dloss_dq=wq, dloss_dv=wv, parameters=method != "LinearlyImplicitEuler")
+    g = ts.adjoint(trajectory, dloss_dq=wq, dloss_dv=wv)
     a, b, before = wq, wv, (np.zeros(model.nv), np.zeros(model.nv))
     for k in reversed(range(5)):
         previous = None if method != "BDF2" or k == 0 else (trajectory.q[k - 1], trajectory.v[k - 1])
@@ -120,7 +120,7 @@ def close(a, b, tolerance=1e-10):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * (1 + np.abs(b).max()))
 
 
-@pytest.mark.parametrize(("name", "method"), [case for case in CASES if "Linearly" not in case.id])
+@pytest.mark.parametrize(("name", "method"), CASES)
 def test_gradients_with_respect_to_couplings_and_bodies(name, method):
     model, integrator, maps = model_of(name), INTEGRATORS[method], MAPS[name]
     rng = np.random.default_rng(2)
@@ -198,12 +198,6 @@ def test_forces_on_followers_take_parameters_and_signals(force, tmp_path):
     both = ts.simulate([model, model], q, v, steps=4, integrator=INTEGRATORS["BDF1"], forces=[force])
     np.testing.assert_allclose(both.q[1], expected.q, atol=1e-12)
     expected.save(tmp_path / "motion.npz")
-
-
-def test_linearly_implicit_euler_says_that_it_has_no_gradients_of_couplings():
-    trajectory = motion(model_of("mimic"), INTEGRATORS["LinearlyImplicitEuler"])
-    with pytest.raises(ts.CouplingError, match="parameters=False"):
-        ts.adjoint(trajectory, dloss_dq=np.ones(trajectory.model.nv))
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)

@@ -195,16 +195,32 @@ struct TreeGradients {
   const S *q, *v, *a, *tau;
 };
 
-// The derivatives of a user-defined block with respect to one of its parameters.
+// The derivatives of a user-defined block with respect to one of its parameters. Imaginary parts of complex inputs are
+// directions: those of the results follow from the next derivatives.
 template <class S>
 void vary_custom(const Coupling::Block& block, const S* s, int parameter, S* out) {
-  constexpr int lanes = Lanes<S>::value;
+  constexpr bool complex = std::is_same_v<S, Complex>;
+  constexpr int lanes = complex ? 1 : Lanes<S>::value;
   const int m = block.inputs, size = block.size();
   std::vector<double> in(lanes * m), result(std::size_t(lanes) * size);
   for (int l = 0; l < lanes; ++l)
-    for (int j = 0; j < m; ++j) in[l * m + j] = lane_of(s[j], l);
-  block.custom->vary(in.data(), lanes, 2, parameter, result.data());
-  for (int k = 0; k < size; ++k) out[k] = per_lane<S>([&](int l) { return result[l * size + k]; });
+    for (int j = 0; j < m; ++j) {
+      if constexpr (complex)
+        in[j] = s[j].real();
+      else
+        in[l * m + j] = lane_of(s[j], l);
+    }
+  block.custom->vary(in.data(), lanes, complex ? 3 : 2, parameter, result.data());
+  if constexpr (complex) {
+    const int values = block.at(3) - block.begin;
+    for (int k = 0; k < size; ++k) {
+      double rate = 0.0;
+      for (int j = 0; k < values && j < m; ++j) rate += result[block.outputs + k * m + j] * s[j].imag();
+      out[k] = {result[k], rate};
+    }
+  } else {
+    for (int k = 0; k < size; ++k) out[k] = per_lane<S>([&](int l) { return result[l * size + k]; });
+  }
 }
 
 // Adds the gradient of g_q . q + g_v . v + g_a . a + tau . (P w), at fixed reduced z, v, a and w, with respect to the

@@ -207,8 +207,8 @@ class StageCotangents {
     add_scaled(parameters, S(-1.0), own.data(), out.constraints);
     if (at.scene.coupled) add_scaled(tree.coupling->numbers, S(-1.0), couplings.data(), out.couplings);
   }
-  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
-  // lane.
+  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), and by the numbers of
+  // couplings of its second term, by a complex step in each lane.
   void add_force_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;
@@ -225,8 +225,11 @@ class StageCotangents {
       for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
       if (at.scene.coupled) {
         const std::vector<Complex> reduced(power.begin(), power.begin() + nv_);
-        lift_velocities<Complex>(block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 1), at.arena,
-                                 reduced.data(), power.data());
+        const BlockTerms<Complex> terms = block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 3);
+        lift_velocities<Complex>(terms, at.arena, reduced.data(), power.data());
+        const std::vector<Complex> numbers =
+            coupling_power_gradient(m, terms, node, point, t, reduced.data(), power.data());
+        for (std::size_t k = 0; k < numbers.size(); ++k) add(out.couplings[k], l, {0.0, numbers[k].imag()});
       }
       std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m.nframes(), 0.0);
       const Motions<Complex> all = motions(m, at.arena, point.q, point.v, rest.data());
@@ -236,6 +239,28 @@ class StageCotangents {
       for (std::size_t k = 0; k < parameters.size(); ++k) add(out.forces[k], l, parameters[k]);
       for (std::size_t k = 0; k < placements.size(); ++k) add(out.placement[k], l, placements[k]);
     }
+  }
+
+  // The gradient of lambda.(P^T tau_f) by the numbers of couplings at a complex node; w = P lambda.
+  std::vector<Complex> coupling_power_gradient(const Model& tree, const BlockTerms<Complex>& terms,
+                                               const ComplexNode& node, const TreePoint<Complex>& point, double t,
+                                               const Complex* lambda, const Complex* w) {
+    Arena& arena = stepper_.at.arena;
+    const ForceSet& set = *stepper_.at.scene.forces;
+    const int nv = tree.nv;
+    const Motions<Complex> all = force_motions(tree, arena, point.q, point.v);
+    Complex *K = arena.get<Complex>(nv * nv), *D = arena.get<Complex>(nv * nv), *tau = arena.get<Complex>(nv);
+    Complex *by_q = zeros<Complex>(arena, nv), *by_v = zeros<Complex>(arena, nv), *none = zeros<Complex>(arena, nv);
+    generalized_forces_derivatives<Complex>(tree, set, arena, all, point.q, point.v, t, node.p.data(), K, D);
+    generalized_forces<Complex>(tree, set, arena, all, point.q, point.v, t, node.p.data(), tau);
+    for (int i = 0; i < nv; ++i) {
+      add_scaled(nv, w[i], K + i * nv, by_q);
+      add_scaled(nv, w[i], D + i * nv, by_v);
+    }
+    std::vector<Complex> gradient(tree.coupling->numbers, 0.0);
+    add_number_gradient<Complex>(terms, arena, {node.q.data(), node.v.data(), none, lambda}, {by_q, by_v, none, tau},
+                                 gradient.data());
+    return gradient;
   }
 
   Stepper<S>& stepper_;
