@@ -293,6 +293,45 @@ def test_motions_in_lanes_are_those_of_single_states(name, method):
         np.testing.assert_array_equal(x[3], y)
 
 
+@pytest.mark.parametrize("method", INTEGRATORS)
+def test_models_in_lanes(method):
+    """Models of other inertias in one batch have the bits of single motions, and of their gradients."""
+    of, integrator = case("custom"), INTEGRATORS[method]
+    inertias = [ts.Inertia.box(mass=1.0 + 0.1 * k, size=(0.2, 0.3, 0.1)) for k in range(5)]
+    models = [of.model.with_inertia("knee", inertia) for inertia in inertias]
+    options = {"steps": 3, "integrator": integrator, "forces": FORCES, "constraints": of.constraints}
+    batch = ts.simulate(models, of.q, of.v, **options)
+    alone = ts.simulate(models[3], of.q, of.v, **options)
+    np.testing.assert_array_equal(batch.q[3], alone.q)
+    gradients = ts.adjoint(batch, dloss_dv=np.ones((5, of.model.nv)))
+    for x, y in zip(arrays_of(gradients), arrays_of(ts.adjoint(alone, dloss_dv=np.ones(of.model.nv))), strict=True):
+        np.testing.assert_array_equal(x[3], y)
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_variational_steps_of_momenta(order):
+    """From (q, p) to (q, p): against the equations, by complex step; and in the discrete equations themselves."""
+    of, integrator, rng = case("custom"), ts.Variational(H, order, tolerance=1e-12), np.random.default_rng(7)
+    model = of.model
+    p = ts.generalized_momenta(model, of.q, of.v)
+    dq, dp = rng.standard_normal((2, model.nv))
+    e = 1j * STEP
+    q1, p1, multipliers = oracle.variational_step(
+        model, of.parts, integrator, oracle.moved(model, of.q, e * dq), p + e * dp
+    )
+    d = ts.step_derivatives(model, integrator, of.q, p=p, constraints=of.constraints)
+    close(d.p1, p1.real, 1e-10)
+    with complex_inputs():
+        close(d.dq1_dq @ dq + d.dq1_dp @ dp, np.imag(model.minus(q1, d.q1.astype(complex))) / STEP, 1e-9)
+    close(d.dp1_dq @ dq + d.dp1_dp @ dp, np.imag(p1) / STEP, 1e-9)
+    if order == 2:
+        r = ts.variational.discrete_euler_lagrange(
+            model, integrator, [of.q, d.q1], constraints=of.constraints, multipliers=multipliers.real
+        )
+        close(r.p0, p, 1e-9)
+        close(r.p1, d.p1, 1e-9)
+
+
 # ---- the same couplings as constraints
 
 
@@ -315,6 +354,30 @@ def test_linear_couplings_move_as_constraints_of_the_tree(method):
     close(motion.tree_q, other.q, 1e-9)
     close(motion.tree_v, other.v, 1e-8)
     close(motion.multipliers, other.multipliers[..., : motion.multipliers.shape[-1]], 1e-7)
+    close(motion.reactions, other.reactions[..., : len(of.constraints), :], 1e-7)
+
+
+@pytest.mark.parametrize("method", [*INTEGRATORS, "HardContact"])
+def test_rows_that_couplings_satisfy_change_nothing(method):
+    of = case("mimic")
+    integrator = ts.HardContact(H) if method == "HardContact" else INTEGRATORS[method]
+    both = [*of.constraints, *mimics_as_constraints(of.model)]
+    options = {"steps": 4, "integrator": integrator, "forces": FORCES}
+    motion = ts.simulate(of.model, of.q, of.v, constraints=both, **options)
+    plain = ts.simulate(of.model, of.q, of.v, constraints=of.constraints, **options)
+    close(motion.q, plain.q, 1e-10)
+    assert ts.mobility(of.model, both, of.q).redundant == ("Coupling(tip, hip)", "Coupling(slide, tip)")
+
+
+def test_dynamics_with_rows_that_couplings_satisfy():
+    of = case("mimic")
+    both = [*of.constraints, *mimics_as_constraints(of.model)]
+    tau = np.linspace(-1.0, 1.0, of.model.nv)
+    found = ts.constrained_forward_dynamics(of.model, both, of.q, of.v, tau)
+    plain = ts.constrained_forward_dynamics(of.model, of.constraints, of.q, of.v, tau)
+    close(found.a, plain.a)
+    close(found.multipliers, np.concatenate([plain.multipliers, np.zeros(2)]), 1e-10)
+    assert found.rank == plain.rank == 5
 
 
 @pytest.mark.parametrize("kind", [ts.SDIRK2, ts.BDF2, ts.Variational])

@@ -527,14 +527,49 @@ void add_tree_gradients(const ModelT<C>& numbers, const ConstraintState<S>& at, 
 
 // In the coordinates of the state -------------------------------------------------------------------------------------
 
+// Y = X P, of n rows of the tree's velocities. Sums that cancel but for rounding are zero: so are rows that couplings
+// fulfil by themselves, which depend on others then.
+template <class S>
+void reduce_rows(const ChainedState<S>& s, Arena& arena, int n, const S* X, S* Y) {
+  constexpr double kRounding = 1e-13;
+  const Coupling& c = s.coupling();
+  const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv(), entries = static_cast<int>(c.column.size());
+  S *sizes = arena.get<S>(std::size_t(n) * nv), *of_P = arena.get<S>(entries), *most = zeros<S>(arena, n * nr);
+  const auto put_sizes = [](int count, const S* x, S* y) {
+    for (int k = 0; k < count; ++k) {
+      if constexpr (std::is_same_v<S, Complex>)
+        y[k] = std::abs(x[k].real());
+      else if constexpr (IsDual<S>::value)
+        y[k] = {absolute(x[k].v), decltype(x[k].v)(0.0)};
+      else
+        y[k] = absolute(x[k]);
+    }
+  };
+  put_sizes(n * nv, X, sizes);
+  put_sizes(entries, s.P.x, of_P);
+  std::fill_n(Y, n * nr, S(0.0));
+  add_times(n, X, s.P, Y);
+  add_times(n, sizes, TangentMatrix<S>{c, of_P, s.P.rows, s.P.passes}, most);
+  for (int k = 0; k < n * nr; ++k) {
+    if constexpr (std::is_same_v<S, Complex>) {
+      if (std::abs(Y[k].real()) <= kRounding * most[k].real()) Y[k] = {0.0, Y[k].imag()};
+    } else if constexpr (IsDual<S>::value) {
+      using Base = decltype(Y[k].v);
+      Y[k].v = select(less_equal(absolute(Y[k].v), Base(kRounding) * most[k].v), Base(0.0), Y[k].v);
+    } else {
+      Y[k] = select(less_equal(absolute(Y[k]), S(kRounding) * most[k]), S(0.0), Y[k]);
+    }
+  }
+}
+
 // G (rows x nv, rows `stride` apart). With couplings G P.
 template <class S>
 void constraint_jacobian(const ConstraintState<S>& at, S* G, int stride) {
   if (at.chain == nullptr) return tree_jacobian(at, G, stride);
   const int rows = at.set.rows, nr = at.chain->coupling().nv();
-  S *X = at.arena.template get<S>(std::size_t(rows) * at.m.nv), *Y = zeros<S>(at.arena, rows * nr);
+  S *X = at.arena.template get<S>(std::size_t(rows) * at.m.nv), *Y = at.arena.template get<S>(std::size_t(rows) * nr);
   tree_jacobian(at, X, at.m.nv);
-  add_times(rows, X, at.chain->P, Y);
+  reduce_rows(*at.chain, at.arena, rows, X, Y);
   for (int r = 0; r < rows; ++r) std::copy_n(Y + r * nr, nr, G + r * stride);
 }
 

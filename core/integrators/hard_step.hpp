@@ -275,8 +275,8 @@ class HardStep {
     }
     C_ = T_;
     if (x.chain != nullptr) {
-      C_.assign(std::size_t(rows) * nv, 0.0);
-      add_times(rows, T_.data(), x.chain->P, C_.data());
+      C_.resize(std::size_t(rows) * nv);
+      reduce_rows(*x.chain, at.arena, rows, T_.data(), C_.data());
     }
     for (int r = equalities; r < rows; ++r)
       for (int k = 0; k < nv; ++k) rows_.d[r] += row(r)[k] * v_free_[k];
@@ -354,13 +354,13 @@ class HardStep {
     if (place.law->B.body >= 0) f(place.law->B.body, negative(shift_back(W, -pair.to_B)));
   }
   // Whether a row of the tree moves anything.
-  bool moves(const double* normal, const ChainedState<double>* chain) const {
+  bool moves(const double* normal, const ChainedState<double>* chain) {
     const auto any = [](int n, const double* x) {
       return std::any_of(x, x + n, [](double entry) { return entry != 0.0; });
     };
     if (chain == nullptr) return any(tree_.nv, normal);
-    std::vector<double> own(m_.nv, 0.0);
-    add_times(1, normal, chain->P, own.data());
+    std::vector<double> own(m_.nv);
+    reduce_rows(*chain, at.arena, 1, normal, own.data());
     return any(m_.nv, own.data());
   }
   // Wants the places and limits that v1 closes all the same. False if there are none.
