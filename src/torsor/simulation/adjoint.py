@@ -50,7 +50,7 @@ class AdjointGradient(NamedTuple):
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     armature : (..., nv)
-        With respect to `Model.armature`; with couplings by the velocities of the tree.
+        With respect to `Model.armature`, as that of `InverseDynamicsVJP`; with couplings by the velocities of the tree.
     forces : tuple of dicts
         For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
     signals : tuple of dicts or None
