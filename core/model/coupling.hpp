@@ -480,6 +480,17 @@ void add_pulled(const TangentMatrix<S>& P, const S* x, S* y, double s = 1.0) {
     }
   });
 }
+// y += |P|^T x: sizes of pulled numbers from those of the tree.
+template <class S>
+void add_pulled_sizes(const TangentMatrix<S>& P, const S* x, S* y) {
+  each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, S(1.0), x + tree, y + reduced); });
+  each_row(P, [&](int i, int begin, int end) {
+    for (int k = begin; k < end; ++k) {
+      S& to = y[P.coupling.column[k]];
+      to = mul_add(absolute(P.x[k]), x[i], to);
+    }
+  });
+}
 template <class S>
 S* zeros(Arena& arena, int n) {
   S* x = arena.get<S>(n);
