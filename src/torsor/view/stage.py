@@ -205,6 +205,9 @@ class Stage:
         self._grid_shown = True
         self.scene.set_up_direction(tuple(self.up))
         self.scene.world_axes.visible = False
+        # Light of the sky in place of that of a picture, which takes long to load where there is no graphics card.
+        self.scene.configure_environment_map(None)
+        self.scene.add_light_hemisphere("/sky", ground_color=(150, 145, 140), intensity=1.9, position=tuple(self.up))
 
     # ---- who is on stage
 
@@ -452,8 +455,6 @@ class Stage:
             position=height * self.up,
             visible=self._grid_shown,
         )
-        self.scene.configure_default_lights(cast_shadow=True)
-        self.scene.configure_environment_map("studio", environment_intensity=0.2)
         center = extent.center
         towards = self._view_direction()
         distance = 0.5 * size / np.sin(0.5 * _FIELD_OF_VIEW) * 1.05
