@@ -214,7 +214,7 @@ class Viewer:
         trajectory : Trajectory, optional
             Is played, unless it is already.
         scale : float, optional
-            Length of an arrow for a force of 1. By default the weight of the model is a third of its size.
+            Length of an arrow for a force of 1. By default that of the weight of the model is two thirds of its size.
         """
         if trajectory is not None and not any(m.trajectory is trajectory for m in self._motions):
             self.play(trajectory)
