@@ -185,7 +185,7 @@ def _add_solids(ax: Any, bodies: list[Skeleton], turn: FloatArray, light: FloatA
         # Later figures are in front of earlier ones, as if these were drawn on glass.
         order = 3.0 + 2.0 * (k + 1) / len(bodies)
         solids = Poly3DCollection(joined(quads), facecolors=faces, edgecolors=faces, linewidths=0.25, zorder=order)
-        ax.add_collection3d(solids, autolim=False)
+        ax.add_collection3d(solids)
 
 
 def _patch(points: FloatArray, level: float) -> tuple[FloatArray, float]:
@@ -203,11 +203,11 @@ def _add_ground(ax: Any, points: FloatArray, level: float) -> None:
     from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
     corners, step = _patch(points, level)
-    ax.add_collection3d(Poly3DCollection([corners], facecolors=_GROUND, zorder=0), autolim=False)
+    ax.add_collection3d(Poly3DCollection([corners], facecolors=_GROUND, zorder=0))
     (x0, y0, _), (x1, y1, _) = corners[0], corners[2]
     lines = [[(x, y0, level), (x, y1, level)] for x in np.arange(x0, x1 + step / 2, step)]
     lines += [[(x0, y, level), (x1, y, level)] for y in np.arange(y0, y1 + step / 2, step)]
-    ax.add_collection3d(Line3DCollection(lines, colors=_GRID, linewidths=0.8, zorder=1), autolim=False)
+    ax.add_collection3d(Line3DCollection(lines, colors=_GRID, linewidths=0.8, zorder=1))
 
 
 def _triads(model: Model, poses: FloatArray, frames: bool | Sequence[str] | None) -> list[tuple[str, FloatArray]]:
