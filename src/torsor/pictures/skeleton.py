@@ -161,7 +161,7 @@ class Anatomy:
             half, turn, center = shell
             middle, longest = X[:3, :3] @ center + origin, int(np.argmax(half))
             thick = np.sort(half)[1]
-            if thick < max(0.5 * size, 0.1 * half[longest]):  # a rod
+            if thick < max(0.5 * size, 0.22 * half[longest]):  # a rod
                 along = half[longest] * (X[:3, :3] @ turn[:, longest])
                 out.solids.append((cylinder(middle - along, middle + along, max(thick, 0.38 * size)), BONE))
                 if not np.any(half):
