@@ -276,31 +276,74 @@ def transmission(model: Model, actuator: Actuator) -> _Transmission:
 # ---- the force of all actuators
 
 
-@dataclass(frozen=True)
-class _Drive:
-    """An actuator and its transmission at states."""
+class _Laws:
+    """The forces of actuators (..., k) along their lengths (..., k)."""
 
-    actuator: Actuator
-    along: _Transmission
+    def __init__(self, actuators: Sequence[Actuator]) -> None:
+        self.gain, self.bias, self.control_limits, self.force_limits = (
+            np.array([getattr(x, name) for x in actuators]).T
+            for name in ("gain", "bias", "control_limits", "force_limits")
+        )
 
-    def state(self, q: Array, v: Array) -> tuple[Array, Array, Array]:
-        """m (..., nv), l (...) and dl/dt."""
-        m = self.along.moments(q)
-        return m, self.along.length(q), np.einsum("...i,...i->...", m, v)
-
-    def force(self, l: Array, rate: Array, u: Array) -> tuple[Array, Array, Array, Array]:
+    def __call__(self, l: Array, rate: Array, u: Array) -> tuple[Array, Array, Array, Array]:
         """F, and its derivatives by l, dl/dt and u."""
-        (g0, g1, g2), (b0, b1, b2) = self.actuator.gain, self.actuator.bias
-        low, high = self.actuator.control_limits
+        (g0, g1, g2), (b0, b1, b2) = self.gain, self.bias
+        low, high = self.control_limits
         free = (u.real >= low) & (u.real <= high)
         u = np.where(free, u, np.clip(u.real, low, high))
         gain = g0 + g1 * l + g2 * rate
         F = gain * u + b0 + b1 * l + b2 * rate
-        low, high = self.actuator.force_limits
+        low, high = self.force_limits
         moves = (F.real >= low) & (F.real <= high)
         F = np.where(moves, F, np.clip(F.real, low, high))
         by = (g1 * u + b1, g2 * u + b2, np.where(free, gain, 0.0))
-        return (F, *(np.where(moves, x, 0.0) for x in by))  # type: ignore[return-value]
+        return (F, *(np.where(moves, x, 0.0) for x in by))
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """An actuator and its transmission."""
+
+    actuator: Actuator
+    along: _Transmission
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its moment arms are constant and its length is a sum of coordinates."""
+        return type(self.along) is _Transmission
+
+
+class _Sums:
+    """Drives with constant moment arms, all at once: l = C q, dl/dt = A v, and the torques A^T F."""
+
+    def __init__(self, drives: Sequence[_Drive], places: list[int]) -> None:
+        self.places = places  # among all drives
+        self.C, self.A = (np.stack([getattr(x.along, name) for x in drives]) for name in ("c", "m"))
+        self.laws = _Laws([x.actuator for x in drives])
+
+    def forces(self, q: Array, v: Array, p: Array) -> tuple[Array, Array, Array, Array]:
+        l, rate = (np.einsum("...i,ki->...k", x, matrix) for x, matrix in ((q, self.C), (v, self.A)))
+        return self.laws(l, rate, p[..., self.places])
+
+    def torques(self, F: Array) -> Array:
+        return np.asarray(np.einsum("...k,ki->...i", F, self.A))
+
+    def matrix(self, k: Array) -> Array:
+        """A^T diag(k) A."""
+        return np.asarray(np.einsum("ki,...kj->...ij", self.A, k[..., None] * self.A))
+
+
+class _Other:
+    """A drive whose moment arms depend on the configuration, or that has no length."""
+
+    def __init__(self, drive: _Drive, place: int) -> None:
+        self.along, self.place, self.laws = drive.along, place, _Laws([drive.actuator])
+
+    def forces(self, q: Array, v: Array, p: Array) -> tuple[Array, ...]:
+        """Moment arms (..., nv), and F and its derivatives (..., 1)."""
+        m = self.along.moments(q)
+        rate = np.einsum("...i,...i->...", m, v)
+        return m, *self.laws(self.along.length(q)[..., None], rate[..., None], p[..., [self.place]])
 
 
 class ActuatorForce(CustomForce):
@@ -325,7 +368,7 @@ class ActuatorForce(CustomForce):
     batched: ClassVar[bool] = True
 
     def __init__(self, model: Model, controls: ArrayLike | None = None) -> None:
-        self._drives = _drives(require_model(model), model.actuators)
+        self._drive(require_model(model), model.actuators)
         if not self._drives:
             raise ValueError(f"model {model.name!r} has no actuators")
         self.effort_limits = model.tree.effort_limits
@@ -341,6 +384,13 @@ class ActuatorForce(CustomForce):
         parts = (f"{x.actuator.name}={u:g}" for x, u in zip(self._drives, np.ravel(self.p), strict=True))
         return f"ActuatorForce({', '.join(parts)})"
 
+    def _drive(self, model: Model, actuators: Sequence[Actuator]) -> None:
+        """Sets the drives: those with constant moment arms together, and others one by one."""
+        self._drives = _drives(model, actuators)
+        plain = [k for k, drive in enumerate(self._drives) if drive.is_plain]
+        self._sums = [_Sums([self._drives[k] for k in plain], plain)] if plain else []
+        self._others = [_Other(drive, k) for k, drive in enumerate(self._drives) if not drive.is_plain]
+
     @property
     def complex_derivatives(self) -> bool:  # type: ignore[override]
         """Whether `derivatives` takes complex numbers: not of tendons through points, and of wrenches on bodies."""
@@ -355,9 +405,11 @@ class ActuatorForce(CustomForce):
     def _sum(self, q: Array, v: Array, p: Array) -> Array:
         """The torques (..., nv) before they are clipped at the limits of joints."""
         tau = 0.0 * v
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            tau = tau + drive.force(l, rate, p[..., k])[0][..., None] * m
+        for sums in self._sums:
+            tau = tau + sums.torques(sums.forces(q, v, p)[0])
+        for drive in self._others:
+            m, F, *_ = drive.forces(q, v, p)
+            tau = tau + F * m
         return np.asarray(tau)
 
     def _within(self, tau: Array) -> Array:
@@ -368,16 +420,18 @@ class ActuatorForce(CustomForce):
         """Derivatives (..., nv, nv) of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
         K = 0.0 * (q[..., :1, None] + v[..., :, None] * v[..., None, :] + p[..., :1, None])
         D = K
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            F, by_l, by_rate, _ = drive.force(l, rate, p[..., k])
-            turned = drive.along.turned(q)
-            by_q = by_l[..., None] * m if drive.along.has_length else 0.0 * m
+        for sums in self._sums:
+            _, by_l, by_rate, _ = sums.forces(q, v, p)
+            K, D = K + sums.matrix(by_l), D + sums.matrix(by_rate)
+        for drive in self._others:
+            m, F, by_l, by_rate, _ = drive.forces(q, v, p)
+            by_q = by_l * m if drive.along.has_length else 0.0 * m
             if not drive.along.constant:
-                by_q = by_q + by_rate[..., None] * np.einsum("...i,...ij->...j", v, turned)
-                K = K + F[..., None, None] * turned
+                turned = drive.along.turned(q)
+                by_q = by_q + by_rate * np.einsum("...i,...ij->...j", v, turned)
+                K = K + F[..., None] * turned
             K = K + m[..., :, None] * by_q[..., None, :]
-            D = D + by_rate[..., None, None] * m[..., :, None] * m[..., None, :]
+            D = D + by_rate[..., None] * m[..., :, None] * m[..., None, :]
         if np.isfinite(self.effort_limits).any():
             moves = self._within(self._sum(q, v, p))[..., None]
             K, D = np.where(moves, K, 0.0), np.where(moves, D, 0.0)
@@ -385,13 +439,15 @@ class ActuatorForce(CustomForce):
 
     def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
         """The gradient (..., nu) of w . value(q, v, t, p) with respect to the controls p."""
-        out = []
         if np.isfinite(self.effort_limits).any():
             w = np.where(self._within(self._sum(q, v, p)), w, 0.0)
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            out.append(drive.force(l, rate, p[..., k])[3] * np.einsum("...i,...i->...", w, m))
-        return np.stack(out, axis=-1)
+        out = 0.0 * (p + q[..., :1] + v[..., :1] + w[..., :1])
+        for sums in self._sums:
+            out[..., sums.places] = sums.forces(q, v, p)[3] * np.einsum("...i,ki->...k", w, sums.A)
+        for drive in self._others:
+            m, *_, by_u = drive.forces(q, v, p)
+            out[..., drive.place] = by_u[..., 0] * np.einsum("...i,...i->...", w, m)
+        return np.asarray(out)
 
 
 def _drives(model: Model, actuators: Sequence[Actuator]) -> tuple[_Drive, ...]:
@@ -423,9 +479,9 @@ class ActuatorBias(ActuatorForce):
 
     def __init__(self, model: Model, actuators: Sequence[Actuator] | None = None) -> None:
         none = (0.0, 0.0, 0.0)
-        given = require_model(model).actuators if actuators is None else actuators
+        given = require_model(model).actuators if actuators is None else [*actuators]
         free = [replace(x, gain=none, control_limits=(-inf, inf)) for x in given]
-        self._drives = _drives(model, free)
+        self._drive(model, free)
         self.effort_limits = np.full(model.tree.nv, inf)
         self.laws = [[*a.gear, *a.bias, *a.force_limits] for a in free]
 
