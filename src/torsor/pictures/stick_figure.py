@@ -21,7 +21,7 @@ from torsor.pictures.scene import (
     turned,
     upright,
 )
-from torsor.pictures.skeleton import Anatomy, Skeleton, tracked
+from torsor.pictures.skeleton import BONE, Anatomy, Skeleton, tracked
 from torsor.pictures.solids import joined, normals
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ def _draw(
     for path in paths:
         ax.plot(*(path @ turn.T).T, color="#c8374b", lw=1.6, zorder=6, label="trace")
     _add_triads(ax, [(name, turned(X[None], turn)[0]) for name, X in triads], 3.2 * size)
+    for name, X in triads:
+        carrier = tracked(last, [name])[0][0] if name else -1
+        if carrier >= 0:  # what carries the frame
+            ax.plot(*(turn @ np.stack([poses[-1][carrier, :3, 3], X[:3, 3]], axis=1)), color=BONE, lw=1.2, zorder=6)
     kinds: dict[str, Kind] = {}
     for body in bodies:
         kinds |= body.kinds
