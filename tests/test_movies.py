@@ -198,8 +198,8 @@ def test_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="the trajectory has no rows, so there is nothing to draw"):
         empty.movie(tmp_path / "empty.gif")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ImportError, match=r"movie needs imageio and its ffmpeg: pip install 'torsor\[view\]'"):
-        run.movie(tmp_path / "extra.gif", size=(32, 32))
+    with pytest.raises(ImportError, match=r"movie needs imageio with Pillow and ffmpeg: pip install 'torsor\[view\]'"):
+        run.movie(tmp_path / "extra.mp4", size=(32, 32))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.gif", "taken.gif"]
 
 

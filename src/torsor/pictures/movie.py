@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ def movie(
     motions = [motion_of(trajectory, track) for track in tracks]
     times = _times(motions, fps, speed)
     scene = _Scene(motions, times, size, require_camera(camera), ground, show, trajectory.forces)
-    write(file, (scene.frame(k) for k in range(len(times))), len(times), fps, progress)
+    write(file, scene.frame, len(times), fps, progress)
     return file
 
 
@@ -253,27 +253,53 @@ def _require_positive(value: Any, name: str) -> float:
     return x
 
 
-def write(file: Path, frames: Iterator[NDArray[np.uint8]], count: int, fps: float, progress: bool) -> None:
-    """Writes frames to an mp4 or gif file, whole or not at all."""
-    try:
-        imageio = import_module("imageio.v2")
-        import_module("imageio_ffmpeg")  # by which imageio writes mp4
-    except ImportError:
-        raise ImportError("movie needs imageio and its ffmpeg: pip install 'torsor[view]'") from None
+def write(file: Path, frame: Callable[[int], NDArray[np.uint8]], count: int, fps: float, progress: bool) -> None:
+    """Writes frames 0 to count - 1 to an mp4 or gif file, whole or not at all."""
+    to = _write_gif if file.suffix.lower() == ".gif" else _write_mp4
     bar = _progress_bar(count) if progress else contextlib.nullcontext()
     unfinished = _unfinished(file)
-    options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0, "subrectangles": True}
-    if file.suffix.lower() == ".mp4":
-        options = {"fps": fps, "quality": 8, "macro_block_size": 1, "codec": "libx264"}
+
+    def frames() -> Iterator[NDArray[np.uint8]]:
+        for k in range(count):
+            yield frame(k)
+            if shown is not None:
+                shown.update()
+
     try:
-        with bar as shown, imageio.get_writer(unfinished, mode="I", **options) as writer:
-            for frame in frames:
-                writer.append_data(frame)
-                if shown is not None:
-                    shown.update()
+        with bar as shown:
+            to(unfinished, frames(), frame, count, fps)
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _write_mp4(
+    file: Path, frames: Iterator[NDArray[np.uint8]], frame: Callable[[int], Any], count: int, fps: float
+) -> None:
+    imageio = _extra("imageio.v2")
+    _extra("imageio_ffmpeg")  # by which imageio writes mp4
+    with imageio.get_writer(file, mode="I", fps=fps, quality=8, macro_block_size=1, codec="libx264") as writer:
+        for image in frames:
+            writer.append_data(image)
+
+
+def _write_gif(
+    file: Path, frames: Iterator[NDArray[np.uint8]], frame: Callable[[int], NDArray[np.uint8]], count: int, fps: float
+) -> None:
+    """All frames have the same colours, so that only what changes from one to the next is in the file."""
+    image = _extra("PIL.Image")
+    some = [frame(k) for k in sorted({0, count // 3, 2 * count // 3, count - 1})]
+    palette = image.fromarray(np.concatenate(some)).quantize(256, method=image.Quantize.MEDIANCUT)
+    pictures = (image.fromarray(x).quantize(palette=palette, dither=image.Dither.NONE) for x in frames)
+    first = next(pictures)
+    first.save(file, save_all=True, append_images=pictures, duration=1000.0 / fps, loop=0, optimize=False)
+
+
+def _extra(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError("movie needs imageio with Pillow and ffmpeg: pip install 'torsor[view]'") from None
 
 
 def _progress_bar(count: int) -> Any:

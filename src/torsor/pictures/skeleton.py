@@ -107,7 +107,7 @@ class Anatomy:
         lengths = np.array([float(np.linalg.norm(p)) for ends in self.ends for p in ends])
         lengths = lengths[lengths > 1e-3 * whole]
         typical = float(np.median(lengths)) if len(lengths) else whole
-        return float(np.clip(0.16 * typical, 0.008 * whole, 0.019 * whole))
+        return float(np.clip(0.18 * typical, 0.009 * whole, 0.021 * whole))
 
     def at(self, q: FloatArray, size: float, up: FloatArray) -> Skeleton:
         """The figure at q (nq,)."""
@@ -151,7 +151,7 @@ class Anatomy:
         origin = X[:3, 3]
         ends = self.ends[i] @ X[:3, :3].T + origin
         apart = ends[np.linalg.norm(ends - origin, axis=-1) > 1e-9]
-        out.solids += [(cylinder(origin, end, 0.42 * size), BONE) for end in apart]
+        out.solids += [(cylinder(origin, end, 0.38 * size), BONE) for end in apart]
         if len(apart) > 2:
             face = plate(apart)
             looks_down = len(face) and normals(face).mean(axis=0) @ up < 0
@@ -161,15 +161,15 @@ class Anatomy:
             half, turn, center = shell
             middle, longest = X[:3, :3] @ center + origin, int(np.argmax(half))
             thick = np.sort(half)[1]
-            if thick < max(0.5 * size, 0.1 * half[longest]):  # a rod
+            if thick < max(0.5 * size, 0.22 * half[longest]):  # a rod
                 along = half[longest] * (X[:3, :3] @ turn[:, longest])
-                out.solids.append((cylinder(middle - along, middle + along, max(thick, 0.42 * size)), BONE))
+                out.solids.append((cylinder(middle - along, middle + along, max(thick, 0.38 * size)), BONE))
                 if not np.any(half):
                     out.solids.append((ball(size, middle), BONE))
             else:
                 out.solids.append((moved(box(np.maximum(half, 0.35 * size), turn, center), X), SHELL))
             if np.linalg.norm(middle - origin) > np.min(half):
-                out.solids.append((cylinder(origin, middle, 0.42 * size), BONE))
+                out.solids.append((cylinder(origin, middle, 0.38 * size), BONE))
 
     def _add_constraints(self, out: Skeleton, poses: FloatArray, size: float) -> None:
         """Loops as joints with dark outlines, rods of distances, planes and lines of points, and open gaps."""
