@@ -88,15 +88,20 @@ def distance(x: Any, y: Any) -> float:
     return most
 
 
-def compare(results: dict[str, dict[str, Any]], fused: dict[str, bool]) -> list[str]:
-    """What differs more than it may, between each level and the highest."""
+def identical(x: Any, y: Any) -> bool:
+    """Whether two results have the same bits, or are the same error."""
     from compare import same_bits
 
+    return bool(x == y) if isinstance(x, str) or isinstance(y, str) else same_bits(x, y)
+
+
+def compare(results: dict[str, dict[str, Any]], fused: dict[str, bool]) -> list[str]:
+    """What differs more than it may, between each level and the highest."""
     *others, best = results
     found = []
     for level in others:
         apart = {name: distance(x, results[best][name]) for name, x in results[level].items()}
-        same = [name for name, x in results[level].items() if isinstance(x, str) or same_bits(x, results[best][name])]
+        same = [name for name, x in results[level].items() if identical(x, results[best][name])]
         worst = max(apart, key=lambda name: apart[name])
         print(
             f"{level} and {best}: {len(same)} of {len(apart)} results have the same bits; the largest difference is "
