@@ -31,40 +31,40 @@ const Level levels[] = {
 #undef LEVEL
 
 #if defined(__x86_64__)
-enum Word { leaf_1_ecx, leaf_7_ebx, leaf_7_ecx, leaf_7_edx, leaf_7_1_eax, extended_ecx };
+enum Word { leaf_1_ecx, leaf_7_ebx, leaf_7_ecx, leaf_7_edx, leaf_7_1_eax, extended_ecx, kWords };
 struct Registers {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   Registers(unsigned leaf, unsigned subleaf) { __get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx); }
 };
-uint32_t read_word(Word word) {
-  switch (word) {
-    case leaf_1_ecx:
-      return Registers(1, 0).ecx;
-    case leaf_7_ebx:
-      return Registers(7, 0).ebx;
-    case leaf_7_ecx:
-      return Registers(7, 0).ecx;
-    case leaf_7_edx:
-      return Registers(7, 0).edx;
-    case leaf_7_1_eax:
-      return Registers(7, 0).eax < 1 ? 0 : Registers(7, 1).eax;
-    case extended_ecx:
-      return Registers(0x80000001u, 0).ecx;
-  }
-  return 0;
-}
-// XCR0: the registers that the operating system saves.
-uint32_t saved_registers() {
-  if ((read_word(leaf_1_ecx) >> 27 & 1) == 0) return 0;
-  uint32_t low, high;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
-}
 #elif defined(__aarch64__) && defined(__linux__)
-enum Word { hwcap, hwcap2 };
-uint32_t read_word(Word word) { return static_cast<uint32_t>(getauxval(word == hwcap ? AT_HWCAP : AT_HWCAP2)); }
-uint32_t saved_registers() { return 0; }
+enum Word { hwcap, hwcap2, kWords };
+#else
+enum Word { kWords };
 #endif
+
+// What the CPU says, and which registers the operating system saves. Read once: a virtual machine asks its host.
+struct Cpu {
+  uint32_t words[kWords + 1] = {}, saved = 0;
+  Cpu() {
+#if defined(__x86_64__)
+    const Registers one(1, 0), seven(7, 0);
+    words[leaf_1_ecx] = one.ecx;
+    words[leaf_7_ebx] = seven.ebx;
+    words[leaf_7_ecx] = seven.ecx;
+    words[leaf_7_edx] = seven.edx;
+    words[leaf_7_1_eax] = seven.eax < 1 ? 0 : Registers(7, 1).eax;
+    words[extended_ecx] = Registers(0x80000001u, 0).ecx;
+    if (one.ecx >> 27 & 1) {  // XCR0 can be read
+      uint32_t high;
+      __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    }
+#elif defined(__aarch64__) && defined(__linux__)
+    words[hwcap] = static_cast<uint32_t>(getauxval(AT_HWCAP));
+    words[hwcap2] = static_cast<uint32_t>(getauxval(AT_HWCAP2));
+#endif
+  }
+};
+const Cpu cpu;
 
 // Whether this CPU supports an instruction set, given by name.
 PyObject* supports(PyObject*, PyObject* name) {
@@ -72,7 +72,7 @@ PyObject* supports(PyObject*, PyObject* name) {
   if (given == nullptr) return nullptr;
 #define X(known, macro, word, bit, state) \
   if (std::strcmp(given, known) == 0)     \
-    return PyBool_FromLong((read_word(word) >> bit & 1) && (saved_registers() & state) == state);
+    return PyBool_FromLong((cpu.words[word] >> bit & 1) && (cpu.saved & state) == state);
   TORSOR_INSTRUCTION_SETS(X)
 #undef X
   return PyErr_Format(PyExc_ValueError, "torsor: no instruction set is called %R", name);
