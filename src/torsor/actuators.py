@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, final
 
@@ -31,6 +31,16 @@ def _interval(record: object, name: str) -> None:
     lower, upper = getattr(record, name)
     if lower > upper:
         raise ModelError(f"{name} of {type(record).__name__} have lower {lower:g} above upper {upper:g}")
+
+
+def _shown(record: Tendon | Actuator) -> str:
+    """A record with the fields that are not the default."""
+    parts = [repr(record.name)]
+    for f in fields(record)[1:]:
+        value = getattr(record, f.name)
+        if value != f.default:
+            parts.append(f"{f.name}={value!r}")
+    return f"{type(record).__name__}({', '.join(parts)})"
 
 
 @final
@@ -86,6 +96,9 @@ class Tendon:
         for name in ("rest", "limits"):
             _interval(self, name)
 
+    def __repr__(self) -> str:
+        return _shown(self)
+
     @property
     def is_path(self) -> bool:
         """Whether it is a path through points."""
@@ -111,7 +124,8 @@ class Actuator:
     tendon : str, optional
         The tendon along which it pulls: l is gear[0] times its length.
     body : str, optional
-        The body on which it exerts the wrench gear F, force first, in the frame of `placement`; l is 0.
+        The body on which it exerts the wrench gear F, force first, in the frame of `placement`; l is 0. On "world" it
+        does nothing.
     placement : SE3
         With `body`: pose of the frame of the wrench in that of the body.
     gear : (6,)
@@ -150,6 +164,15 @@ class Actuator:
         for name in ("control_limits", "force_limits"):
             _interval(self, name)
 
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    @property
+    def place(self) -> str:
+        """What it drives: "joint 'knee'", "tendon 'flexor'" or "body 'hand'"."""
+        kind = next(kind for kind in ("joint", "tendon", "body") if getattr(self, kind) is not None)
+        return f"{kind} {getattr(self, kind)!r}"
+
 
 @final
 @dataclass(frozen=True)
@@ -174,6 +197,7 @@ class Keyframe:
 
 def require_drives(model: Model) -> None:
     """Checks the tendons and actuators of a model: names that are unique, and that exist where they are referred to."""
+    tree = model.tree  # in which joints that follow others have coordinates too
     for kind, records in (("tendon", model.tendons), ("actuator", model.actuators)):
         names = [record.name for record in records]
         if len(set(names)) < len(names):
@@ -181,7 +205,7 @@ def require_drives(model: Model) -> None:
             raise ModelError(f"there are two {kind}s named {twice!r}; names must differ")
     for tendon in model.tendons:
         for name in tendon.joints:
-            if (joint := model.joint(name)).nq != 1:
+            if (joint := tree.joint(name)).nq != 1:
                 raise ModelError(f"joint {name!r} of tendon {tendon.name!r} has {joint.nq} coordinates, expected 1")
         for name in tendon.bodies:
             if name != "world":
@@ -194,7 +218,7 @@ def require_drives(model: Model) -> None:
             )
         if actuator.joint is not None:
             model.joint(actuator.joint)
-        if actuator.body is not None:
+        if actuator.body is not None and actuator.body != "world":
             model.body(actuator.body)
 
 
