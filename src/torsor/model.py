@@ -1354,6 +1354,17 @@ class Model:
             )
         return joint.v_slice
 
+    @cached_property
+    def _owners(self) -> tuple[str, ...]:
+        """The joint, or the new coordinate, of each velocity."""
+        names = [""] * self.nv
+        for joint in self.joints:
+            names[joint.v_slice] = [joint.name] * (joint.v_slice.stop - joint.v_slice.start)
+        if self._map is not None:
+            for name in self._map.new:
+                names[self._map.columns[name]] = name
+        return tuple(names)
+
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 

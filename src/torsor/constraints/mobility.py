@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, refuse_couplings, require_finite
+from torsor._check import as_array, require_finite
 from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.closing import Residuals, reach_of
 from torsor.constraints.constraint import CompiledConstraints, Constraint, compile_constraints
@@ -117,8 +117,7 @@ def mobility(
     >>> print(ts.mobility(model, constraints, q))
     1 freedoms, rank 2; Grübler's count -2; redundant: closing: position z, closing: axis x, closing: axis y
     """
-    refuse_couplings(require_model(model), "mobility")
-    compiled = compile_constraints(model, constraints)
+    compiled = compile_constraints(require_model(model), constraints)
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     if np.ndim(q) != 1:
