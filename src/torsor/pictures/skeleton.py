@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import constraints as _constraints
-from torsor.joints import Fixed, Free, Free2D, Joint, Planar, Prismatic, Translational
+from torsor.joints import Cylindrical, Fixed, Free, Free2D, Joint, Planar, Prismatic, Screw, Translational
 from torsor.kinematics import body_poses
 from torsor.model import WORLD, Body, Model, body_of_frame
 from torsor.pictures import symbols
@@ -134,7 +134,7 @@ class Anatomy:
                 if np.linalg.norm(slid) > 8 * size and not b.placement.p.any():  # beside the symbol of the parent
                     base[:3, 3] += 0.5 * slid
             out.solids += [(moved(s, base), color) for s, color in symbols.symbol(b.joint, own, size)]
-        self._add_constraints(out, poses, size)
+        self._add_constraints(out, poses, size, up)
         self._add_couplings(out, poses)
         return out
 
@@ -171,13 +171,13 @@ class Anatomy:
             if np.linalg.norm(middle - origin) > np.min(half):
                 out.solids.append((cylinder(origin, middle, 0.38 * size), BONE))
 
-    def _add_constraints(self, out: Skeleton, poses: FloatArray, size: float) -> None:
+    def _add_constraints(self, out: Skeleton, poses: FloatArray, size: float, up: FloatArray) -> None:
         """Loops as joints with dark outlines, rods of distances, planes and lines of points, and open gaps."""
         for constraint, places in self.markers:
             at = [(np.eye(4) if i < 0 else poses[i]) @ pose.matrix for i, pose in places]
             first, last = at[0], at[-1]
             if places[0][0] < 0 and not isinstance(constraint, _constraints.PrescribedBody):
-                out.supports.append((support(first[:3, 3], np.array([0.0, 0.0, -1.0]), size), symbols.DARK))
+                out.supports.append((support(first[:3, 3], -up, size), symbols.DARK))
             gap = np.stack([first[:3, 3], last[:3, 3]])
             if isinstance(constraint, _constraints.Loop):
                 kind = symbols.kind_of(constraint.joint)
@@ -188,7 +188,7 @@ class Anatomy:
                 if np.linalg.norm(gap[1] - gap[0]) > 0.3 * size and not _is_rail(constraint.joint):
                     out.lines.append((gap, GAP, "--"))
                 continue
-            name = _NAMES.get(type(constraint).__name__, "constraint")
+            name = _NAMES.get(type(constraint), "constraint")
             out.kinds[name] = symbols.Kind(name, LOOP, "D")
             out.solids += [(ball(0.55 * size, end), LOOP) for end in gap]
             if isinstance(constraint, _constraints.Distance):
@@ -212,10 +212,12 @@ class Anatomy:
                 out.kinds["coupling"] = symbols.Kind("coupling", symbols.PURPLE, "")
 
 
-_NAMES = {
-    "Distance": "distance", "PointOnPlane": "point on a plane", "PointOnLine": "point on a line",
-    "PrescribedBody": "prescribed body",
-}  # fmt: skip
+_NAMES: dict[type, str] = {
+    _constraints.Distance: "distance",
+    _constraints.PointOnPlane: "point on a plane",
+    _constraints.PointOnLine: "point on a line",
+    _constraints.PrescribedBody: "prescribed body",
+}
 
 
 def support(point: FloatArray, away: FloatArray, size: float) -> FloatArray:
@@ -232,7 +234,7 @@ def _is_held(joint: Joint) -> bool:
 
 
 def _is_rail(joint: Joint) -> bool:
-    return isinstance(joint, Prismatic) or type(joint).__name__ in ("Screw", "Cylindrical")
+    return isinstance(joint, (Prismatic, Screw, Cylindrical))
 
 
 def _joints_of(constraint: Constraint) -> list[str]:

@@ -18,6 +18,7 @@ from torsor.pictures.scene import (
     require_configuration,
     require_rows,
     round_down,
+    slopes,
     turned,
     upright,
 )
@@ -102,7 +103,10 @@ def _draw(
     bodies = [figure.at(x, size, turn[2]) for figure, x in zip(figures, q, strict=True)]
     azimuth, elevation, flat = camera.towards(last, q[-1], turned(poses[-1], turn), points @ turn.T)
     level = ground_level(ground, last, forces, points, turn)
-    near = np.concatenate([points @ turn.T, *([_patch(points @ turn.T, level)[0]] if level is not None else [])])
+    tilted = [piece @ turn.T for piece in (() if ground is False else slopes(last, forces, points, turn))]
+    near = np.concatenate(
+        [points @ turn.T, *tilted, *([_patch(points @ turn.T, level)[0]] if level is not None else [])]
+    )
     near = np.concatenate([near, near.min(axis=0)[None] - 3 * size, near.max(axis=0)[None] + 3 * size])
     own = ax is None
     ax = _axes(ax)
@@ -111,6 +115,8 @@ def _draw(
     light = _light(azimuth, elevation)
     if level is not None:
         _add_ground(ax, points @ turn.T, level)
+    if tilted:
+        _add_slopes(ax, tilted)
     _add_solids(ax, bodies, turn, light)
     for k, body in enumerate(bodies):
         fade = _fade(k, len(bodies))
@@ -212,6 +218,12 @@ def _add_ground(ax: Any, points: FloatArray, level: float) -> None:
     lines = [[(x, y0, level), (x, y1, level)] for x in np.arange(x0, x1 + step / 2, step)]
     lines += [[(x0, y, level), (x1, y, level)] for y in np.arange(y0, y1 + step / 2, step)]
     ax.add_collection3d(Line3DCollection(lines, colors=_GRID, linewidths=0.8, zorder=1))
+
+
+def _add_slopes(ax: Any, pieces: list[FloatArray]) -> None:
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    ax.add_collection3d(Poly3DCollection(pieces, facecolors=_GROUND, edgecolors=_GRID, zorder=0))
 
 
 def _triads(model: Model, poses: FloatArray, frames: bool | Sequence[str] | None) -> list[tuple[str, FloatArray]]:
