@@ -48,3 +48,32 @@ assert off < 5e-3
 inertia = ts.adjoint(motion, reach).inertia
 for body, slope in zip(model.bodies[3:], inertia[3:], strict=True):
     print(f"  {body.name:10} {0.01 * slope @ body.inertia.parameters:+.5f}")
+
+try:
+    from matplotlib.figure import Figure
+except ImportError:
+    print("Matplotlib is not installed; `pip install matplotlib` adds a picture.")
+else:
+    figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
+    grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.15))
+    space, plane = figure.add_subplot(grid[0], projection="3d"), figure.add_subplot(grid[1])
+    joints = ts.body_poses(model, motion.q)[..., :3, 3]  # (rows, bodies, 3)
+    for k, row in enumerate(range(0, steps + 1, 10)):
+        color = (0.21, 0.47, 0.71, 0.25 + 0.15 * k)
+        space.plot(*np.vstack(([0, 0, 0], joints[row])).T, color=color, lw=4, solid_capstyle="round", marker="o", ms=4)
+    space.plot(*ts.point_positions(model, motion.q, "hand", (0, 0, 0)).T, color="#c8374b", lw=1.8)
+    space.plot(*target, "*", color="#e0a030", ms=14, mec="#30363c")
+    space.set(xticklabels=[], yticklabels=[], zticklabels=[])
+    space.set_aspect("equal")
+    space.view_init(elev=18, azim=-55)
+    space.set_title("The arm every 0.2 s, and its target", weight="bold")
+    moving = [joint for joint in model.joints if joint.nv]
+    for joint, torque in zip(moving, (motion.controls - hold).T, strict=True):
+        plane.plot(motion.t[:-1], torque, lw=1.6, label=joint.name.replace("_", " "))
+    plane.set_title("Torques found, beyond those that hold it [Nm]", loc="left", weight="bold")
+    plane.set_xlabel("t [s]")
+    plane.grid(color="#e8ebee")
+    plane.spines[:].set_visible(False)
+    plane.legend(frameon=False, ncols=2, fontsize=8)
+    figure.savefig("reach.png")
+    print("reach.png")

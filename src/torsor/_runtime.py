@@ -27,6 +27,7 @@ def show_config() -> None:
     Examples
     --------
     >>> ts.show_config()
+    torsor ...
     """
     import platform
 
@@ -61,7 +62,7 @@ def release_memory() -> int:
 
     Examples
     --------
-    >>> ts.release_memory()
+    >>> kept = ts.release_memory()  # bytes that were given back
     """
     from torsor import _core
 

@@ -341,7 +341,7 @@ def convert_derivatives(
     Examples
     --------
     >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
-    >>> theirs = interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
+    >>> theirs = ts.interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
     """
     layout, forward = _direction(model, to, source, order)
     forward_dynamics = isinstance(derivatives, ForwardDynamicsDerivatives)

@@ -192,6 +192,12 @@ def from_maximal(
     ------
     ConstraintError
         If a joint is open by more than the tolerance.
+
+    Examples
+    --------
+    >>> q1, v1 = ts.from_maximal(model, *ts.to_maximal(model, q, v))
+    >>> np.allclose(q1, q), np.allclose(v1, v)
+    (True, True)
     """
     free = _free(model)
     given = [as_array("Q", Q), as_array("V", V), model.neutral if near is None else as_array("near", near)]
