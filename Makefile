@@ -68,7 +68,7 @@ sanitize: .venv-sanitize/package
 	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py
 
 clean:
-	rm -rf $(venv) .venv-sanitize build dist docs/_build pendulum.png
+	rm -rf $(venv) .venv-sanitize build dist docs/_build docs/gallery docs/tutorials pendulum.png
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 

@@ -5,8 +5,8 @@ files that it writes there (pictures, films, and pages with motions that play) a
 Results are kept in docs/_build/gallery until the script or the package changes.
 
 A script is a docstring and cells. A cell begins with a comment at the left margin below an empty line, which becomes
-text, in Markdown; what follows is code. The docstring is the lead; if it has more than one paragraph, the first is the
-title, otherwise the name of the file is.
+text, in Markdown; what follows is code. The docstring is the lead; if its first line has no full stop, it is the title,
+otherwise the name of the file is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read(path: Path) -> Script:
     source = path.read_text(encoding="utf-8")
     docstring = ast.get_docstring(ast.parse(source)) or ""
     title, _, lead = docstring.partition("\n\n")
-    if not lead:
+    if title.endswith("."):
         words = path.stem.lstrip("0123456789_").split("_")
         title, lead = " ".join(WORDS.get(word, word) for word in words), docstring
     lines = source.split("\n")
