@@ -47,6 +47,42 @@ def test_limits_of_controls_and_forces() -> None:
     assert np.array_equal(ts.generalized_forces(model, [clipped], q, v), tau)
 
 
+def test_limits_of_joints() -> None:
+    """The sum of the torques of all actuators is clipped at the limit of the joint, with its derivatives."""
+    text = HAND.replace('name="t_1"', 'name="t_1" actuatorfrcrange="-0.05 0.05"')
+    text = text.replace("<velocity", '<motor joint="t_1"/><velocity')
+    mj = smooth(text)
+    model, data = ts.load_mjcf(mj), mujoco.MjData(mj)
+    q, v = np.zeros(model.nq), np.zeros(model.nv)
+    at = model.joint("t_1").v_slice.start
+    for u, clipped in ((0.01, False), (0.2, True), (-0.2, True)):
+        controls = np.array([0.1, 0.2, 0.3, 0.4, u, 0.5])
+        data.ctrl[:] = controls
+        mujoco.mj_forward(mj, data)
+        force = ts.ActuatorForce(model, controls)
+        close(ts.generalized_forces(model, [force], q, v), data.qfrc_actuator, 1e-12)
+        d = ts.generalized_forces_derivatives(model, [force], q, v)
+        g = ts.generalized_forces_vjp(model, [force], q, v, np.ones(model.nv)).parameters[0]["p"]
+        assert (d.dtau_dv[at, at] == 0) == (g[4] == 0) == clipped
+    testing.check_force(ts.ActuatorForce(model, 0.01 * controls), model, np.random.default_rng(0))
+    testing.check_force(ts.ActuatorForce(model, controls), model, np.random.default_rng(0))
+    fixed = model.with_actuators([x for x in model.actuators if x.joint == "t_1"])
+    with pytest.raises(ValueError, match=r"the torques of 'actuator4', 'actuator5' are no constant matrix"):
+        ts.actuation(fixed)
+    with pytest.raises(ValueError, match=r"the forces of 'actuator5' are limited"):
+        ts.forces_from(fixed)
+
+
+def test_an_actuator_on_the_world_does_nothing() -> None:
+    text = CRANE.replace("<velocity", '<motor name="idle" site="top" gear="1 2 3"/><velocity')
+    mj = smooth(text)
+    model = ts.load_mjcf(mj)
+    assert model.actuators[2].body == "world"
+    passive = ts.forces_from(model, actuators=False)
+    for data, q, v, u in states(mj, model, seed=2, count=2):
+        close(accelerations(model, q, v, [*passive, ts.ActuatorForce(model, u)]), data.qacc, 1e-10)
+
+
 # ---- the matrix of controls, and the bias
 
 
@@ -108,6 +144,55 @@ def test_a_servo_holds_in_one_long_step() -> None:
         actuation=ts.actuation(model),
     )  # fmt: skip
     np.testing.assert_allclose(run.q[-1, [0, 1]], [0.2, 0.2], atol=1e-5)  # Y has a gear of 2
+
+
+def test_actuators_and_tendons_of_coupled_models() -> None:
+    """Forces act on the tree: those on followers reach the leaders."""
+    tree = loaded(HAND).with_constraints(())
+    model = tree.couple(
+        ts.Mimic("f1_3", of="f1_2", ratio=0.7, offset=0.1), ts.Polynomial("t_2", "t_1", (0.0, 0.5, 0.3))
+    )
+    assert (tree.nv, model.nv) == (6, 4)
+    rng = np.random.default_rng(0)
+    q, v, u = rng.uniform(-0.5, 0.5, 4), rng.standard_normal(4), rng.uniform(0.05, 0.4, 5)
+    forces = [*ts.forces_from(model, actuators=False, friction=False), ts.ActuatorForce(model, u)]
+    whole = ts.generalized_forces(tree, forces, model.expand(q), model.expand_velocity(q, v))
+    close(ts.generalized_forces(model, forces, q, v), model.coupling_jacobian(q).T @ whole, 1e-13)
+    assert model.with_actuators(model.actuators, model.tendons) == model
+    # the matrix of controls
+    linear = tree.couple(ts.Mimic("f1_3", of="f1_2", ratio=0.7)).with_actuators(tree.actuators[:2])
+    B = ts.actuation(linear)
+    close(B[:, 1], 0.5 * np.array([0, 0, 1 - 0.8 * 0.7, 0, 0]))
+    bent = model.with_actuators([ts.Actuator("m", joint="t_2")])
+    with pytest.raises(ValueError, match="the torques of 'm' are no constant matrix"):
+        ts.actuation(bent)
+    # a simulation with controls, both ways, and its gradient
+    u = rng.uniform(-0.1, 0.1, (6, 2))
+    options = {"steps": 6, "integrator": ts.BDF2(5e-3)}
+    one = ts.simulate(linear, forces=ts.forces_from(linear), actuation=B, controls=u, q0=np.zeros(5), **options)
+    passive = ts.forces_from(linear, actuators=False)
+    other = ts.simulate(
+        linear, forces=[*passive, ts.ActuatorForce(linear)], signals=[*[None] * len(passive), {"p": u}],
+        q0=np.zeros(5), **options,
+    )  # fmt: skip
+    close(one.q, other.q, 1e-10)
+    w = rng.standard_normal(5)
+    gradient = ts.adjoint(other, dloss_dq=w).signals
+    assert gradient is not None
+    close(ts.adjoint(one, dloss_dq=w).controls, gradient[-1]["p"], 1e-8)
+
+
+def test_forces_are_shown_by_the_names_of_actuators() -> None:
+    model = loaded(CRANE)
+    shown = [repr(force) for force in ts.forces_from(model)]
+    assert "ActuatorBias(hoist)" in shown
+    assert repr(ts.ActuatorForce(model, [1, 2, 3.5])) == "ActuatorForce(hoist=1, actuator1=2, actuator2=3.5)"
+    (spring,) = (f for f in ts.forces_from(loaded(HAND)) if isinstance(f, ts.TendonSpring) and len(f.joints) == 2 and
+                 f.joints[0] == "f1_2")  # fmt: skip
+    assert repr(spring) == "TendonSpring(1 f1_2 + -0.8 f1_3, stiffness=0.3, damping=0.01, rest=(0.1, 0.1))"
+    bias = ts.ActuatorBias(model)
+    assert repr(bias) == "ActuatorBias(hoist, actuator1, actuator2)" and bias.parameters == {}
+    testing.check_force(bias, model, np.random.default_rng(0))
 
 
 # ---- forces_from
@@ -250,6 +335,15 @@ def test_chains_of_factors_are_written(tmp_path) -> None:
     close(errors[1], errors[0], 1e-11)
 
 
+@pytest.mark.parametrize("name", ["hand", "crane", "humanoid"])
+def test_writing_again_adds_nothing(name: str) -> None:
+    text = ts.to_mjcf(loaded(MODELS[name]))
+    again = loaded(text)
+    assert ts.to_mjcf(again).count("<geom") == text.count("<geom")
+    assert len(again.tendons) == len(loaded(ts.to_mjcf(again)).tendons)
+    assert [len(b.visuals) for b in again.bodies] == [len(b.visuals) for b in loaded(MODELS[name]).bodies]
+
+
 def test_what_cannot_be_written() -> None:
     builder = ts.ModelBuilder()
     rod = ts.Inertia.point(1.0, (0, 0, -1))
@@ -269,5 +363,8 @@ def test_what_cannot_be_written() -> None:
     builder.add_body("c", joint=ts.Revolute(), inertia=ts.Inertia.sphere(0.1, mass=1.0), velocity_limits=1.0)
     with pytest.raises(ts.ModelError, match=r"velocity limits of joint 'c'; .*unsupported='warn'"):
         ts.to_mjcf(builder.build())
+    held = builder.build().with_body("c", position_limits=(0.5, 0.5), velocity_limits=(np.inf,))
+    with pytest.raises(ts.ModelError, match=r"limits of joint 'c', which leave one position"):
+        ts.to_mjcf(held)
     with pytest.warns(UserWarning, match="left out of the MJCF.*velocity limits"):
         assert mujoco.MjModel.from_xml_string(ts.to_mjcf(builder.build(), unsupported="warn")).nv == 1

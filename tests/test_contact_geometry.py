@@ -161,8 +161,8 @@ def test_depth_is_how_far_shapes_moved_into_each_other(kinds) -> None:
         if (deeper < 0.0).sum() > 1 or normals[deeper.argmin()] @ along < 0.999:
             continue  # a corner slips over an edge, and two places share the load
         tested += 1
-        if kinds == ("cylinder", "box"):
-            assert -1.01e-4 < deeper.min() < -0.5e-4  # of a rim on an edge the nearest way out
+        if kinds in (("cylinder", "box"), ("cylinder", "cylinder")):
+            assert -1.01e-4 < deeper.min() < -0.5e-4  # of a rim on an edge the nearest way out, or half of the load
         else:
             assert deeper.min() == pytest.approx(-1e-4, abs=5e-6)
     assert tested > 8
@@ -183,7 +183,7 @@ def test_order_frames_and_units(kinds) -> None:
         if kinds == ("box", "box"):
             order = np.r_[16:32, 0:16, 32, 33]
         if kinds == ("cylinder", "cylinder"):
-            order = np.r_[0, 11:21, 1:11, 21]
+            order = np.r_[0, 13:25, 1:13, 25]
         other = shape_spots(*pair.swapped().args)
         if kinds == ("capsule", "capsule"):
             assert other[0].min() == pytest.approx(gap.min(), abs=1e-13) or gap.min() < -0.05

@@ -132,10 +132,71 @@ def test_what_a_model_cannot_hold_is_refused(mujoco):
         assert ts.load_mjcf(spatial, unsupported="warn").constraints == ()
     rigid = '<body name="d" pos="0 0 1"><geom size="0.1"/></body>'
     text = f'<mujoco><worldbody>{rigid}</worldbody><equality><weld body1="d" name="w"/></equality></mujoco>'
-    with pytest.raises(ts.FormatError, match=r"equality 'w': .*fixed to each other.*equality='ignore'"):
-        ts.load_mjcf(text)
-    with pytest.raises(ValueError, match="equality must be 'constrain' or 'ignore', got 'soft'"):
+    assert ts.load_mjcf(text).constraints == ()  # it holds what is fixed already
+    apart = text.replace('name="w"', 'name="w" relpose="0 0 2 1 0 0 0"')
+    with pytest.raises(ts.FormatError, match="equality 'w' is between bodies that are fixed to each other, and not"):
+        ts.load_mjcf(apart)
+    with pytest.raises(ValueError, match="equality must be 'constrain', 'couple' or 'ignore', got 'soft'"):
         ts.load_mjcf(with_equality(""), equality="soft")
+
+
+COUPLED = """<mujoco><compiler angle="radian"/><worldbody>
+  <body name="a"><joint name="ja" axis="0 1 0" range="-1 1" ref="0.1"/><geom size="0.1" pos="0.2 0 0"/>
+    <body name="b" pos="0.4 0 0"><joint name="jb" axis="0 1 0" ref="-0.2" damping="0.3"/>
+      <geom size="0.1" pos="0.2 0 0"/>
+      <body name="c" pos="0.4 0 0"><joint name="jc" type="slide" axis="1 0 0" stiffness="2"/><geom size="0.1"/></body>
+    </body></body></worldbody>
+  <equality><joint joint1="jb" joint2="ja" polycoef="0.05 -0.5 0 0 0"/>
+    <joint joint1="jc" joint2="jb" polycoef="0 0.2 0.3 -0.1 0.05"/></equality>
+  <actuator><motor name="mb" joint="jb" gear="3"/><position name="pc" joint="jc" kp="5" kv="0.2"/></actuator>
+  <keyframe><key name="k" qpos="0.3 -0.25 0" qvel="1 2 3" ctrl="0.5 0.1"/></keyframe></mujoco>"""
+
+
+def test_equalities_of_joints_as_couplings(mujoco):
+    """The motions that they leave are those of the constraints, and actuators on followers act on leaders."""
+    constrained = ts.load_mjcf(COUPLED)
+    model = ts.load_mjcf(COUPLED, equality="couple")
+    assert [type(c) for c in constrained.constraints] == [ts.Gear, ts.PolynomialCoupling]
+    assert [type(c) for c in model.couplings] == [ts.Mimic, ts.Polynomial] and model.constraints == ()
+    assert (constrained.nv, model.nv) == (3, 1)
+    q, v = np.array([0.4]), np.array([0.7])
+    whole = model.expand(q)
+    np.testing.assert_allclose(ts.constraint_errors(constrained, constrained.constraints, whole), 0, atol=1e-15)
+    forces = [*ts.forces_from(model, actuators=False), ts.ActuatorForce(model, [0.3, -0.4])]
+    tau = ts.generalized_forces(model, forces, q, v)
+    a = ts.forward_dynamics(model, q, v, tau)
+    vs = model.expand_velocity(q, v)
+    other = ts.generalized_forces(constrained, forces, whole, vs)
+    result = ts.constrained_forward_dynamics(constrained, constrained.constraints, whole, vs, other)
+    np.testing.assert_allclose(model.expand_acceleration(q, v, a), result.a, rtol=1e-11)
+    key = model.keyframes["k"]
+    assert key.q == (0.3,) and key.v == (1.0,) and key.controls == (0.5, 0.1)
+
+
+def test_coupled_models_are_written(mujoco):
+    model = ts.load_mjcf(COUPLED, equality="couple")
+    again = ts.load_mjcf(ts.to_mjcf(model), equality="couple")
+    assert [type(c) for c in again.couplings] == [ts.Mimic, ts.Polynomial]
+    q, v = np.array([0.4]), np.array([0.7])
+    np.testing.assert_allclose(again.expand(q), model.expand(q), rtol=1e-14)
+    np.testing.assert_allclose(ts.bias_forces(again, q, v), ts.bias_forces(model, q, v), rtol=1e-12)
+    assert again.keyframes["k"].q == (0.3,)
+    subspace = model.tree.couple(ts.Subspace(["ja", "jb"], [[1.0], [2.0]]))
+    with pytest.raises(ts.ModelError, match=r"cannot carry .*the coupling Subspace\("):
+        ts.to_mjcf(subspace)
+    fifth = model.tree.couple(ts.Polynomial("jb", "ja", (0, 1, 0, 0, 0, 1)))
+    with pytest.raises(ts.ModelError, match=r"cannot carry .*the coupling Polynomial\("):
+        ts.to_mjcf(fifth)
+
+
+def test_couplings_that_cannot_be_made(mujoco):
+    ring = COUPLED.replace('joint1="jb" joint2="ja"', 'joint1="jb" joint2="jc"')
+    with pytest.raises(ts.FormatError, match=r"equality='constrain' to load equalities as constraints"):
+        ts.load_mjcf(ring, equality="couple")
+    assert len(ts.load_mjcf(ring).constraints) == 2
+    held = COUPLED.replace(' joint2="ja" polycoef="0.05 -0.5 0 0 0"', ' polycoef="0.05 0 0 0 0"')
+    model = ts.load_mjcf(held, equality="couple")
+    assert [type(c) for c in model.constraints] == [ts.PrescribedJoint] and len(model.couplings) == 1
 
 
 # ---- URDF --------------------------------------------------------------------------------------------------

@@ -166,6 +166,8 @@ LEFT_OUT = {
         "</fixed></tendon>"),
     "tendon 't' winds around a geom": ('<joint name="j"/><site name="x"/>', '<tendon><spatial name="t" stiffness="1">'
         '<site site="x"/><geom geom="g"/><site site="y"/></spatial></tendon>'),
+    "actuator 'a' is a muscle": ('<joint name="j"/>', '<actuator><muscle name="a" joint="j" lengthrange="-1 1"/>'
+        '</actuator>'),
     "actuator 'a' has a state of its own": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '
         'dyntype="filter" dynprm="1"/></actuator>'),
     "actuator 'a' has a gain that is not affine": ('<joint name="j"/>', '<actuator><general name="a" joint="j" '
@@ -174,6 +176,17 @@ LEFT_OUT = {
         'site="x" refsite="y" gear="1 0 0 0 0 0"/></actuator>'),
     "actuator 'a' measures the rotation of a ball joint": ('<joint name="j" type="ball"/>', '<actuator><position '
         'name="a" joint="j" gear="1 0 0"/></actuator>'),
+    "actuator 'a' has a gain that is not affine; actuator 'b' acts": ('<joint name="j"/><site name="x"/>', '<actuator>'
+        '<pid name="a" joint="j" kp="1"/><motor name="b" site="x" refsite="y" gear="1 0 0 0 0 0"/></actuator>'),
+    "joint 'j' has an actuatorfrcrange from -1 to 2": ('<joint name="j" actuatorfrcrange="-1 2"/>', '<actuator>'
+        '<intvelocity name="a" joint="j" actrange="-1 1"/></actuator>'),
+    "joint 'j' has actuatorgravcomp, and there are no actuators": ('<joint name="j" actuatorgravcomp="true"/>', ""),
+    "joint 'j' has a margin of 0.6": ('<joint name="j" range="-30 30" margin="0.6"/>', ""),
+    "tendon 't' has an actuatorfrcrange": ('<joint name="j"/>', '<tendon><fixed name="t" actuatorfrcrange="-1 1">'
+        '<joint joint="j" coef="1"/></fixed></tendon>'),
+    "geom 'h' has adhesion": ('<joint name="j"/><geom name="h" size="0.1" adhesion="1"/>', ""),
+    "geom 'h' has a surface that moves": ('<joint name="j"/><geom name="h" size="0.1" surfacevel="1 0 0"/>', ""),
+    "the flag 'override' replaces": ('<joint name="j"/>', '<option><flag override="enable"/></option>'),
     "a fluid": ('<joint name="j"/>', '<option density="1"/>'),
     "body 'b' is moved from outside": ("", ""),
 }  # fmt: skip
@@ -185,6 +198,8 @@ def test_what_a_model_cannot_hold(message: str, parts: tuple[str, str]) -> None:
     inside, outside = parts
     text = world('<site name="y" pos="1 1 1"/><geom name="g" size="0.1" pos="0 0 2"/>', body(inside))
     text = text.replace("</mujoco>", f"{outside}</mujoco>")
+    if "gravcomp" in message:
+        text = text.replace('<body name="b"', '<body name="b" gravcomp="1"')
     if "moved" in message:
         text = text.replace('<body name="b"', '<body name="b" mocap="true"')
     with pytest.raises(ts.FormatError, match=f"what a model cannot hold: .*{message}.*unsupported='warn'"):
@@ -192,6 +207,56 @@ def test_what_a_model_cannot_hold(message: str, parts: tuple[str, str]) -> None:
     with pytest.warns(UserWarning, match=f"left out of the model: .*{message}") as caught:
         model = ts.load_mjcf(text, unsupported="warn")
     assert len(caught) == 1 and model.actuators == ()
+
+
+def test_margins_narrow_the_limits() -> None:
+    """MuJoCo's limits push from their margin on: what leans on one rests there."""
+    joint = '<joint name="j" axis="0 0 1" range="-0.5 0.8" margin="0.2" damping="20" solreflimit="0.005 1"/>'
+    text = world(body(joint)).replace("<mujoco>", '<mujoco><compiler angle="radian"/>')
+    text = text.replace("</mujoco>", '<actuator><motor joint="j"/></actuator></mujoco>')
+    model, mj = ts.load_mjcf(text), mujoco.MjModel.from_xml_string(text)
+    np.testing.assert_allclose(model.position_limits, ([-0.3], [0.6]))
+    data = mujoco.MjData(mj)
+    data.ctrl[:] = 5.0
+    for _ in range(2000):
+        mujoco.mj_step(mj, data)
+    np.testing.assert_allclose(data.qpos, 0.6, atol=1e-3)
+
+
+def test_flags_that_disable_passive_forces_and_constraints() -> None:
+    text = world(body('<joint name="j" damping="1"/>').replace("<body", '<body gravcomp="1"'))
+    assert ts.load_mjcf(text).body("b").gravity_compensation == 1.0
+    off = '<mujoco><option><flag spring="disable" damper="disable"/></option>'
+    assert ts.load_mjcf(text.replace("<mujoco>", off)).body("b").gravity_compensation == 0.0
+    assert len(ts.load_mjcf(text).body("b").collisions) == 1
+    off = '<mujoco><option><flag constraint="disable"/></option>'
+    assert ts.load_mjcf(text.replace("<mujoco>", off)).body("b").collisions == ()
+
+
+def test_controls_beside_actuators_with_several() -> None:
+    """In MuJoCo 4 some actuators have two controls; limits and keyframes of the others keep theirs."""
+    drives = '<pid name="two" joint="j" kp="1" kv="1"/><motor name="one" joint="j" ctrlrange="-2 3"/>'
+    key = '<keyframe><key ctrl="1 2 3"/></keyframe>'
+    text = world(body('<joint name="j"/>')).replace("</mujoco>", f"<actuator>{drives}</actuator>{key}</mujoco>")
+    with pytest.warns(ts.FormatWarning, match="actuator 'two'"):
+        model = ts.load_mjcf(text, unsupported="warn")
+    assert [(a.name, a.control_limits) for a in model.actuators] == [("one", (-2.0, 3.0))]
+    assert model.keyframes["key0"].controls == (3.0,)
+
+
+def test_names_of_frames_and_keyframes_that_meet() -> None:
+    inside = '<joint/><joint axis="1 0 0"/><site name="b/joint"/><site name="b"/><site name="b/site"/>'
+    cameras = '<camera name="b/site"/>'
+    keys = '<keyframe><key name="key1" qpos="1 0"/><key qpos="2 0"/></keyframe>'
+    model = ts.load_mjcf(world(body(inside, cameras)).replace("</mujoco>", f"{keys}</mujoco>"))
+    assert [f.name for f in model.frames] == ["b/joint", "b/site2", "b/site", "b/site/camera"]
+    assert [b.name for b in model.bodies] == ["b/joint2", "b"]
+    assert {name: key.q[0] for name, key in model.keyframes.items()} == {"key1": 1.0, "key12": 2.0}
+
+
+def test_hidden_groups_are_not_drawn() -> None:
+    model = ts.load_mjcf(world(body("<freejoint/>", '<geom size="0.2" group="3"/>')))
+    assert (len(model.body("b").visuals), len(model.body("b").collisions)) == (1, 2)
 
 
 def test_sites_and_cameras_are_frames() -> None:

@@ -884,9 +884,11 @@ def test_forces_may_come_one_by_one():
 def test_plot():
     model, q, v = quaternions()
     run = ts.simulate(model, q, v, steps=3, integrator=ts.BDF1(0.01))
-    figure = run.plot()
-    assert [axis.get_ylabel() for axis in figure.axes] == ["q", "v", "energy"]
-    assert len(run.plot(joints=["b1"]).axes[0].lines) == 1
+    labels = ["q [m]", "v [m/s]", "q [quaternion]", "v [rad/s]", "q [rad]", "v [rad/s]", "energy [J]"]
+    assert [axis.get_ylabel() for axis in run.plot().axes] == labels
+    one = run.plot(joints=["b1"])
+    assert [axis.get_ylabel() for axis in one.axes] == ["q [rad]", "v [rad/s]", "energy [J]"]
+    assert len(one.axes[0].lines) == 1
 
 
 # ---- bad input

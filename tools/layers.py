@@ -19,7 +19,7 @@ PYTHON = (
     *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
     *("collision", "joints", "actuators", "couplings", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "saving", "formats", "maximal", "integrators"),
-    *("costs", "ik"),
+    *("costs", "ik", "view", "pictures"),
     *("simulation", "variational", "interop", "testing", "demo", "__init__"),
 )
 

@@ -80,6 +80,25 @@ struct OverFaces {
   }
 };
 
+// The face that is next to take over from the best one: that with the least difference of separations, divided by how
+// much its normal differs.
+struct TakeOver {
+  int face;
+  double factor;
+};
+inline TakeOver take_over(const Polytope& hull, const double* apart, int best) {
+  TakeOver next{best, 1.0};
+  double least = 1e300;
+  for (int w = 0; w < static_cast<int>(hull.faces.size()); ++w) {
+    const double away = std::min(1.0, 8.0 * (1.0 - dot(hull.faces[w].normal, hull.faces[best].normal)));
+    if (w != best && apart[best] - apart[w] < least * away) {
+      least = (apart[best] - apart[w]) / away;
+      next = {w, 1.0 / away};
+    }
+  }
+  return next;
+}
+
 // Where an edge of the first hull crosses one of the second, seen along the normal of the best face of that.
 struct Crossing {
   int of_a, of_b;  // edges
@@ -131,7 +150,8 @@ class HullSide {
     const T far = mul_add(T(-2.0), depth_, d.value);
     const auto outside = less(level, far);
     const T gap = select(outside, far, level) - reach_;
-    const Vec3<T> n = select(outside, d.normal, from_plain<T>(face.normal));
+    // Beside the face, but within the hull, the direction stays that of the face.
+    const Vec3<T> n = select(outside & less(T(0.0), far), d.normal, from_plain<T>(face.normal));
     return select(far_off, apart_from, {gap + beside_, n, mul_add(T(-0.5) * (gap + reach_), n, x)});
   }
 
@@ -214,19 +234,9 @@ class HullSide {
     FaceLanes<P> face;
     P turn(0.0);
     for (int l = 0; l < kLanesOfP; ++l) {
-      const OverFaces& x = over_[l];
-      int found = x.best;
-      double least = 1e300, part = 1.0;
-      for (int w = 0; w < static_cast<int>(x.b->faces.size()); ++w) {
-        const double away = std::min(1.0, 8.0 * (1.0 - dot(x.b->faces[w].normal, x.b->faces[x.best].normal)));
-        if (w != x.best && x.apart[x.best] - x.apart[w] < least * away) {
-          least = (x.apart[x.best] - x.apart[w]) / away;
-          part = 1.0 / away;
-          found = w;
-        }
-      }
-      put_face(face, l, found);
-      set_lane(turn, l, part);
+      const TakeOver next = take_over(*over_[l].b, over_[l].apart, over_[l].best);
+      put_face(face, l, next.face);
+      set_lane(turn, l, next.factor);
     }
     limit_ = (separates_ - apart(face)) * from_plain<T>(turn);
     return *limit_;

@@ -7,6 +7,8 @@
 
 namespace torsor {
 
+constexpr int kBestFaces = 3;  // of a hull, on which rims may lie
+
 // The first core, a cylinder, on the second, in the frame of that.
 template <class T>
 class CylinderSide {
@@ -14,7 +16,8 @@ class CylinderSide {
   static constexpr int kLanesOfP = Lanes<P>::value;
 
  public:
-  static constexpr int fixed_count = 8, support_count = 2;
+  // Places: eight fixed points of rims, the deepest ones on some faces, and two supports.
+  static constexpr int count_on(int faces) { return 10 + 2 * faces; }
   CylinderSide(const CorePair<T>& pair, const T& reach)
       : pair_(pair),
         reach_(reach),
@@ -37,17 +40,16 @@ class CylinderSide {
       for (int l = 0; l < kLanesOfP; ++l) {
         const Convex a = convex_in_lane(pair.a, pair.R, pair.p, l);
         const Point u = (-in_lane(plain(way_), l)) * a.R.z;
-        over_[l].best = 0;
         for (int w = 0; w < static_cast<int>(hull.faces.size()); ++w) {
           const Point& n = hull.faces[w].normal;
           over_[l].apart[w] = dot(n, a.at(a.furthest(-transposed(a.R, n))) - hull.vertices[hull.faces[w].vertex]);
-          if (over_[l].apart[w] > over_[l].apart[over_[l].best]) over_[l].best = w;
         }
+        over_[l].choose(static_cast<int>(hull.faces.size()));
         int furthest = 0;
         for (int k = 0; k < static_cast<int>(hull.vertices.size()); ++k)
           if (dot(u, hull.vertices[k]) > dot(u, hull.vertices[furthest])) furthest = k;
         lowest.set(l, core, furthest);
-        put_face(best_, l, over_[l].best);
+        put_face(best_, l, over_[l].best[0]);
       }
       normal_ = from_plain<T>(best_.normal);
       separates_ = apart(best_);
@@ -58,6 +60,7 @@ class CylinderSide {
   const T& separates() const { return separates_; }
   const T& along() const { return along_; }
   const T& tube() const { return tube_; }
+  Spot<T> place(int k) { return k < 8 ? fixed(k) : k < 10 ? support(k - 8) : deepest(k % 2, (k - 10) / 2); }
   // The gap of the cores and its normal, and, for a cylinder, what its side separates. Points on faces and ends lose
   // where other directions separate more.
   void know(const T& gap, const Vec3<T>& nearest_normal, const T& other_tube) {
@@ -72,31 +75,34 @@ class CylinderSide {
 
   // A fixed point of a rim, on a face.
   Spot<T> fixed(int k) const {
-    const Vec3<T> centre = mul_add(k < 4 ? -length_ : length_, pair_.R.z, pair_.p);
-    const Vec3<T> x = fixed_of_rim(centre, radius_, pair_.R, k % 4);
-    const T relief = rim_relief(radius_, dot(normal_, pair_.R.z));
-    const T above = dot(normal_, x) - face_offset();
-    const auto far_off = !less(plain(above), plain(reach_));
-    const Spot<T> apart_from{larger(above, T(1.001) * gap_) - reach_, normal_, x};
-    if (!any(!far_off)) return apart_from;
-    T level = above;
-    Vec3<T> n = normal_;
-    if (pair_.b.kind == ShapeKind::cylinder) {
-      const T beside = distance_from_point(Vec3<T>{x.x, x.y, T(0.0)}).value - pair_.b.size.x;
-      level = larger(above, mul_add(T(-2.0), depth_, beside));
-    } else {
-      FaceLanes<P> face;
-      const Vec3<P> at = plain(x);
-      for (int l = 0; l < kLanesOfP; ++l) put_face(face, l, face_of(l, in_lane(at, l)));
-      level = height(face, x) + (apart(face) - separates_);
-      n = from_plain<T>(face.normal);
-      const Distance<T> d = distance_from_core(pair_.b, x);
-      const T far = mul_add(T(-2.0), depth_, d.value);
-      const auto outside = less(level, far);
-      level = select(outside, far, level);
-      n = select(outside, d.normal, n);
+    Spot<T> s = on_face(fixed_of_rim(rim_centre(k / 4), radius_, pair_.R, k % 4));
+    s.gap += rim_relief(radius_, dot(normal_, pair_.R.z));
+    return s;
+  }
+  // The point of a rim that is deepest below one of the faces that separate most, less what the fixed points carry. It
+  // ends where this face separates less than the best.
+  Spot<T> deepest(int rim, int slot) const {
+    FaceLanes<P> face;
+    Vec3<T> normal = normal_;
+    T offset = face_offset(), loss = loss_;
+    if (slot > 0) {
+      for (int l = 0; l < kLanesOfP; ++l) put_face(face, l, over_[l].best[slot]);
+      normal = from_plain<T>(face.normal);
+      offset = dot(normal, face.vertex.at(pair_.b.size));
+      loss = mul_add(T(4.0), separates_ - apart(face), loss);
     }
-    return select(far_off, apart_from, {level - reach_ + relief + loss_, n, mul_add(T(-0.5) * level, n, x)});
+    const Vec3<T> x = deepest_of_rim(rim_centre(rim), radius_, pair_.R, normal);
+    const T above = dot(normal, x) - offset;
+    const auto far_off = !less(plain(above), plain(reach_));
+    const Spot<T> apart_from{larger(above, T(1.001) * gap_) - reach_, normal, x};
+    if (!any(!far_off)) return apart_from;
+    const Distance<T> d = distance_from_core(pair_.b, x);
+    const T far = mul_add(T(-2.0), depth_, d.value), level = larger(above, far);
+    const Vec3<T> n = select(less(above, far) & less(T(0.0), far), d.normal, normal);
+    Spot<T> s{level - reach_ + loss, n, mul_add(T(-0.5) * level, n, x)};
+    if (any(less(plain(s.gap), P(0.0))))
+      s.gap += taken_from_deepest(T(-s.gap), [&](int i) { return T(-fixed(4 * rim + i).gap); });
+    return select(far_off, apart_from, s);
   }
 
   // The side at both limits of what lies over the second core.
@@ -162,6 +168,32 @@ class CylinderSide {
   }
 
  private:
+  Vec3<T> rim_centre(int rim) const { return mul_add(rim == 0 ? -length_ : length_, pair_.R.z, pair_.p); }
+  // A point of the cylinder on the faces of the second core.
+  Spot<T> on_face(const Vec3<T>& x) const {
+    const T above = dot(normal_, x) - face_offset();
+    const auto far_off = !less(plain(above), plain(reach_));
+    const Spot<T> apart_from{larger(above, T(1.001) * gap_) - reach_, normal_, x};
+    if (!any(!far_off)) return apart_from;
+    T level = above;
+    Vec3<T> n = normal_;
+    if (pair_.b.kind == ShapeKind::cylinder) {
+      const T beside = distance_from_point(Vec3<T>{x.x, x.y, T(0.0)}).value - pair_.b.size.x;
+      level = larger(above, mul_add(T(-2.0), depth_, beside));
+    } else {
+      FaceLanes<P> face;
+      const Vec3<P> at = plain(x);
+      for (int l = 0; l < kLanesOfP; ++l) put_face(face, l, face_of(l, in_lane(at, l)));
+      level = height(face, x) + (apart(face) - separates_);
+      n = from_plain<T>(face.normal);
+      const Distance<T> d = distance_from_core(pair_.b, x);
+      const T far = mul_add(T(-2.0), depth_, d.value);
+      const auto outside = less(level, far);
+      level = select(outside, far, level);
+      n = select(outside & less(T(0.0), far), d.normal, n);
+    }
+    return select(far_off, apart_from, {level - reach_ + loss_, n, mul_add(T(-0.5) * level, n, x)});
+  }
   T sine(const Vec3<T>& normal) const {
     return distance_from_point(Vec3<T>{dot(normal, pair_.R.x), dot(normal, pair_.R.y), T(0.0)}).value;
   }
@@ -206,7 +238,7 @@ class CylinderSide {
     const auto level = [&](int w) {
       return dot(hull.faces[w].normal, x - hull.vertices[hull.faces[w].vertex]) + over_[l].apart[w];
     };
-    int found = over_[l].best;
+    int found = over_[l].best[0];
     for (int w = 0; w < static_cast<int>(hull.faces.size()); ++w)
       if (level(w) > level(found)) found = w;
     return found;
@@ -246,7 +278,16 @@ class CylinderSide {
   FaceLanes<P> best_;
   struct Over {
     double apart[kMostFaces];
-    int best;
+    int best[kBestFaces];
+    void choose(int faces) {
+      for (int i = 0; i < kBestFaces; ++i) {
+        best[i] = 0;
+        for (int w = 1; w < faces; ++w) {
+          const bool taken = std::find(best, best + i, w) != best + i;
+          if (!taken && (apart[w] > apart[best[i]] || std::find(best, best + i, best[i]) != best + i)) best[i] = w;
+        }
+      }
+    }
   } over_[kLanesOfP];
   std::optional<Supports<T>> supports_;
   int edges_[kLanesOfP][kMostCrossings], count_[kLanesOfP];
@@ -263,15 +304,21 @@ struct Carried {
   }
   T from(const T& deepest) const {
     const auto touches = less(T(0.0), deepest);
-    return select(touches, T(2.0) * sum / select(touches, deepest, T(1.0)), T(0.0));
+    return select(touches, smaller(T(2.0) * sum / select(touches, deepest, T(1.0)), T(2.0) * deepest), T(0.0));
   }
 };
 
-// Places: the nearest; eight fixed points and two supports of the first cylinder; the same of the second.
+// What separates more than faces do acts at the nearest place.
+template <class T>
+inline T beyond_faces(const T& gap, const T& faces) {
+  return larger(gap, faces - gap);
+}
+
+// Places: the nearest; the rims and the side of the first cylinder; the same of the second.
 template <class T>
 class CylinderSpots {
  public:
-  static constexpr int count = 21;
+  static constexpr int of_side = CylinderSide<T>::count_on(1), count = 1 + 2 * of_side;
   CylinderSpots(const Solid<T>& a, const Solid<T>& b)
       : a_(a),
         b_(b),
@@ -286,10 +333,11 @@ class CylinderSpots {
   Spot<T> place(int k) {
     if (k > 0) {
       const Spot<T> s = local(k);
-      return k <= 10 ? Spot<T>{s.gap, b_.pose.R * s.normal, to_common(b_.pose, s.point)}
-                     : Spot<T>{s.gap, -(a_.pose.R * s.normal), to_common(a_.pose, s.point)};
+      return k <= of_side ? Spot<T>{s.gap, b_.pose.R * s.normal, to_common(b_.pose, s.point)}
+                          : Spot<T>{s.gap, -(a_.pose.R * s.normal), to_common(a_.pose, s.point)};
     }
     Spot<T> s = nearest_;
+    s.gap = beyond_faces(s.gap, larger(first_.separates(), second_.separates()));
     if (any(less(plain(s.gap), Plain<T>(0.0)))) {
       Carried<T> carried;
       for (int i = 1; i < count; ++i) carried.add(local(i).gap);
@@ -299,11 +347,7 @@ class CylinderSpots {
   }
 
  private:
-  Spot<T> local(int k) {
-    CylinderSide<T>& side = k <= 10 ? first_ : second_;
-    const int i = (k - 1) % 10;
-    return i < 8 ? side.fixed(i) : side.support(i - 8);
-  }
+  Spot<T> local(int k) { return k <= of_side ? first_.place(k - 1) : second_.place(k - 1 - of_side); }
 
   const Solid<T>&a_, &b_;
   CorePair<T> pair_, swapped_;
@@ -311,12 +355,12 @@ class CylinderSpots {
   CylinderSide<T> first_, second_;
 };
 
-// Places: the nearest; eight fixed points and two supports of the cylinder; edges of the hull across its ends; vertices
-// of the hull. The normal points to the cylinder.
+// Places: the nearest; the rims and the side of the cylinder; edges of the hull across its ends; vertices of the hull.
+// The normal points to the cylinder.
 template <class T>
 class CylinderHullSpots {
  public:
-  static constexpr int fixed_count = 11 + kMostCrossings;
+  static constexpr int of_side = 1 + CylinderSide<T>::count_on(kBestFaces), fixed_count = of_side + kMostCrossings;
   CylinderHullSpots(const Solid<T>& a, const Solid<T>& b, int vertices)
       : a_(a),
         b_(b),
@@ -327,14 +371,14 @@ class CylinderHullSpots {
     side_.know(nearest_.gap, nearest_.normal, side_.separates());
   }
   Spot<T> place(int k) {
-    if (k > 10) {
+    if (k >= of_side) {
       const Spot<T> s = local(k);
       const Vec3<T> x = mul_add(T(-0.5) * b_.radius, s.normal, s.point);
       return {s.gap, -(a_.pose.R * s.normal), to_common(a_.pose, x)};
     }
     Spot<T> s = k > 0 ? local(k) : nearest_;
     if (k == 0) {
-      s.gap -= b_.radius;
+      s.gap = beyond_faces(s.gap, larger(side_.separates(), side_.along())) - b_.radius;
       if (any(less(plain(s.gap), Plain<T>(0.0)))) {
         Carried<T> carried;
         for (int i = 1; i < fixed_count + vertices_; ++i) carried.add(local(i).gap);
@@ -347,9 +391,8 @@ class CylinderHullSpots {
 
  private:
   Spot<T> local(int k) {
-    if (k <= 8) return side_.fixed(k - 1);
-    if (k <= 10) return side_.support(k - 9);
-    return k < fixed_count ? side_.edge(k - 11) : side_.vertex(k - fixed_count);
+    if (k < of_side) return side_.place(k - 1);
+    return k < fixed_count ? side_.edge(k - of_side) : side_.vertex(k - fixed_count);
   }
 
   const Solid<T>&a_, &b_;

@@ -29,7 +29,7 @@ struct Shifted {
 };
 // A difference of points of both.
 struct Corner {
-  Point w, a, b;
+  Point w{0.0, 0.0, 0.0}, a{0.0, 0.0, 0.0}, b{0.0, 0.0, 0.0};
 };
 Corner furthest(const Shifted& x, const Point& n) {  // least along n
   const Point a = x.a.at(x.a.furthest(-transposed(x.a.R, n))), b = x.b.at(x.b.furthest(transposed(x.b.R, n)));
@@ -40,7 +40,7 @@ double apart(const Shifted& x, const Point& n) { return dot(n, furthest(x, n).w)
 // The point of a simplex that is nearest to the origin, with its corners that matter and their weights.
 struct Simplex {
   Corner c[4];
-  double weight[4];
+  double weight[4] = {0.0, 0.0, 0.0, 0.0};
   int count = 0;
   Point nearest{0.0, 0.0, 0.0};
 

@@ -101,9 +101,11 @@ if TYPE_CHECKING:
     from torsor import forces as forces
     from torsor import integrators as integrators
     from torsor import interop as interop
+    from torsor import pictures as pictures
     from torsor import simulation as simulation
     from torsor import testing as testing
     from torsor import variational as variational
+    from torsor import view as view
     from torsor.constraints import Constraint as Constraint
     from torsor.constraints import Coupling as Coupling
     from torsor.constraints import CustomConstraint as CustomConstraint
@@ -166,6 +168,7 @@ if TYPE_CHECKING:
     from torsor.derivatives.vjp import inertial_regressor as inertial_regressor
     from torsor.derivatives.vjp import inverse_dynamics_vjp as inverse_dynamics_vjp
     from torsor.derivatives.vjp import joint_reactions_vjp as joint_reactions_vjp
+    from torsor.forces import ActuatorBias as ActuatorBias
     from torsor.forces import ActuatorForce as ActuatorForce
     from torsor.forces import BearingFriction as BearingFriction
     from torsor.forces import BodyDamping as BodyDamping
@@ -253,10 +256,10 @@ else:
                 joint_reactions_vjp
             """,
             "forces": """
-                ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce CustomSpring
-                Force GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque PointForce
-                PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies forces_from
-                generalized_forces generalized_forces_derivatives generalized_forces_vjp
+                ActuatorBias ActuatorForce BearingFriction BodyDamping BodyWrench Cable Contact CustomCable CustomForce
+                CustomSpring Force GroundContact JointDamping JointFriction JointLimits JointSpring JointTorque
+                PointForce PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies
+                forces_from generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
             "formats.mjcf": "load_mjcf",
             "formats.mjcf_writer": "to_mjcf",
@@ -275,7 +278,9 @@ else:
             "simulation.steps": "step step_derivatives",
             "simulation.trajectory": "Trajectory",
         },
-        submodules="constraints costs derivatives forces integrators interop simulation testing variational",
+        submodules="""
+            constraints costs derivatives forces integrators interop pictures simulation testing variational view
+        """,
     )
     # Names imported above, without modules that those imports made attributes.
     _EAGER = {name for name, value in vars().items() if name[0] != "_" and type(value) is not type(_lazy)}

@@ -111,7 +111,8 @@ class Actuator:
     tendon : str, optional
         The tendon along which it pulls: l is gear[0] times its length.
     body : str, optional
-        The body on which it exerts the wrench gear F, force first, in the frame of `placement`; l is 0.
+        The body on which it exerts the wrench gear F, force first, in the frame of `placement`; l is 0. On "world" it
+        does nothing.
     placement : SE3
         With `body`: pose of the frame of the wrench in that of the body.
     gear : (6,)
@@ -174,6 +175,7 @@ class Keyframe:
 
 def require_drives(model: Model) -> None:
     """Checks the tendons and actuators of a model: names that are unique, and that exist where they are referred to."""
+    tree = model.tree  # in which joints that follow others have coordinates too
     for kind, records in (("tendon", model.tendons), ("actuator", model.actuators)):
         names = [record.name for record in records]
         if len(set(names)) < len(names):
@@ -181,7 +183,7 @@ def require_drives(model: Model) -> None:
             raise ModelError(f"there are two {kind}s named {twice!r}; names must differ")
     for tendon in model.tendons:
         for name in tendon.joints:
-            if (joint := model.joint(name)).nq != 1:
+            if (joint := tree.joint(name)).nq != 1:
                 raise ModelError(f"joint {name!r} of tendon {tendon.name!r} has {joint.nq} coordinates, expected 1")
         for name in tendon.bodies:
             if name != "world":
@@ -194,7 +196,7 @@ def require_drives(model: Model) -> None:
             )
         if actuator.joint is not None:
             model.joint(actuator.joint)
-        if actuator.body is not None:
+        if actuator.body is not None and actuator.body != "world":
             model.body(actuator.body)
 
 

@@ -879,6 +879,15 @@ class ReducedMap:
             nq, nv = nq + joint.joint.nq, nv + joint.joint.nv
         return out
 
+    @property
+    def is_nonlinear(self) -> NDArray[np.bool_]:
+        """Which velocities of the tree are of followers that are no linear functions (nv of the tree,)."""
+        starts = self._tree_starts()
+        out = np.zeros(sum(joint.joint.nv for joint in self.joints), dtype=bool)
+        for (j, k), form in self.resolve()[0].items():
+            out[starts[j][1] + k] = isinstance(form, _Bent)
+        return out
+
     def chain(self) -> tuple[NDArray[Any], NDArray[Any], FloatArray, int]:
         """Derivatives of the core's numbers with respect to all parameters: rows, columns and values of those that are
         not zero, and the number of parameters."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torsor._typing import FloatArray, Shape, Threads
     from torsor.constraints.constraint import Constraint
     from torsor.constraints.pairs import Loop
+    from torsor.pictures.scene import Camera
 
 
 WORLD = "world"
@@ -57,6 +58,8 @@ class Visual:
         File name of a mesh.
     mesh_scale : (x, y, z)
         Scale of a mesh.
+    file : str, optional
+        Where the file of the mesh was found, if not at `mesh`. Visuals compare without it.
     """
 
     shape: Shape
@@ -65,6 +68,7 @@ class Visual:
     color: tuple[float, float, float, float] | None = None
     mesh: str | None = None
     mesh_scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    file: str | None = field(default=None, compare=False)
 
 
 @final
@@ -1456,6 +1460,59 @@ class Model:
         out: Model = import_module("torsor.saving").load(path)  # a layer above
         return out
 
+    def draw(
+        self,
+        q: ArrayLike | None = None,
+        ax: Any = None,
+        *,
+        camera: Camera | None = None,
+        frames: bool | str | Sequence[str] | None = None,
+        names: bool | str | Sequence[str] = False,
+        ground: bool | float | None = None,
+        legend: bool | None = None,
+        constraints: Sequence[Constraint] | None = None,
+    ) -> Any:
+        """Draws the model as a stick figure with Matplotlib: bones between joints, a symbol for each kind of joint, and
+        what constraints and couplings tie together.
+
+        Bodies that carry no others are boxes of their inertia. Joints that close loops are black, and joined by dashed
+        red lines where they are open; dotted lines join joints that follow each other.
+
+        Parameters
+        ----------
+        q : (nq,) array_like, optional
+            Configuration, the neutral one by default.
+        ax : mpl_toolkits.mplot3d.Axes3D, optional
+            Axes to draw in, ``figure.add_subplot(projection="3d")``; those of a new figure by default.
+        camera : pictures.Camera, optional
+            Its azimuth and elevation say from where; mechanisms that move in a plane are seen at right angles to it by
+            default.
+        frames : bool, str or sequence of str, optional
+            Frames and bodies whose axes are shown with their names: red, green and blue for x, y and z. True for all
+            `frames` of the model, False also without those of the world.
+        names : bool, str or sequence of str
+            Joints whose names are shown, or all.
+        ground : bool or float, optional
+            Height of the ground, True for the lowest point, False for none. By default a level surface for contact, or
+            height 0 where nothing is below.
+        legend : bool, optional
+            Whether to name the kinds of joints; by default in a new figure.
+        constraints : sequence of Constraint, optional
+            Those that are shown; those of the model by default.
+
+        Returns
+        -------
+        mpl_toolkits.mplot3d.Axes3D
+            ``ax.figure.savefig("model.png")`` writes a file.
+
+        Examples
+        --------
+        >>> ax = ts.models.arm7().draw([0, 0.5, 0, 1, 0, 0.5, 0], frames="hand")
+        >>> ax.figure.savefig("arm.png")
+        """
+        options = {"camera": camera, "frames": frames, "names": names, "ground": ground, "legend": legend}
+        return import_module("torsor.pictures.stick_figure").draw_model(self, q, ax, constraints, **options)
+
     def __str__(self) -> str:
         children: dict[str, list[int]] = {}
         for i, b in enumerate(self.bodies):
@@ -1489,6 +1546,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"
+
+    def _repr_html_(self) -> str | None:
+        out: str | None = import_module("torsor.view.page").model_output(self)
+        return out
 
 
 def _edited(function: str, *args: Any) -> Model:

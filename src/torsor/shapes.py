@@ -323,6 +323,8 @@ class Mesh(_Surface):
         Indices of the vertices of its triangles, counter-clockwise seen from outside.
     radius : float
         By which the hull is thickened, and its edges rounded.
+    file : str, optional
+        Where the file was found, if not at `path`. Shapes compare without it.
     """
 
     path: str | None
@@ -330,6 +332,7 @@ class Mesh(_Surface):
     vertices: FloatArray | None
     faces: NDArray[np.int32] | None
     radius: float
+    file: str | None
     _kind: ClassVar[str] = "mesh"
 
     def __init__(
@@ -340,10 +343,12 @@ class Mesh(_Surface):
         vertices: ArrayLike | None = None,
         faces: ArrayLike | None = None,
         radius: float = 0.0,
+        file: str | None = None,
     ) -> None:
         if vertices is None and (path is None or faces is not None):
             raise ValueError("a Mesh needs path=, or vertices= and faces=")
         object.__setattr__(self, "path", path)
+        object.__setattr__(self, "file", file)
         object.__setattr__(self, "scale", tuple(frozen_array(scale, (3,), "scale").tolist()))
         object.__setattr__(self, "placement", _pose(placement))
         points = corners = None

@@ -59,12 +59,17 @@ def whitened(root: FloatArray, x: FloatArray) -> FloatArray:
 
 
 def _dependent(M: FloatArray) -> int | None:
-    """The first row of a semidefinite matrix that depends on those before it."""
-    A = M.copy()
+    """The first row of a semidefinite matrix that depends on those before it; near that, the row that does most."""
+    A, pivots = M.copy(), np.ones(len(M))
     for k in range(len(A)):
         if not A[k, k] > 1e-13 * M[k, k]:
             return k
+        pivots[k] = A[k, k] / M[k, k]
         A[k + 1 :, k + 1 :] -= np.outer(A[k + 1 :, k], A[k, k + 1 :]) / A[k, k]
+    try:
+        np.linalg.cholesky(M)
+    except np.linalg.LinAlgError:
+        return int(np.argmin(pivots))
     return None
 
 

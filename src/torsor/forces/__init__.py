@@ -1,6 +1,6 @@
 """Forces as small frozen descriptions, and functions that evaluate them at a state."""
 
-from torsor.forces.actuator_force import ActuatorForce, TendonSpring, actuation
+from torsor.forces.actuator_force import ActuatorBias, ActuatorForce, TendonSpring, actuation
 from torsor.forces.bearing_friction import BearingFriction
 from torsor.forces.body_forces import BodyDamping, BodyWrench, PointForce
 from torsor.forces.contact import Contact, GroundContact
@@ -22,6 +22,7 @@ from torsor.forces.joint_forces import JointDamping, JointFriction, JointLimits,
 from torsor.forces.springs import Cable, CustomCable, CustomSpring, PointSpring, SpringDamper
 
 __all__ = [
+    "ActuatorBias",
     "ActuatorForce",
     "BearingFriction",
     "BodyDamping",

@@ -86,7 +86,12 @@ class TendonSpring(CustomForce):
                 "expected numbers of 0 at least, and an interval"
             )
         self.p = np.array([stiffness, damping, lower, upper])
-        self._q, self._v = _sums(require_model(model), self.joints, self.coefficients)
+        self._q, self._v = _sums(require_model(model).tree, self.joints, self.coefficients)
+
+    def __repr__(self) -> str:
+        k, d, lower, upper = np.ravel(self.p).tolist()
+        terms = " + ".join(f"{c:g} {name}" for name, c in zip(self.joints, self.coefficients, strict=True))
+        return f"TendonSpring({terms}, stiffness={k:g}, damping={d:g}, rest=({lower:g}, {upper:g}))"
 
     def _joints(self, model: Model) -> tuple[str, ...]:
         return self.joints
@@ -120,11 +125,11 @@ class TendonSpring(CustomForce):
         return np.stack([-x * along, -(_along(v, self._v)) * along, lower * along, upper * along], axis=-1)
 
 
-def _sums(model: Model, joints: Sequence[str], coefficients: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _sums(tree: Model, joints: Sequence[str], coefficients: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The coefficients of a sum of coordinates by coordinate (nq,) and by velocity (nv,)."""
-    q, v = np.zeros(model.nq), np.zeros(model.nv)
+    q, v = np.zeros(tree.nq), np.zeros(tree.nv)
     for name, coefficient in zip(joints, np.asarray(coefficients, dtype=np.float64), strict=True):
-        joint = model.joint(name)
+        joint = tree.joint(name)
         if joint.nq != 1:
             raise ValueError(f"joint {name!r} of a sum of coordinates has {joint.nq} coordinates, expected 1")
         q[joint.q_slice] += coefficient
@@ -234,7 +239,7 @@ def _pull(l: Any, ldot: Any, p: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def transmission(model: Model, actuator: Actuator) -> _Transmission:
-    """The transmission of an actuator of the model."""
+    """The transmission of an actuator, in the coordinates of a model without couplings."""
     if actuator.tendon is not None:
         tendon = next(x for x in model.tendons if x.name == actuator.tendon)
         if not tendon.is_path:
@@ -243,6 +248,8 @@ def transmission(model: Model, actuator: Actuator) -> _Transmission:
         cable = CustomCable(tendon.bodies, tendon.points, _pull, law_parameters=[actuator.gear[0]], batched=True)
         return _ByForces(model, [cable], tendon, actuator.gear[0])
     force, moment = np.array(actuator.gear[:3]), np.array(actuator.gear[3:])
+    if actuator.body == WORLD:
+        return _Transmission(np.zeros(model.nq), np.zeros(model.nv))
     if actuator.body is not None:
         R, p = actuator.placement.R, actuator.placement.p
         wrench = np.concatenate([R @ moment + np.cross(p, R @ force), R @ force])
@@ -269,39 +276,83 @@ def transmission(model: Model, actuator: Actuator) -> _Transmission:
 # ---- the force of all actuators
 
 
-@dataclass(frozen=True)
-class _Drive:
-    """An actuator and its transmission at states."""
+class _Laws:
+    """The forces of actuators (..., k) along their lengths (..., k)."""
 
-    actuator: Actuator
-    along: _Transmission
+    def __init__(self, actuators: Sequence[Actuator]) -> None:
+        self.gain, self.bias, self.control_limits, self.force_limits = (
+            np.array([getattr(x, name) for x in actuators]).T
+            for name in ("gain", "bias", "control_limits", "force_limits")
+        )
 
-    def state(self, q: Array, v: Array) -> tuple[Array, Array, Array]:
-        """m (..., nv), l (...) and dl/dt."""
-        m = self.along.moments(q)
-        return m, self.along.length(q), np.einsum("...i,...i->...", m, v)
-
-    def force(self, l: Array, rate: Array, u: Array) -> tuple[Array, Array, Array, Array]:
+    def __call__(self, l: Array, rate: Array, u: Array) -> tuple[Array, Array, Array, Array]:
         """F, and its derivatives by l, dl/dt and u."""
-        (g0, g1, g2), (b0, b1, b2) = self.actuator.gain, self.actuator.bias
-        low, high = self.actuator.control_limits
+        (g0, g1, g2), (b0, b1, b2) = self.gain, self.bias
+        low, high = self.control_limits
         free = (u.real >= low) & (u.real <= high)
         u = np.where(free, u, np.clip(u.real, low, high))
         gain = g0 + g1 * l + g2 * rate
         F = gain * u + b0 + b1 * l + b2 * rate
-        low, high = self.actuator.force_limits
+        low, high = self.force_limits
         moves = (F.real >= low) & (F.real <= high)
         F = np.where(moves, F, np.clip(F.real, low, high))
         by = (g1 * u + b1, g2 * u + b2, np.where(free, gain, 0.0))
-        return (F, *(np.where(moves, x, 0.0) for x in by))  # type: ignore[return-value]
+        return (F, *(np.where(moves, x, 0.0) for x in by))
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """An actuator and its transmission."""
+
+    actuator: Actuator
+    along: _Transmission
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its moment arms are constant and its length is a sum of coordinates."""
+        return type(self.along) is _Transmission
+
+
+class _Sums:
+    """Drives with constant moment arms, all at once: l = C q, dl/dt = A v, and the torques A^T F."""
+
+    def __init__(self, drives: Sequence[_Drive], places: list[int]) -> None:
+        self.places = places  # among all drives
+        self.C, self.A = (np.stack([getattr(x.along, name) for x in drives]) for name in ("c", "m"))
+        self.laws = _Laws([x.actuator for x in drives])
+
+    def forces(self, q: Array, v: Array, p: Array) -> tuple[Array, Array, Array, Array]:
+        l, rate = (np.einsum("...i,ki->...k", x, matrix) for x, matrix in ((q, self.C), (v, self.A)))
+        return self.laws(l, rate, p[..., self.places])
+
+    def torques(self, F: Array) -> Array:
+        return np.asarray(np.einsum("...k,ki->...i", F, self.A))
+
+    def matrix(self, k: Array) -> Array:
+        """A^T diag(k) A."""
+        return np.asarray(np.einsum("ki,...kj->...ij", self.A, k[..., None] * self.A))
+
+
+class _Other:
+    """A drive whose moment arms depend on the configuration, or that has no length."""
+
+    def __init__(self, drive: _Drive, place: int) -> None:
+        self.along, self.place, self.laws = drive.along, place, _Laws([drive.actuator])
+
+    def forces(self, q: Array, v: Array, p: Array) -> tuple[Array, ...]:
+        """Moment arms (..., nv), and F and its derivatives (..., 1)."""
+        m = self.along.moments(q)
+        rate = np.einsum("...i,...i->...", m, v)
+        return m, *self.laws(self.along.length(q)[..., None], rate[..., None], p[..., [self.place]])
 
 
 class ActuatorForce(CustomForce):
     """The generalized forces of all actuators of a model, whose controls are the parameters p (nu,).
 
     It takes every actuator: moment arms that depend on the configuration, gains that depend on lengths, and the limits
-    of controls and forces, at which u and the force are clipped (and derivatives jump). Give controls that change with
-    time as signals: `simulate(..., forces=[ts.ActuatorForce(model)], signals=[{"p": u}])`, u (steps, nu).
+    of controls and forces, at which u and the force are clipped (and derivatives jump). The sum of the torques of all
+    actuators is clipped at the `effort_limits` of the joints. Give controls that change with time as signals:
+    `simulate(..., forces=[ts.ActuatorForce(model)], signals=[{"p": u}])`, u (steps, nu).
 
     It is written in Python. Where `actuation(model)` can be had, `simulate(..., controls=u, actuation=...)` with the
     bias forces of `forces_from(model)` is faster.
@@ -317,9 +368,10 @@ class ActuatorForce(CustomForce):
     batched: ClassVar[bool] = True
 
     def __init__(self, model: Model, controls: ArrayLike | None = None) -> None:
-        self._drives = _drives(require_model(model), model.actuators)
+        self._drive(require_model(model), model.actuators)
         if not self._drives:
             raise ValueError(f"model {model.name!r} has no actuators")
+        self.effort_limits = model.tree.effort_limits
         # what saved trajectories are compared by
         self.laws = [[*a.gear, *a.gain, *a.bias, *a.control_limits, *a.force_limits] for a in model.actuators]
         self.p = np.zeros(len(self._drives)) if controls is None else np.array(controls, dtype=np.float64)
@@ -328,6 +380,17 @@ class ActuatorForce(CustomForce):
                 f"controls has shape {np.shape(self.p)}, expected ({len(self._drives)},), one for each actuator"
             )
 
+    def __repr__(self) -> str:
+        parts = (f"{x.actuator.name}={u:g}" for x, u in zip(self._drives, np.ravel(self.p), strict=True))
+        return f"ActuatorForce({', '.join(parts)})"
+
+    def _drive(self, model: Model, actuators: Sequence[Actuator]) -> None:
+        """Sets the drives: those with constant moment arms together, and others one by one."""
+        self._drives = _drives(model, actuators)
+        plain = [k for k, drive in enumerate(self._drives) if drive.is_plain]
+        self._sums = [_Sums([self._drives[k] for k in plain], plain)] if plain else []
+        self._others = [_Other(drive, k) for k, drive in enumerate(self._drives) if not drive.is_plain]
+
     @property
     def complex_derivatives(self) -> bool:  # type: ignore[override]
         """Whether `derivatives` takes complex numbers: not of tendons through points, and of wrenches on bodies."""
@@ -335,41 +398,62 @@ class ActuatorForce(CustomForce):
 
     def value(self, q: Array, v: Array, t: float, p: Array) -> Array:
         """Generalized forces (..., nv) at the states q (..., nq), v (..., nv), the time t and with the parameters p."""
+        tau = self._sum(q, v, p)
+        limit = self.effort_limits
+        return np.where(self._within(tau), tau, np.clip(tau.real, -limit, limit))
+
+    def _sum(self, q: Array, v: Array, p: Array) -> Array:
+        """The torques (..., nv) before they are clipped at the limits of joints."""
         tau = 0.0 * v
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            tau = tau + drive.force(l, rate, p[..., k])[0][..., None] * m
+        for sums in self._sums:
+            tau = tau + sums.torques(sums.forces(q, v, p)[0])
+        for drive in self._others:
+            m, F, *_ = drive.forces(q, v, p)
+            tau = tau + F * m
         return np.asarray(tau)
+
+    def _within(self, tau: Array) -> Array:
+        """Which torques are not clipped."""
+        return np.asarray(np.abs(tau.real) <= self.effort_limits)
 
     def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
         """Derivatives (..., nv, nv) of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
         K = 0.0 * (q[..., :1, None] + v[..., :, None] * v[..., None, :] + p[..., :1, None])
         D = K
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            F, by_l, by_rate, _ = drive.force(l, rate, p[..., k])
-            turned = drive.along.turned(q)
-            by_q = by_l[..., None] * m if drive.along.has_length else 0.0 * m
+        for sums in self._sums:
+            _, by_l, by_rate, _ = sums.forces(q, v, p)
+            K, D = K + sums.matrix(by_l), D + sums.matrix(by_rate)
+        for drive in self._others:
+            m, F, by_l, by_rate, _ = drive.forces(q, v, p)
+            by_q = by_l * m if drive.along.has_length else 0.0 * m
             if not drive.along.constant:
-                by_q = by_q + by_rate[..., None] * np.einsum("...i,...ij->...j", v, turned)
-                K = K + F[..., None, None] * turned
+                turned = drive.along.turned(q)
+                by_q = by_q + by_rate * np.einsum("...i,...ij->...j", v, turned)
+                K = K + F[..., None] * turned
             K = K + m[..., :, None] * by_q[..., None, :]
-            D = D + by_rate[..., None, None] * m[..., :, None] * m[..., None, :]
+            D = D + by_rate[..., None] * m[..., :, None] * m[..., None, :]
+        if np.isfinite(self.effort_limits).any():
+            moves = self._within(self._sum(q, v, p))[..., None]
+            K, D = np.where(moves, K, 0.0), np.where(moves, D, 0.0)
         return K, D
 
     def gradient(self, q: Array, v: Array, t: float, p: Array, w: Array) -> Array:
         """The gradient (..., nu) of w . value(q, v, t, p) with respect to the controls p."""
-        out = []
-        for k, drive in enumerate(self._drives):
-            m, l, rate = drive.state(q, v)
-            out.append(drive.force(l, rate, p[..., k])[3] * np.einsum("...i,...i->...", w, m))
-        return np.stack(out, axis=-1)
+        if np.isfinite(self.effort_limits).any():
+            w = np.where(self._within(self._sum(q, v, p)), w, 0.0)
+        out = 0.0 * (p + q[..., :1] + v[..., :1] + w[..., :1])
+        for sums in self._sums:
+            out[..., sums.places] = sums.forces(q, v, p)[3] * np.einsum("...i,ki->...k", w, sums.A)
+        for drive in self._others:
+            m, *_, by_u = drive.forces(q, v, p)
+            out[..., drive.place] = by_u[..., 0] * np.einsum("...i,...i->...", w, m)
+        return np.asarray(out)
 
 
 def _drives(model: Model, actuators: Sequence[Actuator]) -> tuple[_Drive, ...]:
-    drives = []
+    drives, tree = [], model.tree
     for actuator in actuators:
-        along = transmission(model, actuator)
+        along = transmission(tree, actuator)
         if isinstance(along, _Ball) and (actuator.gain[1] or actuator.bias[1]):
             raise ValueError(
                 f"actuator {actuator.name!r} measures the rotation of the spherical joint {actuator.joint!r}, which is "
@@ -379,28 +463,49 @@ def _drives(model: Model, actuators: Sequence[Actuator]) -> tuple[_Drive, ...]:
     return tuple(drives)
 
 
-class _Bias(ActuatorForce):
-    """The forces of some actuators at controls of zero, whatever their limits."""
+class ActuatorBias(ActuatorForce):
+    """The generalized forces of actuators at controls of zero, whatever their limits: springs and dampers of servos.
+
+    `forces_from` has one for each actuator whose bias is no built-in force. It has no parameters.
+
+    Parameters
+    ----------
+    model : Model
+    actuators : sequence of Actuator, optional
+        Those of the model by default.
+    """
 
     p: ArrayLike = ()
 
-    def __init__(self, model: Model, actuators: Sequence[Actuator]) -> None:
+    def __init__(self, model: Model, actuators: Sequence[Actuator] | None = None) -> None:
         none = (0.0, 0.0, 0.0)
-        free = [replace(x, gain=none, control_limits=(-inf, inf)) for x in actuators]
-        self._drives = _drives(model, free)
+        given = require_model(model).actuators if actuators is None else [*actuators]
+        free = [replace(x, gain=none, control_limits=(-inf, inf)) for x in given]
+        self._drive(model, free)
+        self.effort_limits = np.full(model.tree.nv, inf)
+        self.laws = [[*a.gear, *a.bias, *a.force_limits] for a in free]
+
+    def __repr__(self) -> str:
+        return f"ActuatorBias({', '.join(x.actuator.name for x in self._drives)})"
 
     def value(self, q: Array, v: Array, t: float, p: Array) -> Array:
+        """Generalized forces (..., nv) at the states q (..., nq), v (..., nv); t and p do not matter."""
         return super().value(q, v, t, self._none(q))
 
     def derivatives(self, q: Array, v: Array, t: float, p: Array) -> tuple[Array, Array]:
+        """Derivatives (..., nv, nv) of `value(q, v, t, p)` with respect to q, in the tangent space, and v."""
         return super().derivatives(q, v, t, self._none(q))
 
     def _none(self, q: Array) -> FloatArray:
         return np.zeros((*q.shape[:-1], len(self._drives)))
 
 
-def _unclipped(actuator: Actuator) -> bool:
-    return all(isinf(x) for x in actuator.force_limits)
+def _clipped(model: Model, drive: _Drive) -> bool:
+    """Whether the force of an actuator is limited, or that of a joint which it drives."""
+    if not all(isinf(x) for x in drive.actuator.force_limits):
+        return True
+    limited = np.isfinite(model.tree.effort_limits)
+    return bool(np.any(drive.along.m[limited]) if type(drive.along) is _Transmission else limited.any())
 
 
 def actuation(model: Model) -> FloatArray:
@@ -422,7 +527,8 @@ def actuation(model: Model) -> FloatArray:
     ------
     ValueError
         If there are no actuators, or B is not constant: wrenches on bodies, tendons through points, gains that depend
-        on lengths, or limited forces. `ActuatorForce` takes these.
+        on lengths, limited forces or joints with `effort_limits`, and joints that follow others by a function that is
+        not linear. `ActuatorForce` takes these.
 
     Examples
     --------
@@ -437,36 +543,41 @@ def actuation(model: Model) -> FloatArray:
     drives = _drives(require_model(model), model.actuators)
     if not drives:
         raise ValueError(f"model {model.name!r} has no actuators")
-    others = [x.actuator.name for x in drives if not (x.along.constant and _is_linear(x.actuator))]
+    neutral = model.tree.neutral
+    bent = np.zeros(model.tree.nv, dtype=bool) if model._map is None else model._map.is_nonlinear
+    others = [
+        x.actuator.name
+        for x in drives
+        if not x.along.constant
+        or any(x.actuator.gain[1:])
+        or _clipped(model, x)
+        or np.any(x.along.moments(neutral)[bent])
+    ]
     if others:
         raise ValueError(
             f"the torques of {listed(others)} are no constant matrix times controls: their moment arms or gains "
             "change, or their forces are limited; use ActuatorForce(model), with controls as signals"
         )
-    columns = [x.actuator.gain[0] * x.along.moments(model.neutral) for x in drives]
-    return np.stack(columns, axis=1)
-
-
-def _is_linear(actuator: Actuator) -> bool:
-    return _unclipped(actuator) and not any(actuator.gain[1:])
+    B = np.stack([x.actuator.gain[0] * x.along.moments(neutral) for x in drives], axis=1)
+    return model.coupling_jacobian(model.neutral).T @ B if model.couplings else B
 
 
 def bias_forces(model: Model) -> list[Force]:
     """The forces of actuators at controls of zero: built-in ones where there are such."""
-    clipped = [x.name for x in model.actuators if any(x.bias) and not _unclipped(x)]
+    model = model.tree
+    biased = [x for x in model.actuators if any(x.bias)]
+    clipped = [x.actuator.name for x in _drives(model, biased) if _clipped(model, x)]
     if clipped:
         raise ValueError(
             f"the forces of {listed(clipped)} are limited, so that bias and controls cannot be told apart; use "
             "forces_from(model, actuators=False) and ActuatorForce(model), with controls as signals"
         )
     forces: list[Force] = []
-    for actuator in model.actuators:
+    for actuator in biased:
         b0, b1, b2 = actuator.bias
-        if not any(actuator.bias):
-            continue
         name, gear = actuator.joint, actuator.gear[0]
         if name is None or model.joint(name).nq != 1 or b1 > 0 or b2 > 0:
-            forces.append(_Bias(model, [actuator]))
+            forces.append(ActuatorBias(model, [actuator]))
             continue
         if b1 and gear:
             forces.append(JointSpring(name, -b1 * gear**2, [-b0 / (b1 * gear)], -b2 * gear**2))

@@ -69,8 +69,8 @@ def forces_from(
     Raises
     ------
     ValueError
-        If the force of an actuator with a bias is limited: it is not the sum of bias and controls. `ActuatorForce`
-        takes such actuators.
+        If the force of an actuator with a bias is limited, or that of the joint it drives (`effort_limits`): it is not
+        the sum of bias and controls. `ActuatorForce` takes such actuators.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def forces_from(
     >>> [type(force).__name__ for force in ts.forces_from(damped, limits=1e3)][:2]
     ['JointDamping', 'JointLimits']
     """
-    require_model(model)
+    model = require_model(model).tree  # on which forces act
     forces: list[Force] = [
         *_passive(model, springs, damping),
         *(_friction(model, slip) if friction else ()),

@@ -1,19 +1,20 @@
-"""Tendons, actuators, equality constraints and keyframes of MJCF files, and what of a file a model cannot hold."""
+"""Tendons, actuators, equality constraints and keyframes of MJCF files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torsor._errors import FormatError
+from torsor._errors import FormatError, ModelError
 from torsor.actuators import Actuator, Keyframe, Tendon
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.pairs import Loop
+from torsor.couplings import JointCoupling, Mimic, Polynomial
 from torsor.formats._mjcf_names import Names, mujoco_package, pose_of
 from torsor.joints import Fixed, Spherical
 from torsor.spatial import SE3
@@ -28,6 +29,11 @@ def is_disabled(mj: mujoco.MjModel, *flags: str) -> bool:
     """Whether the file disables one of these parts of the computation."""
     bits = mujoco_package().mjtDisableBit
     return any(mj.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag}", 0)) for flag in flags)
+
+
+def is_compensated(mj: mujoco.MjModel) -> bool:
+    """Whether the weight of bodies is compensated: with springs and dampers disabled, all passive forces are."""
+    return bool(mj.body_gravcomp.any()) and not (is_disabled(mj, "SPRING") and is_disabled(mj, "DAMPER"))
 
 
 def _interval(limited: int, bounds: NDArray[np.float64]) -> tuple[float, float]:
@@ -53,6 +59,21 @@ def tendon_fault(mj: mujoco.MjModel, i: int) -> str | None:
     return None
 
 
+def range_of(mj: mujoco.MjModel, kind: str, i: int) -> tuple[float, float]:
+    """The limits of a joint ("jnt") or of the length of a tendon ("tendon"), which push from their margins on."""
+    if not getattr(mj, f"{kind}_limited")[i] or is_disabled(mj, "LIMIT", "CONSTRAINT"):
+        return -inf, inf
+    low, high = getattr(mj, f"{kind}_range")[i].tolist()
+    margin = 0.0 if margins_meet(mj, kind, i) else float(getattr(mj, f"{kind}_margin")[i])
+    return low + margin, high - margin
+
+
+def margins_meet(mj: mujoco.MjModel, kind: str, i: int) -> bool:
+    """Whether both limits of a joint or tendon push at once, everywhere within the range."""
+    low, high = getattr(mj, f"{kind}_range")[i].tolist()
+    return bool(2 * getattr(mj, f"{kind}_margin")[i] >= high - low)
+
+
 def tendons_of(mj: mujoco.MjModel, names: Names) -> tuple[Tendon, ...]:
     """The tendons that can be held."""
     kinds, out = mujoco_package().mjtWrap, []
@@ -66,7 +87,7 @@ def tendons_of(mj: mujoco.MjModel, names: Names) -> tuple[Tendon, ...]:
             "stiffness": 0.0 if is_disabled(mj, "SPRING") else float(mj.tendon_stiffness[i]),
             "damping": 0.0 if is_disabled(mj, "DAMPER") else float(mj.tendon_damping[i]),
             "rest": (float(rest[0]), float(rest[1])),
-            "limits": _interval(mj.tendon_limited[i] and not is_disabled(mj, "LIMIT"), mj.tendon_range[i]),
+            "limits": range_of(mj, "tendon", i),
         }
         if kinds(mj.wrap_type[wraps[0]]) == kinds.mjWRAP_JOINT:
             joints = tuple(names.coordinates[j] for j in ends)
@@ -82,16 +103,35 @@ def tendons_of(mj: mujoco.MjModel, names: Names) -> tuple[Tendon, ...]:
 # ---- actuators
 
 
+def actuator_count(mj: mujoco.MjModel) -> int:
+    """The number of actuators. In new versions of MuJoCo some have several controls, or none."""
+    return int(getattr(mj, "nactuator", mj.nu))
+
+
+def _control(mj: mujoco.MjModel, i: int) -> int:
+    """Where the control of an actuator is."""
+    return int(getattr(mj, "actuator_ctrladr", range(mj.nu))[i])
+
+
+def _has_size(mj: mujoco.MjModel, i: int, name: str) -> bool:
+    """Whether a number of an actuator that new versions of MuJoCo have is one."""
+    return bool(getattr(mj, f"actuator_{name}", np.ones(i + 1))[i] == 1)
+
+
 def actuator_fault(mj: mujoco.MjModel, i: int) -> str | None:
     """Why an actuator cannot be held, or None."""
     mujoco = mujoco_package()
     kinds, joints = mujoco.mjtTrn, mujoco.mjtJoint
+    if mj.actuator_gaintype[i] == int(mujoco.mjtGain.mjGAIN_MUSCLE):
+        return "is a muscle"
     if mj.actuator_dyntype[i] != int(mujoco.mjtDyn.mjDYN_NONE):
         return "has a state of its own (dyntype)"
     if mj.actuator_gaintype[i] not in (int(mujoco.mjtGain.mjGAIN_FIXED), int(mujoco.mjtGain.mjGAIN_AFFINE)):
         return "has a gain that is not affine"
     if mj.actuator_biastype[i] not in (int(mujoco.mjtBias.mjBIAS_NONE), int(mujoco.mjtBias.mjBIAS_AFFINE)):
         return "has a bias that is not affine"
+    if not (_has_size(mj, i, "ctrlnum") and _has_size(mj, i, "outnum")):
+        return "has not one control and one force"
     if np.any(getattr(mj, "actuator_dampingpoly", np.zeros((i + 1, 1)))[i]):
         return "has damping that is not linear"
     if np.any(getattr(mj, "actuator_delay", np.zeros(i + 1))[i]):
@@ -129,12 +169,13 @@ def _laws(mj: mujoco.MjModel, i: int) -> tuple[tuple[float, ...], tuple[float, .
 def actuators_of(mj: mujoco.MjModel, names: Names) -> tuple[Actuator, ...]:
     """The actuators that can be held."""
     kinds, out = mujoco_package().mjtTrn, []
-    for i in range(mj.nu):
+    for i in range(actuator_count(mj)):
         if actuator_fault(mj, i):
             continue
+        control = _control(mj, i)
         kind, target = kinds(mj.actuator_trntype[i]), int(mj.actuator_trnid[i, 0])
         gain, bias = _laws(mj, i)
-        clamped = mj.actuator_ctrllimited[i] and not is_disabled(mj, "CLAMPCTRL")
+        clamped = mj.actuator_ctrllimited[control] and not is_disabled(mj, "CLAMPCTRL")
         on: dict[str, object]
         if kind == kinds.mjTRN_TENDON:
             on = {"tendon": names.tendons[target]}
@@ -151,7 +192,7 @@ def actuators_of(mj: mujoco.MjModel, names: Names) -> tuple[Actuator, ...]:
                 gear=tuple(mj.actuator_gear[i].tolist()),
                 gain=gain,
                 bias=bias,
-                control_limits=_interval(clamped, mj.actuator_ctrlrange[i]),
+                control_limits=_interval(clamped, mj.actuator_ctrlrange[control]),
                 force_limits=_interval(mj.actuator_forcelimited[i], mj.actuator_forcerange[i]),
                 **on,  # type: ignore[arg-type]
             )
@@ -167,8 +208,11 @@ def equality_fault(mj: mujoco.MjModel, i: int) -> str | None:
     mujoco = mujoco_package()
     kinds = mujoco.mjtEq
     kind = kinds(mj.eq_type[i])
-    if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD, kinds.mjEQ_JOINT):
+    if kind == kinds.mjEQ_JOINT:
         return None
+    if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
+        open_ = is_idle(mj, i) and not is_met(mj, i)
+        return "is between bodies that are fixed to each other, and not satisfied" if open_ else None
     if kind != kinds.mjEQ_TENDON:
         return "is of flexes or distances"
     ends = [int(t) for t in (mj.eq_obj1id[i], mj.eq_obj2id[i]) if t >= 0]
@@ -177,42 +221,94 @@ def equality_fault(mj: mujoco.MjModel, i: int) -> str | None:
     return "is of tendons and not linear" if len(ends) > 1 and mj.eq_data[i, 2:5].any() else None
 
 
-def closed(model: Model, mj: mujoco.MjModel, names: Names) -> Model:
-    """The model with the active equality constraints of the file."""
+def closed(model: Model, mj: mujoco.MjModel, names: Names, *, couple: bool) -> Model:
+    """The model with the active equality constraints of the file, those of two joints as couplings or constraints."""
     made: list[Constraint] = []
+    couplings: list[JointCoupling] = []
     for i in range(mj.neq):
         if not mj.eq_active0[i] or equality_fault(mj, i) or is_disabled(mj, "EQUALITY", "CONSTRAINT"):
+            continue
+        if is_idle(mj, i):
             continue
         label = names.label("equality", i)
         try:
             constraint = _equality(mj, names, i, names.of("EQUALITY", i))
+            if couple and isinstance(constraint, Gear):
+                couplings.append(Mimic(constraint.driven, constraint.driver, constraint.ratio, constraint.offset))
+                continue
+            if couple and isinstance(constraint, PolynomialCoupling):
+                ends, center = (constraint.driven, constraint.driver), constraint.center
+                couplings.append(Polynomial(*ends, tuple(constraint.coefficients), center))
+                continue
             compile_constraints(model, [constraint])
         except (KeyError, ValueError) as error:
             raise FormatError(f"{label}: {error}; pass equality='ignore' to load the tree alone") from error
         made.append(constraint)
-    return model.with_constraints(made)
+    return _coupled(model.with_constraints(made), couplings)
+
+
+def _coupled(model: Model, couplings: list[JointCoupling]) -> Model:
+    """The model with couplings, and with keyframes in its reduced coordinates."""
+    if not couplings:
+        return model
+    try:
+        coupled = model.couple(*couplings)
+    except ModelError as error:
+        raise FormatError(f"{error}; pass equality='constrain' to load equalities as constraints") from error
+    assert coupled._map is not None
+    keys = {}
+    for name, key in model.keyframes.items():
+        q, v = coupled._reduced(np.array(key.q), 0.0), coupled._reduced(np.array(key.v), 0.0, coupled._map.runs_v)
+        keys[name] = replace(key, q=tuple(q.tolist()), v=tuple(v.tolist()))
+    return replace(coupled, keyframes=keys)
+
+
+def is_idle(mj: mujoco.MjModel, i: int) -> bool:
+    """Whether an equality constraint is between bodies that are fixed to each other."""
+    kinds = mujoco_package().mjtEq
+    if kinds(mj.eq_type[i]) not in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
+        return False
+    (first, second), _, _ = _markers(mj, i)
+    return bool(mj.body_weldid[first] == mj.body_weldid[second])
+
+
+def is_met(mj: mujoco.MjModel, i: int) -> bool:
+    """Whether a connect or weld constraint is satisfied in the reference configuration."""
+    mujoco = mujoco_package()
+    data = mujoco.MjData(mj)
+    mujoco.mj_kinematics(mj, data)
+    bodies, placements, connects = _markers(mj, i)
+    first, second = (pose_of(data.xpos[b], data.xquat[b]) @ x for b, x in zip(bodies, placements, strict=True))
+    same = np.allclose(first.p, second.p, rtol=0, atol=1e-8)
+    return same and (connects or np.allclose(first.R, second.R, rtol=0, atol=1e-8))
+
+
+def _markers(mj: mujoco.MjModel, i: int) -> tuple[list[int], list[SE3], bool]:
+    """The bodies of a connect or weld constraint, the frames on them that it brings together, and whether it is their
+    origins alone."""
+    mujoco = mujoco_package()
+    ends, data = (int(mj.eq_obj1id[i]), int(mj.eq_obj2id[i])), mj.eq_data[i]
+    is_connect = mujoco.mjtEq(mj.eq_type[i]) == mujoco.mjtEq.mjEQ_CONNECT
+    connects = bool(is_connect or data[10] == 0.0)
+    if mj.eq_objtype[i] == int(mujoco.mjtObj.mjOBJ_SITE):
+        placements = [pose_of(mj.site_pos[site], mj.site_quat[site]) for site in ends]
+        return [int(mj.site_bodyid[site]) for site in ends], placements, connects
+    if is_connect:  # anchors in both bodies
+        return [*ends], [SE3.translation(data[:3]), SE3.translation(data[3:6])], connects
+    # the anchor in the second body, and its pose in the first
+    return [*ends], [pose_of(data[3:6], data[6:10]), SE3.translation(data[:3])], connects
 
 
 def _equality(mj: mujoco.MjModel, names: Names, i: int, name: str | None) -> Constraint:
     """One equality constraint, whose residuals are zero where those of MuJoCo are."""
-    mujoco = mujoco_package()
-    kinds, data = mujoco.mjtEq, mj.eq_data[i]
+    kinds = mujoco_package().mjtEq
     kind = kinds(mj.eq_type[i])
     ends = int(mj.eq_obj1id[i]), int(mj.eq_obj2id[i])
     if kind == kinds.mjEQ_JOINT:
-        return _coupling(mj, names, *ends, data[:5], name)
+        return _coupling(mj, names, *ends, mj.eq_data[i, :5], name)
     if kind == kinds.mjEQ_TENDON:
-        return _tendon_coupling(mj, names, *ends, data[:5], name)
-    connects = kind == kinds.mjEQ_CONNECT or data[10] == 0.0
-    if mj.eq_objtype[i] == int(mujoco.mjtObj.mjOBJ_SITE):
-        bodies = [int(mj.site_bodyid[site]) for site in ends]
-        placements = [pose_of(mj.site_pos[site], mj.site_quat[site]) for site in ends]
-    else:
-        bodies = list(ends)
-        if kind == kinds.mjEQ_CONNECT:  # anchors in both bodies
-            placements = [SE3.translation(data[:3]), SE3.translation(data[3:6])]
-        else:  # the anchor in the second body, and its pose in the first
-            placements = [pose_of(data[3:6], data[6:10]), SE3.translation(data[:3])]
+        return _tendon_coupling(mj, names, *ends, mj.eq_data[i, :5], name)
+    bodies, placements, connects = _markers(mj, i)
     a, b = (names.bodies[body] for body in bodies)
     return Loop(a, b, Spherical() if connects else Fixed(), *placements, name=name)
 
@@ -254,8 +350,9 @@ def keyframes_of(mj: mujoco.MjModel, names: Names, model: Model) -> dict[str, Ke
     """The keyframes, with quaternions and velocities of free joints as here."""
     mujoco = mujoco_package()
     free, ball = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
-    held = [i for i in range(mj.nu) if not actuator_fault(mj, i)]
+    held = [_control(mj, i) for i in range(actuator_count(mj)) if not actuator_fault(mj, i)]
     out: dict[str, Keyframe] = {}
+    titles = names.numbered("KEY", mj.nkey)
     for k in range(mj.nkey):
         q, v = mj.key_qpos[k].copy(), mj.key_qvel[k].copy()
         for j in range(mj.njnt):
@@ -267,85 +364,33 @@ def keyframes_of(mj: mujoco.MjModel, names: Names, model: Model) -> dict[str, Ke
             if mj.jnt_type[j] == free:
                 R = SE3.from_quaternion(q[at : at + 4]).R
                 v[dof : dof + 6] = np.concatenate([v[dof + 3 : dof + 6], R.T @ v[dof : dof + 3]])
-        name = names.of("KEY", k) or f"key{k}"
         controls = tuple(mj.key_ctrl[k][held].tolist())
-        out[name] = Keyframe(tuple(model.normalize(q).tolist()), tuple(v.tolist()), controls, float(mj.key_time[k]))
+        out[titles[k]] = Keyframe(
+            tuple(model.normalize(q).tolist()), tuple(v.tolist()), controls, float(mj.key_time[k])
+        )
     return out
 
 
-# ---- what a model cannot hold
+# ---- drives of joints
 
 
-def left_out(mj: mujoco.MjModel, names: Names, equality: bool) -> Iterator[str]:
-    """What of the file changes the mechanism and is not in the model, one text for each."""
-    mujoco = mujoco_package()
-    joints = mujoco.mjtJoint
-    for j in range(mj.njnt):
-        dofs = slice(int(mj.jnt_dofadr[j]), int(mj.jnt_dofadr[j]) + (1, 3, 6)[_size(mj, j)])
-        label = names.label("joint", j)
-        if mj.jnt_type[j] == int(joints.mjJNT_FREE) and mj.dof_armature[dofs].any():
-            yield f"{label} is free and has armature {mj.dof_armature[dofs.start]:g}"
-        if mj.jnt_type[j] == int(joints.mjJNT_BALL) and mj.jnt_limited[j] and not is_disabled(mj, "LIMIT"):
-            yield f"{label} is a ball with a range"
-        for what, values in _beyond(mj, j, dofs).items():
-            if np.any(values):
-                yield f"{label} has {what}"
-    for i in range(mj.ntendon):
-        label, fault = names.label("tendon", i), tendon_fault(mj, i)
-        if fault and (mj.tendon_stiffness[i] or mj.tendon_damping[i] or mj.tendon_limited[i]):
-            yield f"{label} {fault}"
-        for what, name in (("armature", "tendon_armature"), ("frictionloss", "tendon_frictionloss")):
-            if np.any(getattr(mj, name, np.zeros(i + 1))[i]):
-                yield f"{label} has {what}"
-        for what in ("tendon_stiffnesspoly", "tendon_dampingpoly"):
-            if np.any(getattr(mj, what, np.zeros(i + 1))[i]):
-                yield f"{label} has {what[7:-4]} that is not linear"
-    for i in range(mj.nu):
-        label, fault = names.label("actuator", i), actuator_fault(mj, i)
-        if fault:
-            yield f"{label} {fault}"
-        for what in ("armature", "damping"):
-            if np.any(getattr(mj, f"actuator_{what}", np.zeros(i + 1))[i]) and not _on_hinge(mj, i):
-                yield f"{label} has {what} on something else than a hinge or slide"
-    for i in range(mj.neq if equality and not is_disabled(mj, "EQUALITY", "CONSTRAINT") else 0):
-        if mj.eq_active0[i] and (fault := equality_fault(mj, i)):
-            yield f"{names.label('equality', i)} {fault}"
-    if mj.opt.density or mj.opt.viscosity:
-        yield "a fluid (density, viscosity) acts on the bodies"
-    for count, what in ((mj.nflex, "flexes"), (mj.nplugin, "plugins")):
-        if count:
-            yield f"the file has {what}"
-    for body in range(1, mj.nbody):
-        if mj.body_mocapid[body] >= 0:
-            yield f"{names.label('body', body)} is moved from outside (mocap)"
-
-
-def _size(mj: mujoco.MjModel, j: int) -> int:
+def size_of(mj: mujoco.MjModel, j: int) -> int:
+    """The number of velocities of a joint."""
     kinds = mujoco_package().mjtJoint
-    return {int(kinds.mjJNT_FREE): 2, int(kinds.mjJNT_BALL): 1}.get(int(mj.jnt_type[j]), 0)
+    return {int(kinds.mjJNT_FREE): 6, int(kinds.mjJNT_BALL): 3}.get(int(mj.jnt_type[j]), 1)
 
 
-def _beyond(mj: mujoco.MjModel, j: int, dofs: slice) -> dict[str, NDArray[np.float64]]:
-    """Numbers of a joint that newer versions of MuJoCo have, and a model does not."""
-    none = np.zeros((max(mj.nv, mj.njnt), 1))
-    return {
-        "stiffness that is not linear": getattr(mj, "jnt_stiffnesspoly", none)[j],
-        "damping that is not linear": getattr(mj, "dof_dampingpoly", none)[dofs],
-        "a spring that yields": getattr(mj, "jnt_plasticadr", -1 - none)[j] >= 0,
-    }
-
-
-def _on_hinge(mj: mujoco.MjModel, i: int) -> bool:
+def on_hinge(mj: mujoco.MjModel, i: int) -> bool:
     """Whether an actuator drives a joint with one coordinate."""
     kinds = mujoco_package().mjtTrn
     on_joint = mj.actuator_trntype[i] in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
-    return bool(on_joint and _size(mj, int(mj.actuator_trnid[i, 0])) == 0)
+    return bool(on_joint and size_of(mj, int(mj.actuator_trnid[i, 0])) == 1)
 
 
 def reflected(mj: mujoco.MjModel, name: str) -> NDArray[np.float64]:
     """What armature or damping of actuators adds to those of the joints that they drive, by velocity."""
     out, values = np.zeros(mj.nv), getattr(mj, f"actuator_{name}", ())
     for i, value in enumerate(values):
-        if value and _on_hinge(mj, i):
+        if value and on_hinge(mj, i):
             out[mj.jnt_dofadr[mj.actuator_trnid[i, 0]]] += float(mj.actuator_gear[i, 0]) ** 2 * float(value)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from torsor._typing import Shape
 
 _DEFAULT_RGBA = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # of geoms; only then does the material's show
+_LAST_SHOWN = 2  # of the groups of geoms, those that MuJoCo shows by default
 
 
 def visuals_of(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
-    """Geoms of a body. MuJoCo has half sizes and half lengths; visuals have whole ones."""
+    """Geoms of a body that MuJoCo shows by default. It has half sizes and half lengths; visuals have whole ones."""
     kinds = mujoco_package().mjtGeom
     visuals = []
     for geom in range(mj.body_geomadr[body], mj.body_geomadr[body] + mj.body_geomnum[body]):
+        if mj.geom_group[geom] > _LAST_SHOWN:
+            continue
         kind, (x, y, z) = kinds(mj.geom_type[geom]), mj.geom_size[geom].tolist()
         placement = pose_of(mj.geom_pos[geom], mj.geom_quat[geom])
         mesh, scale = None, (1.0, 1.0, 1.0)
@@ -55,16 +59,29 @@ def visuals_of(mj: mujoco.MjModel, body: int) -> tuple[Visual, ...]:
         if mj.geom_matid[geom] >= 0 and np.array_equal(color, _DEFAULT_RGBA):
             color = mj.mat_rgba[mj.geom_matid[geom]]
         red, green, blue, alpha = color.tolist()
-        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale))
+        file = None if mesh is None else os.path.abspath(mesh)  # MuJoCo's is seen from the current directory
+        visuals.append(Visual(shape, size, placement, (red, green, blue, alpha), mesh, scale, file))
     return tuple(visuals)
 
 
 # ---- collision
 
 
+def is_contact_disabled(mj: mujoco.MjModel) -> bool:
+    """Whether nothing touches in this file."""
+    flags = mujoco_package().mjtDisableBit
+    return bool(mj.opt.disableflags & (int(flags.mjDSBL_CONTACT) | int(flags.mjDSBL_CONSTRAINT)))
+
+
+def geom_fault(mj: mujoco.MjModel, geom: int) -> str | None:
+    """Why the shape of a geom that may touch others cannot be held, or None."""
+    kinds = mujoco_package().mjtGeom
+    return "is a signed distance field" if kinds(mj.geom_type[geom]) == kinds.mjGEOM_SDF else None
+
+
 def collisions_of(mj: mujoco.MjModel, names: Names, body: int) -> tuple[Collision, ...]:
     """Geoms of a body that may touch others."""
-    if mj.opt.disableflags & mujoco_package().mjtDisableBit.mjDSBL_CONTACT:
+    if is_contact_disabled(mj):
         return ()
     paired = {*mj.pair_geom1.tolist(), *mj.pair_geom2.tolist()}
     out = []
@@ -93,8 +110,7 @@ def collisions_of(mj: mujoco.MjModel, names: Names, body: int) -> tuple[Collisio
 
 def rules_of(mj: mujoco.MjModel, names: Names) -> CollisionRules:
     """The section <contact> of the file, and the flag that parents and children touch."""
-    flags = mujoco_package().mjtDisableBit
-    if mj.opt.disableflags & flags.mjDSBL_CONTACT:
+    if is_contact_disabled(mj):
         return CollisionRules("filter_moving")
     exclude = [(names.bodies[int(s) >> 16], names.bodies[int(s) & 0xFFFF]) for s in mj.exclude_signature]
     pairs = []
@@ -115,7 +131,7 @@ def rules_of(mj: mujoco.MjModel, names: Names) -> CollisionRules:
                 gap=float(mj.pair_gap[i]),
             )
         )
-    allow = mj.opt.disableflags & flags.mjDSBL_FILTERPARENT
+    allow = mj.opt.disableflags & mujoco_package().mjtDisableBit.mjDSBL_FILTERPARENT
     return CollisionRules("allow" if allow else "filter_moving", tuple(exclude), tuple(pairs))
 
 

@@ -32,11 +32,14 @@ class Names:
 
     def __init__(self, mj: mujoco.MjModel) -> None:
         self._mj = mj
-        bodies, self.joints, self.geoms = (self._of(kind, n) for kind, n in _counts(mj, "BODY", "JOINT", "GEOM"))
-        self._used = {name for name in [*bodies, *self.joints] if name}
+        bodies, self.joints, self.geoms = (
+            self._of(kind, n) for kind, n in (("BODY", mj.nbody), ("JOINT", mj.njnt), ("GEOM", mj.ngeom))
+        )
+        self.sites, self.cameras = (self._of(kind, n) for kind, n in (("SITE", mj.nsite), ("CAMERA", mj.ncam)))
+        self._used = {name for name in [*bodies, *self.joints, *self.sites, *self.cameras] if name}
         self.bodies = [name or self.new(f"body{i}") for i, name in enumerate(bodies)]
-        (tendons, actuators) = (self._of(kind, n) for kind, n in _counts(mj, "TENDON", "ACTUATOR"))
-        self.tendons, self.actuators = _numbered("tendon", tendons), _numbered("actuator", actuators)
+        self.tendons = self.numbered("TENDON", mj.ntendon)
+        self.actuators = self.numbered("ACTUATOR", getattr(mj, "nactuator", mj.nu))
         self.coordinates: dict[int, str] = {}  # the joints of the model that are MuJoCo's, by their numbers there
 
     def _of(self, kind: str, count: int) -> list[str | None]:
@@ -59,25 +62,21 @@ class Names:
             return own
         return self.new(f"{body}/joint") if body in self.joints else None
 
+    def numbered(self, kind: str, count: int) -> list[str]:
+        """Names of all objects of a kind: those of the file, or the kind and a number."""
+        names = self._of(kind, count)
+        used, out = {name for name in names if name}, []
+        for i, name in enumerate(names):
+            own = name or _free(f"{kind.lower()}{i}", used)
+            used.add(own)
+            out.append(own)
+        return out
+
     def new(self, name: str) -> str:
         """The name, with a number after it if it is taken."""
         free = _free(name, self._used)
         self._used.add(free)
         return free
-
-
-def _counts(mj: mujoco.MjModel, *kinds: str) -> list[tuple[str, int]]:
-    counts = {"BODY": mj.nbody, "JOINT": mj.njnt, "GEOM": mj.ngeom, "TENDON": mj.ntendon, "ACTUATOR": mj.nu}
-    return [(kind, counts[kind]) for kind in kinds]
-
-
-def _numbered(kind: str, names: list[str | None]) -> list[str]:
-    used, out = {name for name in names if name}, []
-    for i, name in enumerate(names):
-        own = name or _free(f"{kind}{i}", used)
-        used.add(own)
-        out.append(own)
-    return out
 
 
 def _free(name: str, used: set[str]) -> str:

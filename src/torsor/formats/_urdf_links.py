@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from torsor.collision import Collision
+from torsor.formats._meshes import MeshFiles
 from torsor.formats._xml import Element
 from torsor.inertia import Inertia
 from torsor.model import Visual
@@ -107,7 +108,7 @@ def _color(material: Element) -> Color | None:
     return red, green, blue, alpha
 
 
-def visuals(link: Element, colors: dict[str, Color]) -> tuple[Visual, ...]:
+def visuals(link: Element, colors: dict[str, Color], files: MeshFiles) -> tuple[Visual, ...]:
     """Visuals of a link. A material that is defined nowhere gives no colour."""
     out = []
     for visual in link.children:
@@ -120,7 +121,8 @@ def visuals(link: Element, colors: dict[str, Color]) -> tuple[Visual, ...]:
         shape = _geometry(visual)
         if shape is None:
             visual.required("geometry").fail(f"has no shape, expected one of {', '.join(SIZES)}")
-        out.append(Visual(cast("Shape", shape.kind), shape.size, pose(visual), color, shape.mesh, shape.scale))
+        file = None if shape.mesh is None else files.find(shape.mesh)
+        out.append(Visual(cast("Shape", shape.kind), shape.size, pose(visual), color, shape.mesh, shape.scale, file))
     return tuple(out)
 
 
@@ -148,7 +150,7 @@ def _geometry(owner: Element) -> _Geometry | None:
     return _Geometry(shape.tag, size, mesh, scale)
 
 
-def collisions(link: Element, left_out: Callable[[str], object]) -> tuple[Collision, ...]:
+def collisions(link: Element, left_out: Callable[[str], object], files: MeshFiles) -> tuple[Collision, ...]:
     """Collision shapes of a link. Those that cannot be carried are reported to `left_out`."""
     out = []
     for collision in link.children:
@@ -160,17 +162,17 @@ def collisions(link: Element, left_out: Callable[[str], object]) -> tuple[Collis
         elif min(shape.size[:1] if shape.kind == "capsule" else shape.size, default=1.0) == 0.0:
             fault = f"its {shape.kind} has no volume"
         else:
-            out.append(Collision(_shape(shape, pose(collision)), collision.attributes.get("name") or None))
+            out.append(Collision(_shape(shape, pose(collision), files), collision.attributes.get("name") or None))
             continue
         left_out(f"line {collision.line}: {collision}: {fault}; left out")
     return tuple(out)
 
 
-def _shape(shape: _Geometry, placement: SE3) -> shapes.Shape:
+def _shape(shape: _Geometry, placement: SE3, files: MeshFiles) -> shapes.Shape:
     if shape.kind == "box":
         return Box(shape.size, placement)
-    if shape.kind == "mesh":
-        return Mesh(shape.mesh, shape.scale, placement)
+    if shape.mesh is not None:
+        return Mesh(shape.mesh, shape.scale, placement, file=files.find(shape.mesh))
     radius, *length = shape.size
     if shape.kind == "sphere":
         return Sphere(radius, placement.p)

@@ -14,13 +14,15 @@ from torsor._errors import FormatError, FormatWarning, ModelError
 from torsor.formats._mjcf_drives import (
     actuators_of,
     closed,
+    is_compensated,
     is_disabled,
     keyframes_of,
-    left_out,
+    range_of,
     reflected,
     tendons_of,
 )
 from torsor.formats._mjcf_geoms import collisions_of, rules_of, visuals_of
+from torsor.formats._mjcf_left_out import left_out
 from torsor.formats._mjcf_names import Names, mujoco_package, pose_of
 from torsor.formats._source import Source, text_or_path
 from torsor.inertia import Inertia
@@ -31,14 +33,14 @@ from torsor.spatial import SE3
 if TYPE_CHECKING:
     import mujoco
 
-    from torsor._typing import ConstrainOrIgnore, RefuseOrAccept, RefuseOrWarn
+    from torsor._typing import ConstrainOrCoupleOrIgnore, RefuseOrAccept, RefuseOrWarn
 
 
 def load_mjcf(
     path_or_text: Source | mujoco.MjModel,
     *,
     unsupported: RefuseOrWarn = "refuse",
-    equality: ConstrainOrIgnore = "constrain",
+    equality: ConstrainOrCoupleOrIgnore = "constrain",
     unphysical: RefuseOrAccept = "refuse",
     gravity: ArrayLike | None = None,
     name: str | None = None,
@@ -81,14 +83,15 @@ def load_mjcf(
     keyframes                                  `Model.keyframes`
     sites and cameras with names               frames, `Model.frames`
     equality connect, weld                     `Loop` in `Model.constraints`
-    equality joint                             `Gear`, `PrescribedJoint` or `PolynomialCoupling`
+    equality joint                             `Gear`, `PrescribedJoint` or `PolynomialCoupling`; or couplings
     equality tendon of fixed tendons           `Coupling`
     geoms                                      visuals; collision shapes and rules for `contacts`
     ========================================== ========================================================
 
-    Constraints are rigid here: `solref` and `solimp` of equalities and limits are not used. Geoms are kept as visuals,
-    except planes, height fields, meshes without a file, and what belongs to the world; meshes keep their scale and
-    pose, but not `refpos` and `refquat`, and the path where MuJoCo found them. Collision shapes are those of geoms that
+    Constraints are rigid here: `solref` and `solimp` of equalities and limits are not used. Geoms of
+    the groups 0 to 2, which MuJoCo shows by default, are kept as visuals, except planes, height fields, meshes without
+    a file, and what belongs to the world; meshes keep their scale and pose, but not `refpos` and `refquat`, and the
+    path where MuJoCo found them. Collision shapes are those of geoms that
     may touch others; planes become half-spaces, meshes their convex hulls. Nothing is kept of contact if the file
     disables it. Likewise flags that disable springs, dampers, friction, limits, equalities and actuation are obeyed.
 
@@ -103,8 +106,11 @@ def load_mjcf(
         Path of a file; or the text: bytes, or a string that starts with `<`; or a compiled model.
     unsupported : {'refuse', 'warn'}
         Whether to refuse files with something that a model cannot hold, or to leave it out with a warning.
-    equality : {'constrain', 'ignore'}
-        Whether equality constraints become constraints of the model, or are ignored: the tree alone.
+    equality : {'constrain', 'couple', 'ignore'}
+        Whether equality constraints become constraints of the model, or are ignored: the tree alone. With 'couple',
+        those of two joints become couplings (`Model.couple`, with `Mimic` and `Polynomial`), the others constraints:
+        `joint1` is a function of `joint2` and has no coordinate. The default keeps the layout of qpos and qvel, and
+        files with loops as well can be simulated.
     unphysical : {'refuse', 'accept'}
         Whether to refuse files with unphysical inertias, or to load them as they are.
     gravity : (3,) array_like, optional
@@ -135,13 +141,13 @@ def load_mjcf(
     """
     if unsupported not in ("refuse", "warn"):
         raise ValueError(f"unsupported must be 'refuse' or 'warn', got {unsupported!r}")
-    if equality not in ("constrain", "ignore"):
-        raise ValueError(f"equality must be 'constrain' or 'ignore', got {equality!r}")
+    if equality not in ("constrain", "couple", "ignore"):
+        raise ValueError(f"equality must be 'constrain', 'couple' or 'ignore', got {equality!r}")
     if unphysical not in ("refuse", "accept"):
         raise ValueError(f"unphysical must be 'refuse' or 'accept', got {unphysical!r}")
     mj = _compile(path_or_text)
     names = Names(mj)
-    _report(mj, names, unsupported == "warn", equality == "constrain")
+    _report(mj, names, unsupported == "warn", equality != "ignore")
     if gravity is None:
         gravity = np.zeros(3) if is_disabled(mj, "GRAVITY") else mj.opt.gravity
     if name is None:
@@ -157,7 +163,7 @@ def load_mjcf(
         model = replace(builder.build(), collision_rules=rules_of(mj, names))
         model = model.with_actuators(actuators_of(mj, names), tendons_of(mj, names))
         model = replace(model, keyframes=keyframes_of(mj, names, model))
-        return closed(model, mj, names) if equality == "constrain" else model
+        return model if equality == "ignore" else closed(model, mj, names, couple=equality == "couple")
     except FormatError:
         raise
     except ValueError as error:
@@ -249,9 +255,9 @@ class _JointNumbers:
         self.damping = mj.dof_damping + reflected(mj, "damping")
         if is_disabled(mj, "DAMPER"):
             self.damping = 0.0 * self.damping
-        self.friction = (
-            0.0 * mj.dof_frictionloss if is_disabled(mj, "FRICTIONLOSS", "CONSTRAINT") else (mj.dof_frictionloss)
-        )
+        self.friction = mj.dof_frictionloss
+        if is_disabled(mj, "FRICTIONLOSS", "CONSTRAINT"):
+            self.friction = 0.0 * self.friction
         self.armature = mj.dof_armature + reflected(mj, "armature")
 
     def of(self, step: _Step) -> dict[str, Any]:
@@ -261,9 +267,7 @@ class _JointNumbers:
         rest = mj.qpos_spring[int(mj.jnt_qposadr[j]) :][: joint.nq].copy()
         if joint.nq > joint.nv:
             rest[-4:] = np.roll(rest[-4:], -1)
-        low, high = -np.inf, np.inf
-        if joint.nq == 1 and mj.jnt_limited[j] and not is_disabled(mj, "LIMIT", "CONSTRAINT"):
-            low, high = mj.jnt_range[j].tolist()
+        low, high = range_of(mj, "jnt", j) if joint.nq == 1 else (-np.inf, np.inf)
         effort = np.abs(mj.jnt_actfrcrange[j]).max() if joint.nq == 1 and mj.jnt_actfrclimited[j] else np.inf
         free = isinstance(joint, Free)  # damping and friction of its translation come first
         order = np.roll(np.arange(joint.nv), 3 if free else 0)
@@ -312,7 +316,7 @@ def _add_body(
         joint_name=joint_name,
         visuals=visuals_of(mj, body),
         collisions=collisions_of(mj, names, body),
-        gravity_compensation=float(mj.body_gravcomp[body]),
+        gravity_compensation=float(mj.body_gravcomp[body]) if is_compensated(mj) else 0.0,
         **({} if own is None else joints.of(own)),
     )
 
@@ -320,13 +324,11 @@ def _add_body(
 def _add_frames(builder: ModelBuilder, mj: mujoco.MjModel, names: Names) -> None:
     """Sites and cameras with names as frames; of names that bodies have, `'hand/site'`."""
     taken = {*names.bodies}
-    for kind, count in (("site", mj.nsite), ("camera", mj.ncam)):
-        part = "site" if kind == "site" else "cam"
+    for kind, part, own in (("site", "site", names.sites), ("camera", "cam", names.cameras)):
         bodies, places, turns = (getattr(mj, f"{part}_{field}") for field in ("bodyid", "pos", "quat"))
-        for i in range(count):
-            name = names.of(kind.upper(), i)
+        for i, name in enumerate(own):
             if name is None:
                 continue
-            name = name if name not in taken else f"{name}/{kind}"
+            name = name if name not in taken else names.new(f"{name}/{kind}")
             taken.add(name)
             builder.add_frame(name, names.bodies[bodies[i]], pose_of(places[i], turns[i]))

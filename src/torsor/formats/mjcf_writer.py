@@ -19,13 +19,15 @@ from torsor._core import JointKind
 from torsor._errors import FormatWarning, ModelError
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.pairs import Loop
+from torsor.couplings import Coordinate, JointCoupling, Mimic
+from torsor.couplings import Polynomial as JointPolynomial
 from torsor.joints import Fixed, Free, Spherical
 from torsor.model import WORLD, Body, Model, require_model
 from torsor.shapes import Box, Capsule, Cylinder, Ellipsoid, HalfSpace, Mesh, Shape, Sphere
 from torsor.spatial import SE3
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torsor._typing import RefuseOrWarn
     from torsor.constraints.constraint import Constraint
@@ -45,11 +47,12 @@ def to_mjcf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     joints (`hip_1`, `hip_2`, ...). Springs, dampers, friction, armature, limits, gravity compensation, tendons,
     actuators, keyframes, visuals, collision shapes and their rules are written, and of constraints `Loop` by `Fixed`
     and `Spherical` joints, `Gear`, `Coupling`, `PolynomialCoupling` and constant `PrescribedJoint`. Numbers have all
-    their digits; inertias come back to rounding.
+    their digits; inertias come back to rounding. Couplings (`Mimic`, and `Polynomial` up to the fourth degree) are
+    written as equalities of joints, which `load_mjcf(text, equality="couple")` reads as couplings.
 
     What MJCF cannot carry: screws, exponential and spline joints and user-defined ones; `Free` joints that are not on
-    the world itself; bodies that move and have no mass or a singular inertia; limits of balls and of velocities; other
-    constraints; terrains and height fields.
+    the world itself; bodies that move and have no mass or a singular inertia; limits of balls and of velocities, and
+    those that leave one position; other couplings and constraints; terrains and height fields.
 
     Parameters
     ----------
@@ -128,8 +131,9 @@ class _Step:
 
 
 class _Writer:
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, coupled: Model) -> None:
+        self.coupled, self.model = coupled, coupled.tree
+        model = self.model
         self.refused: list[str] = []
         self.lost: list[str] = []
         self.children: dict[str, list[Body]] = {}
@@ -190,8 +194,6 @@ class _Writer:
             self._body(world, child, WORLD, IDENTITY, [])
         for (kind, *what), name in self.assets.items():
             SubElement(asset, "mesh", {"name": name, kind: str(what[0]), **({"scale": what[1]} if what[1] else {})})
-        if getattr(model, "couplings", ()):
-            self.refused.append("couplings of coordinates")
         parts = [asset, world, self._contact(), *later, self._keyframes()]
         root.extend(part for part in parts if len(part) or part.tag == "worldbody")
         return root
@@ -285,7 +287,9 @@ class _Writer:
             if "stiffness" in out:
                 out["springref"] = repr(float(rest[0]))
             low, high = b.position_limits[0][iq], b.position_limits[1][iq]
-            if not isinf(low) or not isinf(high):
+            if low == high:
+                self.lost.append(f"limits of joint {step.name!r}, which leave one position")
+            elif not isinf(low) or not isinf(high):
                 # MuJoCo has both limits or none
                 out |= {"limited": "true", "range": _text([max(low, -1e10), min(high, 1e10)])}
             effort = b.effort_limits[iv]
@@ -334,6 +338,7 @@ class _Writer:
             if not attributes:
                 self.lost.append(f"a collision shape {type(collision.shape).__name__}")
                 continue
+            attributes["group"] = "3"  # not shown
             if collision.name:
                 self.geom_names.add(collision.name)
                 attributes["name"] = collision.name
@@ -424,10 +429,39 @@ class _Writer:
 
     def _equality(self) -> Element:
         section = Element("equality")
+        for coupling in self.coupled.couplings:
+            if not self._write_coupling(section, coupling):
+                self.refused.append(f"the coupling {coupling!r}")
         for k, constraint in enumerate(self.model.constraints):
             if not self._write_constraint(section, constraint, f"constraint{k}"):
                 self.lost.append(f"the constraint {constraint.shown_name!r}")
         return section
+
+    def _write_coupling(self, section: Element, coupling: JointCoupling) -> bool:
+        if isinstance(coupling, Mimic):
+            return self._write_polynomial(section, {}, coupling.joint, coupling.of, [coupling.offset, coupling.ratio])
+        if isinstance(coupling, JointPolynomial):
+            c, center = coupling.coefficients, coupling.center
+            return self._write_polynomial(section, {}, coupling.joint, coupling.of, c, center)
+        return False
+
+    def _write_polynomial(
+        self,
+        section: Element,
+        named: dict[str, str],
+        driven: Coordinate,
+        driver: Coordinate,
+        coefficients: Sequence[float],
+        center: float = 0.0,
+    ) -> bool:
+        """Writes an equality of two joints, if both are joints of the file and the degree is at most four."""
+        y, x = self._joint_of(driven), self._joint_of(driver)
+        c = Polynomial(coefficients)(Polynomial([-center, 1.0])).coef.tolist() if center else [*coefficients]
+        if y is None or x is None or len(c) > 5:
+            return False
+        c += [0.0] * (5 - len(c))
+        SubElement(section, "joint", named | {"joint1": y, "joint2": x, "polycoef": _text(c)})
+        return True
 
     def _write_constraint(self, section: Element, constraint: Constraint, label: str) -> bool:
         named = {"name": str(constraint.name)} if getattr(constraint, "name", None) else {}
@@ -440,18 +474,12 @@ class _Writer:
             b = self._site(f"{label}_b", constraint.b, constraint.placement_b)
             SubElement(section, kind, named | {"site1": a, "site2": b})
             return True
-        if isinstance(constraint, (Gear, PolynomialCoupling)):
-            y, x = self._joint_of(constraint.driven), self._joint_of(constraint.driver)
-            if isinstance(constraint, Gear):
-                c = [constraint.offset, constraint.ratio]
-            else:
-                shifted = Polynomial([-constraint.center, 1.0])
-                c = Polynomial(constraint.coefficients)(shifted).coef.tolist()
-            if y is None or x is None or len(c) > 5:
-                return False
-            c += [0.0] * (5 - len(c))
-            SubElement(section, "joint", named | {"joint1": y, "joint2": x, "polycoef": _text(c)})
-            return True
+        if isinstance(constraint, Gear):
+            c = [constraint.offset, constraint.ratio]
+            return self._write_polynomial(section, named, constraint.driven, constraint.driver, c)
+        if isinstance(constraint, PolynomialCoupling):
+            numbers = constraint.coefficients, constraint.center
+            return self._write_polynomial(section, named, constraint.driven, constraint.driver, *numbers)
         if isinstance(constraint, PrescribedJoint) and not callable(constraint.motion):
             joint = self._joint_of(constraint.joint)
             if joint is None or np.size(constraint.motion) != 1:
@@ -463,13 +491,27 @@ class _Writer:
             joints = [self._joint_of(c) for c in constraint.joints]
             if None in joints:
                 return False
-            tendon = SubElement(self.tendon_section, "fixed", {"name": label})
-            for joint, coefficient in zip(joints, constraint.coefficients, strict=True):
-                SubElement(tendon, "joint", {"joint": str(joint), "coef": repr(coefficient)})
+            name = self._sum([str(joint) for joint in joints], constraint.coefficients, label)
             offset = _text([constraint.offset, 0, 0, 0, 0])
-            SubElement(section, "tendon", named | {"tendon1": label, "polycoef": offset})
+            SubElement(section, "tendon", named | {"tendon1": name, "polycoef": offset})
             return True
         return False
+
+    def _sum(self, joints: list[str], coefficients: Sequence[float], name: str) -> str:
+        """Name of a tendon that is this sum of joints: that of a tendon of the model, or of a new one."""
+        for tendon in self.model.tendons:
+            own = [self._joint_of(joint) for joint in tendon.joints]
+            if own == joints and np.array_equal(tendon.coefficients, coefficients):
+                return tendon.name
+        used = {str(element.get("name")) for element in self.tendon_section}
+        free, number = name, 1
+        while free in used:
+            number += 1
+            free = f"{name}_{number}"
+        element = SubElement(self.tendon_section, "fixed", {"name": free})
+        for joint, coefficient in zip(joints, coefficients, strict=True):
+            SubElement(element, "joint", {"joint": joint, "coef": repr(float(coefficient))})
+        return free
 
     def _actuators(self) -> Element:
         section = Element("actuator")
@@ -494,8 +536,10 @@ class _Writer:
 
     def _keyframes(self) -> Element:
         section = Element("keyframe")
-        for name, key in self.model.keyframes.items():
+        for name, key in self.coupled.keyframes.items():
             q, v = np.array(key.q), np.array(key.v)
+            if self.coupled.couplings:
+                q, v = self.coupled.expand(q), self.coupled.expand_velocity(q, v)
             for joint in self.model.joints:
                 at, dof = joint.q_slice.start, joint.v_slice.start
                 for factor in joint.joint._factors[0]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from numpy.typing import ArrayLike
@@ -16,7 +18,8 @@ from torsor.constraints.constraint import compile_constraints
 from torsor.constraints.pairs import Loop
 from torsor.couplings import Mimic
 from torsor.formats import _inertias, _urdf_links
-from torsor.formats._source import Source
+from torsor.formats._meshes import MeshFiles
+from torsor.formats._source import Source, text_or_path
 from torsor.formats._urdf_joints import ONE_AXIS, joint_numbers, joint_of, loop_of
 from torsor.formats._urdf_links import pose
 from torsor.formats._xml import Element, parse_robot
@@ -51,6 +54,7 @@ def load_urdf(
     inertia: RefuseOrRepairOrAccept = "refuse",
     gravity: ArrayLike = (0.0, 0.0, -9.81),
     name: str | None = None,
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Model:
     """Loads a robot from a URDF file, or from URDF text.
 
@@ -77,7 +81,8 @@ def load_urdf(
     Defaults are those of the format: no `<origin>` is the identity, no `<axis>` is (1, 0, 0), axes are
     normalised, a `<limit>` without `lower` or `upper` has 0 there, a link without `<inertial>` is
     massless. A `<limit>` that is missing, or that lacks `velocity` or `effort`, does not limit. Visuals
-    are kept, with colours of materials resolved and mesh file names as they are written.
+    are kept, with colours of materials resolved, mesh file names as they are written, and where the files
+    were found (`Visual.file`). Mesh files are not read.
 
     Forces are not part of a model, which only keeps what they need: `damping` and `friction` of a joint's `<dynamics>`
     (`Body.damping`, `Body.dry_friction`), limits, and collision shapes (`Body.collisions`: boxes, spheres, cylinders,
@@ -122,6 +127,10 @@ def load_urdf(
         Acceleration of gravity in the world frame.
     name : str, optional
         Name of the model; that of the robot in the file by default.
+    packages : dict of paths by name, optional
+        Directories of packages, for meshes called `package://name/...`. Others are looked for in directories of that
+        name in or above that of the file, then in those of the environment variables ROS_PACKAGE_PATH and
+        AMENT_PREFIX_PATH.
 
     Returns
     -------
@@ -152,10 +161,12 @@ def load_urdf(
         raise TypeError(f"root must be a joint such as Free(), or None to fix the robot; got {root!r}")
 
     robot = parse_robot(path_or_text)
+    given = text_or_path(path_or_text, "URDF")
+    files = MeshFiles(given if isinstance(given, Path) else None, packages)
     links = _by_name(robot, "link")
     joints = _by_name(robot, "joint")
     notes: list[str] = []
-    rows, world_collisions = _rows(robot, links, joints, root, notes.append)
+    rows, world_collisions = _rows(robot, links, joints, root, notes.append, files)
     if not rows:
         robot.fail("has no <link> but 'world'")
     negative = _judged(robot, rows, inertia, notes)
@@ -288,6 +299,7 @@ def _rows(
     joints: dict[str, Element],
     root: Joint | None,
     note: Callable[[str], object],
+    files: MeshFiles,
 ) -> tuple[list[_Row], tuple[Collision, ...]]:
     """The bodies of the model, and the collision shapes of the world."""
     root_link, ordered = _tree(robot, links, joints)
@@ -302,15 +314,15 @@ def _rows(
                 link, name, parent, joint, joint_name, above,
                 placement=_urdf_links.IDENTITY if above is None else pose(above),
                 inertia=_urdf_links.inertia(link),
-                visuals=_urdf_links.visuals(link, colors),
-                collisions=_urdf_links.collisions(link, note),
+                visuals=_urdf_links.visuals(link, colors, files),
+                collisions=_urdf_links.collisions(link, note, files),
             )
         )  # fmt: skip
 
     at_root = root_link.text("name")
     if at_root == WORLD and root is None:
-        world_collisions = _urdf_links.collisions(root_link, note)
-        if _urdf_links.visuals(root_link, colors):
+        world_collisions = _urdf_links.collisions(root_link, note, files)
+        if _urdf_links.visuals(root_link, colors, files):
             note("visuals of the link 'world', which is the world, are left out")
     else:
         if at_root == WORLD:

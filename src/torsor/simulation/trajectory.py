@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torsor._typing import FloatArray
+    from torsor.pictures.scene import Camera
     from torsor.simulation.controls import OfState
+    from torsor.view.geometry import Show
 
 
 class Energies(NamedTuple):
@@ -396,44 +399,189 @@ class Trajectory:
         """
         return Trajectory(**_archive.read(path, model, forces, policy, constraints))
 
-    def plot(self, joints: Sequence[str] | None = None, index: int | tuple[int, ...] = 0) -> Any:
-        """Plots coordinates, velocities and energies over time with Matplotlib.
+    def html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fps: float = 30.0,
+        speed: float = 1.0,
+        index: int | Sequence[int] | None = None,
+        show: Show = "visual",
+        contacts: bool = True,
+        constraints: bool = False,
+        triangles: int = 300_000,
+        pictures: int = 2_000,
+    ) -> None:
+        """Writes a page that plays the motion: one file, which needs nothing else and no network.
+
+        Needs viser, the extra `torsor[view]`. A notebook shows a trajectory in the same way.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, such as "motion.html".
+        fps : float
+            Pictures a second.
+        speed : float
+            1 is real time, if times are in seconds.
+        index : int or sequence of int, optional
+            Flat indices of the motions of a batch; the first 25 by default, side by side.
+        show : {"visual", "collision", "inertia", "skeleton"}
+            What to draw of bodies, as for `torsor.view.geometry.parts`.
+        contacts : bool
+            Whether to draw contact points and forces.
+        constraints : bool
+            Whether to draw where constraints are open.
+        triangles : int
+            Most triangles of all shapes together, about; finer meshes are made coarser.
+        pictures : int
+            Most pictures; a longer motion has fewer of them a second.
+        """
+        from torsor.view.page import trajectory_page
+
+        page = trajectory_page(
+            self,
+            fps=fps,
+            speed=speed,
+            index=index,
+            show=show,
+            contacts=contacts,
+            constraints=constraints,
+            triangles=triangles,
+            pictures=pictures,
+        )
+        Path(path).write_text(page, encoding="utf-8")
+
+    def _repr_html_(self) -> str | None:
+        from torsor.view.page import trajectory_output
+
+        return trajectory_output(self)
+
+    def plot(
+        self,
+        joints: Sequence[str] | None = None,
+        index: int | tuple[int, ...] | list[int | tuple[int, ...]] = 0,
+        quantities: str | Sequence[str] = ("q", "v", "energies"),
+    ) -> Any:
+        """Plots quantities over time with Matplotlib, in panels of a few joints each.
+
+        Joints are in the groups that they form in the tree, as legs and arms do, with angles, lengths and quaternions
+        apart. A panel has eight lines at most, and its names stand beside it.
 
         Parameters
         ----------
         joints : sequence of str, optional
-            Names of the joints to plot, all by default.
-        index : int or tuple of int
+            Names of the joints to plot, all by default; of a model with couplings, joints that follow others are
+            plotted as dashed lines if they are named here.
+        index : int, tuple of int or list of these
             The trajectory in a batch: its flat index, or its index in the shape of the batch, as that of a `Failure`.
+            Several, in a list, are plotted in the same panels, the later ones paler.
+        quantities : str or sequence of str
+            Of "q", "v", "a", "tau" (`inverse_dynamics` of the motion: the sum of all that acts on the joints),
+            "controls" and "energies".
 
         Returns
         -------
         matplotlib.figure.Figure
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ImportError("plot needs Matplotlib: pip install 'torsor[view]'") from None
-        chosen = self.model.joints if joints is None else [self.model.joint(name) for name in joints]
-        n, rows, index = prod(self.batch_shape), len(self.t), self._flat(index)
-        q, v = self.q.reshape(n, rows, self.model.nq)[index], self.v.reshape(n, rows, self.model.nv)[index]
-        figure = Figure(figsize=(8, 8), layout="constrained")
-        axes = figure.subplots(3, 1, sharex=True)
-        for joint in chosen:
-            for k in range(joint.nq):
-                label = f"{joint.name}[{k}]" if joint.nq > 1 else joint.name
-                axes[0].plot(self.t, q[:, joint.q_slice][:, k], label=label)
-            for k in range(joint.nv):
-                axes[1].plot(self.t, v[:, joint.v_slice][:, k])
-        for name, energy in self.energies._asdict().items():
-            energy = energy.reshape(n, rows, -1)[index].sum(axis=-1)
-            axes[2].plot(self.t, energy, label=name)
-        for axis, label in zip(axes, ("q", "v", "energy"), strict=True):
-            axis.set_ylabel(label)
-        axes[0].legend(fontsize="small")
-        axes[2].legend(fontsize="small")
-        axes[2].set_xlabel("t")
-        return figure
+        from torsor.pictures.plots import plot
+
+        return plot(self, joints, self._tracks(index), quantities)
+
+    def draw(
+        self,
+        rows: int | Sequence[int] | None = None,
+        ax: Any = None,
+        *,
+        index: int | tuple[int, ...] = 0,
+        trace: str | Sequence[str] = (),
+        camera: Camera | None = None,
+        frames: bool | str | Sequence[str] | None = None,
+        names: bool | str | Sequence[str] = False,
+        ground: bool | float | None = None,
+        legend: bool | None = None,
+    ) -> Any:
+        """Draws rows of the motion as stick figures in one picture with Matplotlib, the last row in full colours and
+        those before it paler.
+
+        Parameters
+        ----------
+        rows : int or sequence of int, optional
+            Numbers of the rows, negative ones from the end; six, evenly spread, by default.
+        ax : mpl_toolkits.mplot3d.Axes3D, optional
+            Axes to draw in; those of a new figure by default.
+        index : int or tuple of int
+            The trajectory in a batch, as for `plot`.
+        trace : str or sequence of str
+            Bodies and frames whose ways through all rows are drawn.
+        camera, frames, names, ground, legend
+            As those of `Model.draw`.
+
+        Returns
+        -------
+        mpl_toolkits.mplot3d.Axes3D
+
+        Examples
+        --------
+        >>> motion.draw(rows=range(0, 200, 25), trace="lower").figure.savefig("motion.png")
+        """
+        from torsor.pictures.stick_figure import draw_trajectory
+
+        options = {"camera": camera, "frames": frames, "names": names, "ground": ground, "legend": legend}
+        return draw_trajectory(self, rows, ax, self._flat(index), trace, **options)
+
+    def movie(
+        self,
+        path: str | os.PathLike[str],
+        fps: float = 30,
+        size: tuple[int, int] = (640, 480),
+        camera: Camera | None = None,
+        *,
+        index: int | tuple[int, ...] | list[int | tuple[int, ...]] = 0,
+        speed: float = 1.0,
+        ground: bool | float | None = None,
+        show: Show = "visual",
+        progress: bool = False,
+    ) -> Path:
+        """Writes the motion as a movie, on any machine: it is rendered without a display and without OpenGL.
+
+        Visuals of the bodies are shown, and what stands for them where there are none. Between rows, joints move
+        evenly. Needs the extra `torsor[view]`.
+
+        Parameters
+        ----------
+        path : path
+            File to write, .mp4 or .gif. It appears when it is complete.
+        fps : float
+            Frames per second.
+        size : (width, height)
+            In pixels; even numbers for mp4.
+        camera : pictures.Camera, optional
+            From where it is seen, and what it follows. By default all of the motion is in view.
+        index : int, tuple of int or list of these
+            The trajectory in a batch, as for `plot`. Several, in a list, are shown side by side.
+        speed : float
+            Seconds of the motion in a second of the movie.
+        ground : bool or float, optional
+            Height of the ground, or False for none. By default a level surface for contact, height 0 where nothing is
+            below it, or below the motion.
+        show : {"visual", "collision", "inertia", "skeleton"}
+            What is shown of the bodies.
+        progress : bool
+            Whether to show a progress bar.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Examples
+        --------
+        >>> motion.movie("motion.mp4", camera=ts.pictures.Camera(track="trunk"), progress=True)
+        """
+        from torsor.pictures.movie import movie
+
+        return movie(self, path, fps, size, camera, self._tracks(index), speed, ground, show, progress)
 
     def plot_contacts(self, index: int | tuple[int, ...] = 0) -> Any:
         """Plots normal and friction forces of all contacts that touch over time with Matplotlib.
@@ -480,10 +628,19 @@ class Trajectory:
         axes[1].set_xlabel("t")
         return figure
 
+    def _tracks(self, index: int | tuple[int, ...] | list[int | tuple[int, ...]]) -> list[int]:
+        """The flat indices of one trajectory in the batch, or of those in a list."""
+        if index == []:
+            raise ValueError("index is an empty list, expected at least one trajectory")
+        return [self._flat(i) for i in (index if isinstance(index, list) else [index])]
+
     def _flat(self, index: int | tuple[int, ...]) -> int:
         """The flat index of a trajectory in the batch."""
         if not isinstance(index, tuple):
-            return index
+            n = prod(self.batch_shape)
+            if not -n <= index < n:
+                raise IndexError(f"index is {index}, but the batch has {n} trajectories, of shape {self.batch_shape}")
+            return index % n
         if len(index) != len(self.batch_shape):
             raise ValueError(f"index is {index}, expected one trajectory of a batch of shape {self.batch_shape}")
         return int(np.arange(prod(self.batch_shape)).reshape(self.batch_shape)[index])
