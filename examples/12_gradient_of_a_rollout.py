@@ -54,19 +54,11 @@ try:
 except ImportError:
     print("Matplotlib is not installed; `pip install matplotlib` adds a picture.")
 else:
-    figure = Figure(figsize=(10, 3.6), dpi=110, layout="constrained")
-    grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.15))
+    figure = Figure(figsize=(10, 3.8), dpi=110, layout="constrained")
+    grid = figure.add_gridspec(1, 2, width_ratios=(1, 1))
     space, plane = figure.add_subplot(grid[0], projection="3d"), figure.add_subplot(grid[1])
-    joints = ts.body_poses(model, motion.q)[..., :3, 3]  # (rows, bodies, 3)
-    for k, row in enumerate(range(0, steps + 1, 10)):
-        color = (0.21, 0.47, 0.71, 0.25 + 0.15 * k)
-        space.plot(*np.vstack(([0, 0, 0], joints[row])).T, color=color, lw=4, solid_capstyle="round", marker="o", ms=4)
-    space.plot(*ts.point_positions(model, motion.q, "hand", (0, 0, 0)).T, color="#c8374b", lw=1.8)
-    space.plot(*target, "*", color="#e0a030", ms=14, mec="#30363c")
-    space.set(xticklabels=[], yticklabels=[], zticklabels=[])
-    space.set_aspect("equal")
-    space.view_init(elev=18, azim=-55)
-    space.set_title("The arm every 0.2 s, and its target", weight="bold")
+    motion.draw(rows=range(0, steps + 1, 10), ax=space, trace="hand")
+    space.plot(*target, "*", color="#e0a030", ms=14, mec="#30363c", zorder=100)
     moving = [joint for joint in model.joints if joint.nv]
     for joint, torque in zip(moving, (motion.controls - hold).T, strict=True):
         plane.plot(motion.t[:-1], torque, lw=1.6, label=joint.name.replace("_", " "))
@@ -77,3 +69,8 @@ else:
     plane.legend(frameon=False, ncols=2, fontsize=8)
     figure.savefig("reach.png")
     print("reach.png")
+
+try:
+    motion.html("reach.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -1,9 +1,12 @@
 """Models with couplings q = phi(z) of every kind, and derivatives by complex step."""
 
+from itertools import islice
+
 import numpy as np
+from population import JOINTS
 
 import torsor as ts
-from torsor.testing import complex_inputs
+from torsor.testing import complex_inputs, random_tree
 
 
 class Bend(ts.CustomCoupling):
@@ -92,6 +95,62 @@ MAPS = {
     ),
     "modes": (Bend(["hip", "knee", "slide", "tip"], names=["x", "y"], seed=2),),
 }
+
+
+def random_couplings(model, seed):
+    """Couplings of every kind among vector coordinates of a tree, in any order: chains of leaders, several followers of
+    one leader, followers of new coordinates."""
+    rng = np.random.default_rng(seed)
+    places = [(j.name, k) if j.nq > 1 else j.name for j in model.joints if j.nq == j.nv for k in range(j.nq)]
+    places = [places[k] for k in rng.permutation(len(places))]
+    free, count = places[: len(places) // 2], iter(places[len(places) // 2 :])
+    linear, bent = list(free), []  # leaders of any coupling, and those that only polynomials and mimics take
+
+    def take(n):
+        return [*islice(count, n)]
+
+    def draw(pool, n):
+        return [pool[k] for k in rng.choice(len(pool), min(n, len(pool)), replace=False)]
+
+    def polynomial(joint, of):
+        powers = np.arange(rng.integers(2, 5))
+        return ts.Polynomial(joint, of, 0.5**powers * rng.standard_normal(len(powers)), 0.3 * rng.standard_normal())
+
+    made = []
+    if modes := take(3):
+        names = [f"mode{k}" for k in range(min(2, len(modes)))]
+        made.append(ts.Subspace(modes, 0.7 * rng.standard_normal((len(modes), len(names))), names=names))
+        linear += [*names, *modes]
+    if bends := take(2):
+        made.append(Bend(bends, of=draw(linear, 2), seed=seed))
+    if bends := take(2):
+        made.append(Bend(bends, names=["bend"], seed=seed + 1))
+        (last,) = take(1) or [None]
+        made += [] if last is None else [ts.Mimic(last, bends[0], 0.8, 0.1)]
+    for k, joint in enumerate(count):
+        if k % 2 == 0:
+            made.append(polynomial(joint, draw(linear + bent, 1)[0]))
+            bent.append(joint)
+        else:
+            (of,) = draw(linear + bent, 1)
+            made.append(ts.Mimic(joint, of, rng.uniform(-1.5, 1.5), 0.2 * rng.standard_normal()))
+            (bent if of in bent else linear).append(joint)
+    return [made[k] for k in rng.permutation(len(made))]
+
+
+def random_coupled(seed):
+    """A random tree of a third of all joint kinds, bodies on fixed joints among them, with random couplings."""
+    picked = [JOINTS[k] for k in np.random.default_rng(seed // 3).permutation(len(JOINTS))[seed % 3 :: 3]]
+    model = random_tree(seed, [*picked[:2], ts.Fixed(), *picked[2:], ts.Fixed()], branching=0.4)
+    return model.couple(*random_couplings(model, seed))
+
+
+RANDOM = [f"random-{seed}" for seed in range(6)]
+
+
+def coupled_model(name):
+    """The tree with one of `MAPS`, or one of `RANDOM`."""
+    return tree().couple(*MAPS[name]) if name in MAPS else random_coupled(int(name.split("-")[1]))
 
 
 def state(model, seed=3, size=None):

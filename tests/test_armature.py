@@ -160,6 +160,55 @@ def test_gradients_of_hard_contact() -> None:
     close(g.armature @ [1.0, 0.5], difference(lambda s: w @ run(s).q[-1] + w @ run(s).v[-1]), 1e-8)
 
 
+def test_gradients_keep_to_what_armature_can_be() -> None:
+    """Free joints have none, and the three numbers of a spherical joint are equal: a step along gradients keeps to it.
+    Along directions that do, gradients are derivatives."""
+    joints = [ts.Free(), ts.Spherical(), ts.Revolute((1, 2, 0)), ts.Composite(ts.Prismatic((0, 1, 0)), ts.Spherical())]
+    model, rng = testing.random_tree(2, joints, branching=0.3), np.random.default_rng(3)
+    q, (v, a, w) = model.random(rng), rng.standard_normal((3, model.nv))
+    trajectories = [
+        ts.simulate(model, q, 0.1 * v, steps=3, integrator=integrator)
+        for integrator in (ts.BDF1(1e-2), ts.SymplecticEuler(1e-2), ts.Variational(1e-2), ts.Variational(1e-2, order=4))
+    ]
+    energy = ts.EnergyCost(("kinetic",))
+    found = [
+        ts.inverse_dynamics_vjp(model, q, v, a, w).armature,
+        ts.forward_dynamics_vjp(model, q, v, a, w).armature,
+        ts.hybrid_dynamics_vjp(model, q, v, a=a, tau=w, prescribed=["body2"], w_a=w, w_tau=a).armature,
+        *(ts.adjoint(one, dloss_dq=w, dloss_dv=a).armature for one in trajectories),
+        *(ts.adjoint(one, energy).armature for one in trajectories),
+        ts.loss(trajectories[0], energy).darmature,
+    ]
+    for g in found:
+        assert not g[:6].any()
+        for ball in (g[6:9], g[11:14]):
+            assert ball[0] != 0
+            close(ball, np.full(3, ball[0]))
+        more = model.with_parameters(armature=model.armature + 1e-3 * g / np.abs(g).max())
+        assert np.abs(more.armature - model.armature).max() == pytest.approx(1e-3)
+    along = direction(model)
+    rates = {b.name: along[j.v_slice] for b, j in zip(model.bodies, model.joints, strict=True)}
+    _, dtau = ts.inverse_dynamics_jvp(model, q, v, a, model_direction=ts.ModelDirection(armature=rates))
+    close(found[0] @ along, w @ dtau)
+    slope = difference(lambda s: w @ ts.forward_dynamics(with_more(model, s * along), q, v, a))
+    close(found[1] @ along, slope, 1e-9)
+
+
+def test_a_direction_may_be_one_number() -> None:
+    model = testing.random_tree(2, [ts.Spherical(), ts.Universal()])
+    rng = np.random.default_rng(3)
+    q, (v, a) = model.random(rng), rng.standard_normal((2, model.nv))
+
+    def dtau(rate: object) -> np.ndarray:
+        given = ts.ModelDirection(armature={"body0": rate, "body1": 0.2})
+        return ts.inverse_dynamics_jvp(model, q, v, a, model_direction=given)[1]
+
+    close(dtau(0.5), np.r_[0.5, 0.5, 0.5, 0.2, 0.2] * a)
+    assert np.array_equal(dtau(0.5), dtau([0.5] * 3))
+    with pytest.raises(ValueError, match="armature of 'body0'"):
+        dtau([0.5, 0.5])
+
+
 def test_models_side_by_side() -> None:
     """Models of a batch with armature of their own, as alone."""
     model = testing.random_tree(3, [ts.Spherical(), ts.Revolute(), ts.Prismatic(), ts.Universal()])

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from coupled_models import MAPS, Bend, along, close, columns, state, tree
+from coupled_models import MAPS, RANDOM, Bend, along, close, columns, coupled_model, state, tree
 from functions import FUNCTIONS
 
 import torsor as ts
@@ -248,6 +248,28 @@ def _compiled(model):
     return compile_tree(model._tree(), np.array(model.gravity), model.armature)
 
 
+@pytest.mark.parametrize("n", [60, 300])
+def test_long_chains(n):
+    """Forward dynamics by multipliers, with few followers, and by columns, with few modes."""
+    b = ts.ModelBuilder()
+    link = ts.Inertia.box(mass=1.0, size=(0.1, 0.1, 0.3), com=(0, 0, 0.15))
+    for k in range(n):
+        b.add_body(f"l{k}", "world" if k == 0 else f"l{k - 1}", ts.Revolute((k % 2, 1 - k % 2, 0)),
+                   ts.SE3.translation(0, 0, 0.3), link, armature=0.2)  # fmt: skip
+    rng = np.random.default_rng(0)
+    for couplings in (
+        [ts.Mimic("l7", of="l40", ratio=0.5), ts.Mimic("l9", of="l7", ratio=-2.0)],
+        [ts.Subspace(None, rng.standard_normal((n, 3)))],
+    ):
+        model = b.build().couple(*couplings)
+        q, v, a = 0.1 * rng.standard_normal((3, 9, model.nv))
+        tau = ts.inverse_dynamics(model, q, v, a)
+        close(ts.forward_dynamics(model, q, v, tau), a, 1e-7)
+        P, Q = model.coupling_jacobian(q[0]), model.expand(q[0])
+        tree_tau = ts.inverse_dynamics(model.tree, Q, P @ v[0], P @ a[0])
+        close(tau[0], P.T @ tree_tau)
+
+
 def test_singular_mass_matrices_name_the_joint():
     b = ts.ModelBuilder()
     b.add_body("a", joint=ts.Revolute((0, 0, 1)), inertia=ts.Inertia.point(1.0, (1, 0, 0)))
@@ -325,6 +347,16 @@ def test_lock_of_a_leader_locks_its_followers():
     close(ts.mass_matrix(locked, x), ts.mass_matrix(rest, x))
     with pytest.raises(ts.ModelError, match="lock 'hip' in its place"):
         model.lock({"knee": 0.1})
+    rope = tree().couple(*MAPS["subspace"])
+    q = state(rope)[0]
+    stiff = rope.lock({"twist": q[-1]})  # the other mode remains
+    assert (stiff.nv, stiff.couplings[0].names) == (rope.nv - 1, ("bend",))
+    close(stiff.expand(q[:-1]), rope.expand(q))
+    rigid = rope.lock({"bend": q[-2], "twist": [q[-1]]})  # and with it all joints, and what follows it
+    assert rigid.couplings == ()
+    assert {"hip", "knee", "wrist", "toe", "tip"}.isdisjoint(j.name for j in rigid.joints)
+    with pytest.raises(ValueError, match=r"position of 'bend' is .*, expected a finite number: a new coordinate"):
+        rope.lock({"bend": [0.1, 0.2]})
     one = tree().couple(*MAPS["mimic"]).lock({"knee": 0.2})
     assert one.couplings == MAPS["mimic"]
     with pytest.raises(ts.ModelError, match="cannot be locked in part"):
@@ -416,15 +448,93 @@ def test_every_function_takes_coupled_models_or_says_that_it_does_not(name):
     assert shapes[: len(expected)] == expected
 
 
-def test_projections_and_conversions_refuse_coupled_models():
+def test_projections_refuse_coupled_models():
     model = tree().couple(*MAPS["mimic"])
     q = state(model)[0]
     for refused in (
         lambda: ts.project(model, [ts.Gear("hip", "screw", 2.0)], q),
         lambda: ts.mobility(model, [ts.Gear("hip", "screw", 2.0)], q),
-        model.maximal,
-        lambda: ts.to_maximal(model, q, np.zeros(model.nv)),
-        lambda: ts.interop.to_mujoco(model, q),
     ):
         with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
             refused()
+
+
+# ---- states of the tree
+
+
+@pytest.mark.parametrize("name", [*MAPS, *RANDOM[:3]])
+def test_reduce_is_the_inverse_of_expand(name):
+    model = coupled_model(name)
+    q, v, *_ = state(model, size=4)
+    Q, V = model.expand(q), model.expand_velocity(q, v)
+    found = model.reduce(Q, V, near=model.plus(q, 0.05 * np.ones(model.nv)))
+    close(found[0], q)
+    close(found[1], v)
+    if name != "modes" and "random" not in name:  # without nonlinear functions of new coordinates
+        close(model.reduce(Q), q)
+    Q[2, model._map.rows()[0]] += 0.1 * np.arange(1, 1 + len(model._map.rule)) ** 2
+    with pytest.raises(ts.ConstraintError, match="tree_q does not fulfil the couplings of the model: joint '"):
+        model.reduce(Q, near=q)
+
+
+@pytest.mark.parametrize("name", ["mimic", "subspace", "polynomial"])
+def test_maximal_coordinates_are_those_of_the_tree(name):
+    model = coupled_model(name)
+    q, v, *_ = state(model, size=3)
+    q, v = model.normalize(0.5 * q), v
+    Q, V = ts.to_maximal(model, q, v)
+    expected = ts.to_maximal(model.tree, model.expand(q), model.expand_velocity(q, v))
+    close(Q, expected[0])
+    close(V, expected[1])
+    back = ts.from_maximal(model, Q, V, near=q)
+    close(model.minus(back[0], q), np.zeros_like(v), 1e-7)
+    close(back[1], v, 1e-7)
+    with pytest.raises(ts.CouplingError, match=r"model\.tree\.maximal\(\)"):
+        model.maximal()
+
+
+@pytest.mark.parametrize("name", ["mimic", "subspace", "polynomial", "custom"])
+def test_states_of_mujoco_have_all_joints(name):
+    model = coupled_model(name)
+    q, v, a, tau, _ = state(model, size=2)
+    Q, V, A = model.expand(q), model.expand_velocity(q, v), model.expand_acceleration(q, v, a)
+    theirs = ts.interop.to_mujoco(model, q, v, a)
+    for x, y in zip(theirs, ts.interop.to_mujoco(model.tree, Q, V, A), strict=True):
+        close(x, y)
+    close(ts.interop.to_mujoco(model, q), theirs[0])
+    for x, y in zip(ts.interop.from_mujoco(model, *theirs), (q, v, a), strict=True):
+        close(x, y)
+    close(ts.interop.from_mujoco(model, theirs[0]), q)
+    P = model.coupling_jacobian(q)
+    if name == "subspace":
+        with pytest.raises(ts.CouplingError, match="forces of new coordinates 'bend', 'twist', which are on no joint"):
+            ts.interop.to_mujoco(model, q, v, a, tau)
+    else:
+        force = ts.interop.to_mujoco(model, q, v, a, tau)[3]
+        close(np.sum(force * theirs[1], axis=-1), np.sum(tau * v, axis=-1))  # the same power
+        close(ts.interop.from_mujoco(model, *theirs, force)[3], tau)
+    J = ts.interop.convert_jacobian(model.tree, Q, ts.jacobian(model.tree, Q, "toe"), to="mujoco")
+    close(ts.interop.convert_jacobian(model, q, J, source="mujoco"), ts.jacobian(model.tree, Q, "toe") @ P)
+    for refused in (
+        lambda: ts.interop.convert_jacobian(model, q, ts.jacobian(model, q, "toe"), to="mujoco"),
+        lambda: ts.interop.convert_matrix(model, q, ts.mass_matrix(model, q), to="mujoco"),
+    ):
+        with pytest.raises(ts.CouplingError, match=r"convert that of model\.tree at model\.expand\(q\)"):
+            refused()
+
+
+def test_states_of_pinocchio_have_the_joints_that_it_has():
+    """With mimic joints followers have no coordinates, and with the names of all joints they have."""
+    model = coupled_model("mimic")
+    q, v, *_ = state(model)
+    names = [j.name for j in model.tree.joints if j.nv]
+    own = [j.name for j in model.joints if j.nv]
+    assert ts.interop.to_pinocchio(model, q, order=own).shape == (model.nq,)
+    theirs = ts.interop.to_pinocchio(model, q, v, order=names)
+    for x, y in zip(theirs, ts.interop.to_pinocchio(model.tree, model.expand(q), model.expand_velocity(q, v)),
+                    strict=True):  # fmt: skip
+        close(x, y)
+    for x, y in zip(ts.interop.from_pinocchio(model, *theirs, order=names), (q, v), strict=True):
+        close(x, y)
+    rope = coupled_model("subspace")
+    assert ts.interop.to_pinocchio(rope, state(rope)[0]).shape == (rope.tree.nq,)

@@ -224,15 +224,21 @@ def test_shapes_come_back() -> None:
 def test_all_that_cannot_be_carried_is_listed() -> None:
     builder = ts.ModelBuilder("m", gravity=(0, 0, -1.6))
     rough = ts.Collision(shapes.Sphere(1.0), friction=0.5)
-    builder.add_body("a", joint=ts.Revolute(), inertia=ROD, stiffness=2.0, armature=0.1, collisions=[rough])
+    builder.add_body("a", joint=ts.Revolute(), inertia=ROD, stiffness=2.0, armature=0.1, collisions=[rough],
+                     gravity_compensation=0.5)  # fmt: skip
     builder.add_body("b", joint=ts.Free(), inertia=ROD, damping=0.1, visuals=[ts.Visual("ellipsoid", (1, 2, 3))])
     builder.add_world_collision(ts.Collision(shapes.HalfSpace()))
     builder.add_constraint(ts.Distance("a", (0, 0, 0), "b", (0, 0, 0), 1.0, name="rope"))
-    model = dataclasses.replace(builder.build(), collision_rules=ts.CollisionRules(exclude=[("a", "b")]))
+    model = dataclasses.replace(
+        builder.build(), collision_rules=ts.CollisionRules(exclude=[("a", "b")]),
+        tendons=(ts.Tendon("cord", joints=("a",), coefficients=(1.0,)),), actuators=(ts.Actuator("motor", joint="a"),),
+        keyframes={"home": ts.Keyframe((0.0,) * 8, (0.0,) * 7)},
+    )  # fmt: skip
     parts = [
         r"gravity \(0.0, 0.0, -1.6\)", "stiffness of joints 'a'", "armature of joints 'a'", "softness of .* 'a'",
         "limits, damping and dry friction of joints 'b'", "visuals of shape ellipsoid of 'b'", "constraints 'rope'",
-        "collision shapes HalfSpace of 'world'", "rules for contact",
+        "collision shapes HalfSpace of 'world'", "rules for contact", "tendons 'cord'", "actuators 'motor'",
+        "keyframes 'home'", "gravity compensation of 'a'",
     ]  # fmt: skip
     with pytest.raises(ts.ModelError, match="unsupported='warn'") as caught:
         ts.to_urdf(model)

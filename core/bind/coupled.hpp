@@ -78,11 +78,13 @@ void reduced_mass_matrix(const Model& m, Arena& arena, const TangentMatrix<S>& P
     return;
   }
   S *x = arena.get<S>(nr), *y = arena.get<S>(nv), *p = arena.get<S>(nv);
+  Lease scratch;  // of one column at a time
   for (int j = 0; j < nr; ++j) {
+    (*scratch).reset();
     for (int k = 0; k < nr; ++k) x[k] = S(k == j ? 1.0 : 0.0);
     for (int k = 0; k < nv; ++k) y[k] = S(0.0);
     add_applied(P, x, y);
-    generalized_momenta.operator()<S>(m, arena, {}, {q, y}, {p});
+    generalized_momenta.operator()<S>(m, *scratch, {}, {q, y}, {p});
     for (int k = 0; k < nr; ++k) x[k] = S(0.0);
     add_pulled(P, p, x);
     for (int k = 0; k <= j; ++k) M[j * nr + k] = M[k * nr + j] = x[k];

@@ -270,14 +270,18 @@ Model read_coordinates(int nq, int nv, nb::list bodies) {
   return m;
 }
 
-// The solver of forward dynamics that is expected to be the fastest: of columns, 1 against 1000 entries of M on paths;
-// of multipliers, by nanoseconds that chains of 20 to 200 bodies and robots took (eight lanes, one core).
+// The solver of forward dynamics that is expected to be the fastest, by nanoseconds that chains of 20 to 1000 bodies
+// and robots took (eight lanes, one core).
 Coupling::Solver fastest_solver(const Model& m, const Coupling& c) {
-  const double nv = m.nv, nr = c.nv(), paths = nv * m.depth, followers = static_cast<double>(c.rows.size());
-  if (1000.0 * nr < paths) return Coupling::Solver::columns;
-  if (c.added.empty() && nv * (18.0 + 4.0 * followers) < 0.009 * nr * nr * nr + 0.8 * paths)
-    return Coupling::Solver::multipliers;
-  return Coupling::Solver::dense;
+  const double nv = m.nv, nr = c.nv(), followers = static_cast<double>(c.rows.size());
+  double entries = 0.0;  // of P in rows of followers
+  for (const Coupling::Row& row : c.rows) entries += c.start[row.iv + 1] - c.start[row.iv];
+  const double factors = 0.009 * nr * nr * nr;
+  const double dense = factors + 0.8 * nv * m.depth + 0.1 * entries * (nv + nr);
+  const double columns = factors + nr * (8.0 * nv + 0.5 * entries);
+  const double multipliers = nv * (18.0 + 4.0 * followers);
+  if (c.added.empty() && multipliers < std::min(dense, columns)) return Coupling::Solver::multipliers;
+  return columns < dense ? Coupling::Solver::columns : Coupling::Solver::dense;
 }
 
 // coordinates: (nq, nv, bodies); runs: (tree, reduced, count) of coordinates, and of velocities; position, by reduced
@@ -332,6 +336,18 @@ void couple(Model& m, nb::tuple coordinates, nb::list runs_q, nb::list runs_v, c
       c.bent.push_back(r.iv);
     }
     c.numbers += 1 + (r.block >= 0 ? 1 : static_cast<int>(r.terms.size()));
+    if (r.block < 0) {
+      if (c.linear.empty() || c.linear.back().columns != columns) {
+        c.linear.push_back({});
+        c.linear.back().columns = columns;
+        for (int column : columns) c.linear.back().positions.push_back(c.position[column]);
+      }
+      Coupling::Linear& group = c.linear.back();
+      group.iq.push_back(r.iq);
+      group.iv.push_back(r.iv);
+      group.offset.push_back(r.offset);
+      group.values.insert(group.values.end(), values.begin(), values.end());
+    }
     c.rows.push_back(std::move(r));
   }
   for (const Coupling::Block& b : c.blocks)

@@ -120,9 +120,17 @@ struct Scenes {
       list.push_back({*nb::inst_ptr<Model>(models[k]), sets[k].is_none() ? nullptr : force_set(sets[k]),
                       constraints[k].is_none() ? nullptr : constraint_set(constraints[k])});
       const Model &a = first(), &b = list[k].m, &c = tree(), &d = list[k].tree;
-      if (a.nq != b.nq || a.nv != b.nv || c.n() != d.n() || c.nframes() != d.nframes() || c.nplaces() != d.nplaces() ||
-          count_of(0) != count_of(k) || coupling_numbers(0) != coupling_numbers(k))
-        throw std::invalid_argument("torsor: models of a batch differ");
+      const char* odd = a.nq != b.nq || a.nv != b.nv                   ? "coordinates"
+                        : c.n() != d.n() || c.nframes() != d.nframes() ? "bodies"
+                        : c.nplaces() != d.nplaces()                   ? "frames"
+                        : count_of(0) != count_of(k)                   ? "parameters of the forces"
+                        : coupling_numbers(0) != coupling_numbers(k)   ? "numbers of the couplings"
+                                                                       : nullptr;
+      if (odd != nullptr)
+        throw std::invalid_argument("models of a batch differ: model[" + std::to_string(k) +
+                                    "] and model[0] have not the"
+                                    " same number of " +
+                                    odd);
     }
     find_kinds();
     of = data<const int64_t>(t[2], count);

@@ -195,16 +195,29 @@ struct TreeGradients {
   const S *q, *v, *a, *tau;
 };
 
-// The derivatives of a user-defined block with respect to one of its parameters.
+// The derivatives of a user-defined block with respect to one of its parameters, to the second order. In complex
+// numbers the imaginary parts, those of a complex step, follow from the next derivatives.
 template <class S>
 void vary_custom(const Coupling::Block& block, const S* s, int parameter, S* out) {
   constexpr int lanes = Lanes<S>::value;
+  constexpr bool complex = std::is_same_v<S, Complex>;
   const int m = block.inputs, size = block.size();
   std::vector<double> in(lanes * m), result(std::size_t(lanes) * size);
-  for (int l = 0; l < lanes; ++l)
-    for (int j = 0; j < m; ++j) in[l * m + j] = lane_of(s[j], l);
-  block.custom->vary(in.data(), lanes, 2, parameter, result.data());
-  for (int k = 0; k < size; ++k) out[k] = per_lane<S>([&](int l) { return result[l * size + k]; });
+  if constexpr (complex) {
+    for (int j = 0; j < m; ++j) in[j] = s[j].real();
+    block.custom->vary(in.data(), lanes, 3, parameter, result.data());
+    const double* next = result.data() + block.outputs;
+    for (int k = 0; k < block.at(3) - block.begin; ++k) {
+      double rate = 0.0;
+      for (int j = 0; j < m; ++j) rate += next[k * m + j] * s[j].imag();
+      out[k] = {result[k], rate};
+    }
+  } else {
+    for (int l = 0; l < lanes; ++l)
+      for (int j = 0; j < m; ++j) in[l * m + j] = lane_of(s[j], l);
+    block.custom->vary(in.data(), lanes, 2, parameter, result.data());
+    for (int k = 0; k < size; ++k) out[k] = per_lane<S>([&](int l) { return result[l * size + k]; });
+  }
 }
 
 // Adds the gradient of g_q . q + g_v . v + g_a . a + tau . (P w), at fixed reduced z, v, a and w, with respect to the

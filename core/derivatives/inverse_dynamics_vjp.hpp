@@ -250,6 +250,17 @@ void body_gradients(const ModelT<C>& m, const DerivativeBody<S>* bodies, const V
   }
 }
 
+// The gradient by armature from the derivatives by the armature of each velocity. A free joint has none; those of a
+// spherical joint are one number, of whose derivative each has a third: a step along the gradient keeps them equal.
+template <class S, class C>
+void restrict_armature(const ModelT<C>& m, S* armature) {
+  for (const auto& body : m.bodies) {
+    S* at = armature + body.iv;
+    if (body.kind == Kind::free) std::fill_n(at, body.nv, S(0.0));
+    if (body.kind == Kind::spherical) std::fill_n(at, 3, (at[0] + at[1] + at[2]) * S(1.0 / 3.0));
+  }
+}
+
 // Gradients of w . ID(q, v, a), with gravity or without. twists (may be null): in the virtual motion, bodies move by
 // them relative to those that carry them, beyond their joints, which adds the wrenches through the joints with these
 // weights; gradients by q are then not valid.
@@ -272,7 +283,10 @@ void inverse_dynamics_vjp(const ModelT<C>& m, Arena& arena, const S* q, const S*
     if (m.links[i].parent >= 0) sums[m.links[i].parent] += sums[i];
 
   velocity_gradients(m, all, virtuals.u, sums, w, out);
-  for (int k = 0; out.armature != nullptr && k < m.nv; ++k) out.armature[k] = w[k] * a[k];
+  if (out.armature != nullptr) {
+    for (int k = 0; k < m.nv; ++k) out.armature[k] = w[k] * a[k];
+    restrict_armature(m, out.armature);
+  }
   if (out.gravity != nullptr) {
     Vec3<S> sum = zero3<S>();
     for (int i = 0; i < n; ++i)

@@ -134,6 +134,8 @@ class StageCotangents {
     std::vector<S> lifted;  // q, v, a and lambda of the tree
     if (at.scene.coupled) {
       add_coupling_parameters(node, t, out);
+      if (stepper_.table.kind == StageKind::linearised && at.scene.forces != nullptr)
+        add_coupling_parameters_along(stage, t, out);
       at.arena.reset();
       const Lifted<S> point = lift_state(tree, at.arena, q, v, a, 2);
       lifted.resize(tree.nq + 3 * tree.nv);
@@ -207,6 +209,40 @@ class StageCotangents {
     add_number_gradient<S>(terms, at.arena, {q, v, a, lambda_.data()}, {g[0], g[1], g[2], e.reduced.r},
                            gradient.data());
     add_scaled(count, S(-1.0), gradient.data(), out.couplings);
+  }
+  // The same of the further term of linearly implicit Euler, h times the rate of lambda.(P^T tau_f) along the step, by
+  // a complex step in each lane.
+  void add_coupling_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
+    StepContext<S>& at = stepper_.at;
+    const ForceSet& set = *at.scene.forces;
+    const double h = 1.0 / stage.c;
+    const int nv = at.scene.tree.nv;
+    std::vector<Complex> lambda(nv_), K(std::size_t(nv) * nv), D(std::size_t(nv) * nv), tau(nv);
+    const std::vector<Complex> rest(std::max(nv, nv_), 0.0);
+    for (int l = 0; l < Lanes<S>::value; ++l) {
+      at.arena.reset();
+      const ComplexNode node(at, stage, l);
+      const Model& m = model_of_lane(at.scene, l);
+      const TreePoint<Complex> point = tree_point<Complex>(at.scene, at.arena, node.q.data(), node.v.data());
+      const Motions<Complex> all = force_motions(m, at.arena, point.q, point.v);
+      generalized_forces_derivatives<Complex>(m, set, at.arena, all, point.q, point.v, t, node.p.data(), K.data(),
+                                              D.data());
+      generalized_forces<Complex>(m, set, at.arena, all, point.q, point.v, t, node.p.data(), tau.data());
+      const BlockTerms<Complex> terms = block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 3);
+      for (int k = 0; k < nv_; ++k) lambda[k] = lane_of(lambda_[k], l);
+      Complex *w = at.arena.template get<Complex>(nv), *gq = zeros<Complex>(at.arena, nv),
+              *gv = zeros<Complex>(at.arena, nv);
+      lift_velocities<Complex>(terms, at.arena, lambda.data(), w);
+      for (int i = 0; i < nv; ++i) {
+        add_scaled(nv, w[i], K.data() + std::size_t(i) * nv, gq);
+        add_scaled(nv, w[i], D.data() + std::size_t(i) * nv, gv);
+      }
+      std::vector<Complex> gradient(m.coupling->numbers, 0.0);
+      add_number_gradient<Complex>(terms, at.arena, {node.q.data(), node.v.data(), rest.data(), lambda.data()},
+                                   {gq, gv, rest.data(), tau.data()}, gradient.data());
+      for (std::size_t k = 0; k < gradient.size(); ++k)
+        set_lane(out.couplings[k], l, lane_of(out.couplings[k], l) + h * gradient[k].imag() / kStep);
+    }
   }
   // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit
   // stage minus the gradient of the projection of velocities; of an explicit one -nu.(G v1 + g_t + beta g).

@@ -235,7 +235,8 @@ class VariationalAdjoint {
     Arena& arena = step_.arena;
     step_.evaluate();
     std::vector<S> by_q(nv), by_xi(std::size_t(s) * nv), inertia(10 * bodies), placement(6 * bodies);
-    std::vector<S> still(tree.nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3);
+    std::vector<S> still(tree.nv, S(0.0)), weight_inertia(10 * bodies), weight_placement(6 * bodies), weight_gravity(3),
+        drives(tree.nv);
     step_vjp<S>(scene, arena, step_.action(), step_.end(), step_.controls().count, step_.p,
                 {multiplier_.data(), of_rows_ ? of_rows_->on_q1.data() : gq_.data(),
                  of_rows_ ? of_rows_->on_p1.data() : gp_.data()},
@@ -258,7 +259,9 @@ class VariationalAdjoint {
                   for (int k = 0; k < 6 * bodies; ++k)
                     out.placement[k] += weight * (S(0.5) * placement[k] / S(kStep) - weight_placement[k]);
                   for (int k = 0; k < 3; ++k) out.gravity[k] -= weight * weight_gravity[k];
-                  for (int k = 0; k < tree.nv; ++k) out.armature[k] += weight * at.v[k] * d.v[k];
+                  for (int k = 0; k < tree.nv; ++k) drives[k] = weight * at.v[k] * d.v[k];
+                  restrict_armature(tree, drives.data());
+                  add_scaled(tree.nv, S(1.0), drives.data(), out.armature);
                   if (scene.forces == nullptr) return;
                   for (int k = 0; k < tree.nv; ++k) d.q[k] *= weight;
                   force_parameter_gradient<S>(tree, *scene.forces, arena, at.all, at.q, at.v, at.t, step_.p, d.q,

@@ -42,6 +42,13 @@ struct Coupling {
     double scale, offset;
     std::vector<Term> terms;  // of a linear row
   };
+  struct Linear {             // consecutive linear rows with the same columns
+    std::vector<int> iq, iv;  // by row
+    std::vector<double> offset;
+    std::vector<int> columns, positions;  // of reduced velocities, and of coordinates
+    std::vector<double> values;           // rows x columns
+    int rows() const { return static_cast<int>(iv.size()); }
+  };
   struct Block {
     int inputs, outputs;
     std::vector<double> constants;     // c, by input
@@ -69,6 +76,7 @@ struct Coupling {
   std::vector<int> position;  // of a reduced velocity among the reduced coordinates, or -1 if its joint is a rotation
   std::vector<Run> runs_q, runs_v;
   std::vector<Row> rows;
+  std::vector<Linear> linear;  // all linear rows
   std::vector<Block> blocks;
   int terms = 0;  // numbers of terms of all blocks
   // P by rows of the tree's velocities: columns from start[i] to start[i + 1] - 1.
@@ -245,18 +253,64 @@ S* fourth_terms(const BlockTerms<S>& t, Arena& arena, const S* z, const S* u) {
   return out;
 }
 
+// Linear rows of N vectors at once, the first of coordinates or of velocities, the others of velocities:
+// calls out(group, row, n, value). Several rows at a time, which share what they read.
+template <int R, int N, class S, class Out>
+TORSOR_INLINE void sum_rows(const Coupling::Linear& g, int row, bool coordinates, const S* const (&x)[N], Out&& out) {
+  const int m = static_cast<int>(g.columns.size());
+  const double* values = g.values.data() + std::size_t(row) * m;
+  S sums[N][R];
+  for (int n = 0; n < N; ++n)
+    for (int r = 0; r < R; ++r) sums[n][r] = S(n == 0 && coordinates ? g.offset[row + r] : 0.0);
+  for (int j = 0; j < m; ++j)
+    for (int n = 0; n < N; ++n) {
+      const S in = x[n][n == 0 && coordinates ? g.positions[j] : g.columns[j]];
+      for (int r = 0; r < R; ++r) sums[n][r] = mul_add(S(values[r * m + j]), in, sums[n][r]);
+    }
+  for (int n = 0; n < N; ++n)
+    for (int r = 0; r < R; ++r) out(g, row + r, n, sums[n][r]);
+}
+template <int N, class S, class Out>
+TORSOR_INLINE void each_linear_row(const Coupling& c, bool coordinates, const S* const (&x)[N], Out&& out) {
+  for (const Coupling::Linear& g : c.linear) {
+    int row = 0;
+    for (; row + 4 <= g.rows(); row += 4) sum_rows<4>(g, row, coordinates, x, out);
+    for (; row < g.rows(); ++row) sum_rows<1>(g, row, coordinates, x, out);
+  }
+}
+// y += B^T x of linear rows, x by the tree's velocities.
+template <int K, class S>
+TORSOR_INLINE void pull_columns(const Coupling::Linear& g, int column, const S* x, S* y) {
+  const int m = static_cast<int>(g.columns.size());
+  S sums[K];
+  for (int k = 0; k < K; ++k) sums[k] = y[g.columns[column + k]];
+  for (int row = 0; row < g.rows(); ++row) {
+    const double* values = g.values.data() + std::size_t(row) * m + column;
+    const S force = x[g.iv[row]];
+    for (int k = 0; k < K; ++k) sums[k] = mul_add(S(values[k]), force, sums[k]);
+  }
+  for (int k = 0; k < K; ++k) y[g.columns[column + k]] = sums[k];
+}
+template <class S>
+void pull_linear(const Coupling::Linear& g, const S* x, S* y) {
+  const int m = static_cast<int>(g.columns.size());
+  int column = 0;
+  for (; column + 4 <= m; column += 4) pull_columns<4>(g, column, x, y);
+  for (; column < m; ++column) pull_columns<1>(g, column, x, y);
+}
+
 // The tree's coordinates q = phi(z).
 template <class S>
 void lift_coordinates(const BlockTerms<S>& t, const S* z, S* q) {
   const Coupling& c = t.coupling;
   for (const Coupling::Run& run : c.runs_q)
     for (int k = 0; k < run.count; ++k) q[run.tree + k] = z[run.reduced + k];
-  for (const Coupling::Row& row : c.rows) {
-    S sum(row.offset);
-    for (const Coupling::Term& term : row.terms) sum = mul_add(S(term.value), z[c.position[term.column]], sum);
-    if (row.block >= 0) sum = mul_add(S(row.scale), t.of(c.blocks[row.block], 0)[row.output], sum);
-    q[row.iq] = sum;
-  }
+  each_linear_row<1, S>(c, true, {z}, [&](const auto& g, int row, int, const S& sum) { q[g.iq[row]] = sum; });
+  for (const Coupling::Block& block : c.blocks)
+    for (int r : block.rows) {
+      const Coupling::Row& row = c.rows[r];
+      q[row.iq] = mul_add(S(row.scale), t.of(block, 0)[row.output], S(row.offset));
+    }
 }
 
 // y = P x, a velocity of the tree from a reduced one. With v, y = P x + phi''[v, v]: an acceleration.
@@ -265,11 +319,7 @@ void lift_velocities(const BlockTerms<S>& t, Arena& arena, const S* x, S* y, con
   const Coupling& c = t.coupling;
   for (const Coupling::Run& run : c.runs_v)
     for (int k = 0; k < run.count; ++k) y[run.tree + k] = x[run.reduced + k];
-  for (const Coupling::Row& row : c.rows) {
-    S sum(0.0);
-    for (const Coupling::Term& term : row.terms) sum = mul_add(S(term.value), x[term.column], sum);
-    y[row.iv] = sum;
-  }
+  each_linear_row<1, S>(c, false, {x}, [&](const auto& g, int row, int, const S& sum) { y[g.iv[row]] = sum; });
   for (const Coupling::Block& block : c.blocks) {
     const int m = block.inputs;
     S *s = arena.get<S>(m), *ds = arena.get<S>(m);
@@ -297,18 +347,17 @@ void pull(const BlockTerms<S>& t, const S* x, S* y) {
   for (int k : c.added) y[k] = S(0.0);
   for (const Coupling::Run& run : c.runs_v)
     for (int k = 0; k < run.count; ++k) y[run.reduced + k] = x[run.tree + k];
-  for (const Coupling::Row& row : c.rows) {
-    const S& force = x[row.iv];
-    for (const Coupling::Term& term : row.terms) y[term.column] = mul_add(S(term.value), force, y[term.column]);
-    if (row.block < 0) continue;
-    const Coupling::Block& block = c.blocks[row.block];
-    const S* D1 = t.of(block, 1) + row.output * block.inputs;
-    const int n = static_cast<int>(block.columns.size());
-    for (int j = 0; j < block.inputs; ++j) {
-      const S along = S(row.scale) * force * D1[j];
-      for (int k = 0; k < n; ++k) y[block.columns[k]] = mul_add(S(block.B[j * n + k]), along, y[block.columns[k]]);
+  for (const Coupling::Linear& g : c.linear) pull_linear(g, x, y);
+  for (const Coupling::Block& block : c.blocks)
+    for (int r : block.rows) {
+      const Coupling::Row& row = c.rows[r];
+      const S* D1 = t.of(block, 1) + row.output * block.inputs;
+      const int n = static_cast<int>(block.columns.size());
+      for (int j = 0; j < block.inputs; ++j) {
+        const S along = S(row.scale) * x[row.iv] * D1[j];
+        for (int k = 0; k < n; ++k) y[block.columns[k]] = mul_add(S(block.B[j * n + k]), along, y[block.columns[k]]);
+      }
     }
-  }
 }
 
 // A matrix of the form of P: its entries in some rows of the tree's velocities. The others are zero or, if it `passes`,
@@ -531,18 +580,9 @@ Lifted<S> lift_state(const Model& m, Arena& arena, const S* z, const S* v, const
       std::copy_n(v + run.reduced, run.count, tv + run.tree);
       std::copy_n(a + run.reduced, run.count, ta + run.tree);
     }
-    for (const Coupling::Row& row : c.rows) {
-      S of_q(row.offset), of_v(0.0), of_a(0.0);
-      for (const Coupling::Term& term : row.terms) {
-        const S value(term.value);
-        of_q = mul_add(value, z[c.position[term.column]], of_q);
-        of_v = mul_add(value, v[term.column], of_v);
-        of_a = mul_add(value, a[term.column], of_a);
-      }
-      q[row.iq] = of_q;
-      tv[row.iv] = of_v;
-      ta[row.iv] = of_a;
-    }
+    each_linear_row<3, S>(c, true, {z, v, a}, [&](const auto& g, int row, int n, const S& sum) {
+      (n == 0 ? q[g.iq[row]] : n == 1 ? tv[g.iv[row]] : ta[g.iv[row]]) = sum;
+    });
     out.q = q;
     out.v = tv;
     out.a = ta;

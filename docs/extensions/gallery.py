@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {"tutorials": ROOT / "examples" / "tutorials", "gallery": ROOT / "examples"}  # a folder of docs for each
 LEADS = {
     "tutorials": "# Tutorials\n\nEach has a goal and reaches it in a few dozen lines. All of them run as they stand, "
-    "in seconds; each is also a script and a notebook to download.",
+    "in seconds; each is also a script and a notebook to download. They need SciPy and the extra `torsor[view]`.",
     "gallery": "# Gallery\n\nThe scripts of `examples/`, one subject each, with what they print and draw. They run as "
     "they stand; each is also a notebook to download.",
 }
@@ -126,7 +126,20 @@ def run(path: Path) -> list[Output]:
         seen |= set(files)
         lines = [line for line in printed.getvalue().splitlines() if line not in files]  # names of pictures
         outputs.append(Output("\n".join(lines), files))
+    if not any(name.endswith(PICTURES) for output in outputs for name in output.files):
+        outputs[0].files.extend(draw(path.stem, namespace))
     return outputs
+
+
+def draw(name: str, namespace: dict[str, Any]) -> list[str]:
+    """A picture of the model of a script that draws none itself."""
+    import torsor
+
+    models = [value for value in namespace.values() if isinstance(value, torsor.Model)]
+    if not models:
+        return []
+    models[0].draw().figure.savefig(f"{name}.png", dpi=110, bbox_inches="tight")
+    return [f"{name}.png"]
 
 
 def outputs_of(path: Path, store: Path, package: str) -> tuple[Path, list[Output]]:

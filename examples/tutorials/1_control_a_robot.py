@@ -93,5 +93,10 @@ for axes in (left, right):
     axes.spines[:].set_visible(False)
 figure.savefig("control.png")
 
+# ## Watch it
+#
+# A page with a time line, in one file that plays anywhere. In a notebook a trajectory shows itself.
+runs["load known"].html("control.html")
+
 # Next: feedback from a linear model of one step, with `step_derivatives` and a Riccati equation
 # (`examples/13_linear_feedback.py`); the load itself, in the tutorial on identification.

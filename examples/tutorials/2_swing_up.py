@@ -146,3 +146,8 @@ strip.set_title("The second motion, every 0.12 s, drawn side by side", loc="left
 strip.set_aspect("equal")
 strip.axis("off")
 figure.savefig("swing_up.png")
+
+# ## Watch it
+#
+# The second motion as a page that plays.
+by_control.html("swing_up.html")

@@ -126,3 +126,8 @@ right.legend(frameon=False)
 right.grid(color="#e8ebee")
 right.spines[:].set_visible(False)
 figure.savefig("four_bar_design.png")
+
+# ## Watch it
+#
+# At half speed, as a page that plays.
+motion.html("four_bar_design.html", speed=0.5)

@@ -146,3 +146,8 @@ side.set_title("The landing that was found, every 0.2 s", loc="left", weight="bo
 side.set_aspect("equal")
 side.axis("off")
 figure.savefig("landing.png")
+
+# ## Watch it
+#
+# The landing as a page that plays, at a third of its speed, with the forces of the ground.
+after.html("landing.html", speed=1 / 3)

@@ -131,3 +131,8 @@ for axes, (title, rows, guides) in zip(panels, cases, strict=True):
     axes.set_xlabel("x [mm]")
 panels[0].set_ylabel("z [mm]")
 figure.savefig("finger.png")
+
+# ## Watch it
+#
+# The finger with the guides that were found, as a page that plays. Bodies without visuals are drawn by their inertia.
+designed.html("finger.html")

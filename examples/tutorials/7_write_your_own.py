@@ -184,3 +184,8 @@ right.legend(frameon=False)
 right.grid(color="#e8ebee")
 right.spines[:].set_visible(False)
 figure.savefig("own_parts.png")
+
+# ## Watch it
+#
+# At a third of its speed, as a page that plays.
+motion.html("own_parts.html", speed=1 / 3)

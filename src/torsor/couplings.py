@@ -19,7 +19,7 @@ import numpy as np
 from torsor import _check
 from torsor._check import listed
 from torsor._core import JointKind, complex_step
-from torsor._errors import ModelError
+from torsor._errors import ConstraintError, ModelError
 from torsor.spatial import frozen_array
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from torsor._typing import FloatArray
+    from torsor.model import Model
 
 Coordinate = str | tuple[str, int]  # a joint of one coordinate or a new coordinate; or a joint and which of its
 
@@ -306,6 +307,14 @@ class Subspace(JointCoupling):
 
 def _origin(subspace: Subspace) -> FloatArray:
     return np.asarray(subspace.origin)
+
+
+def _without_modes(subspace: Subspace, held: Mapping[str, float]) -> Subspace:
+    """The subspace in which some of its new coordinates have fixed values."""
+    z = np.array([held.get(name, 0.0) for name in subspace.names])
+    kept = [k for k, name in enumerate(subspace.names) if name not in held]
+    origin, names = _origin(subspace) + subspace.basis @ z, tuple(subspace.names[k] for k in kept)
+    return replace(subspace, basis=subspace.basis[:, kept], origin=origin, names=names)
 
 
 class CustomCoupling(JointCoupling):
@@ -673,7 +682,7 @@ class ReducedMap:
         tree_q = tree_v = 0
         led = {place for inputs in self.inputs for place in inputs}
         for j, joint in enumerate(self.joints):
-            start_q, start_v, k = nq, nv, 0
+            start_q, start_v, k, at_v = nq, nv, 0, 0  # k and at_v: where the factor begins in its joint
             for factor in joint.joint._factors[0]:
                 own = [(j, k + i) for i in range(factor.nq)]
                 free = [i for i, place in enumerate(own) if place not in self.rule]
@@ -682,7 +691,7 @@ class ReducedMap:
                 if factor.nq != factor.nv or (len(free) == factor.nq and not apart):  # as a whole
                     self.bodies.append((int(factor.kind), nq, nv, factor.nv, j))
                     self.runs_q.append((tree_q + k, nq, factor.nq))
-                    self.runs_v.append((tree_v + k, nv, factor.nv))
+                    self.runs_v.append((tree_v + at_v, nv, factor.nv))
                     for i in range(factor.nv):
                         self.position.append(nq + i if factor.nq == factor.nv else -1)
                         if factor.nq == factor.nv:
@@ -692,10 +701,10 @@ class ReducedMap:
                     for i in free:
                         self._add_number(nq, nv, j)
                         self.runs_q.append((tree_q + k + i, nq, 1))
-                        self.runs_v.append((tree_v + k + i, nv, 1))
+                        self.runs_v.append((tree_v + at_v + i, nv, 1))
                         self.columns[j, k + i] = nv
                         nq, nv = nq + 1, nv + 1
-                k += factor.nq
+                k, at_v = k + factor.nq, at_v + factor.nv
             self.q_slices.append(slice(start_q, nq))
             self.v_slices.append(slice(start_v, nv))
             tree_q, tree_v = tree_q + joint.joint.nq, tree_v + joint.joint.nv
@@ -755,18 +764,23 @@ class ReducedMap:
         """Indices of all joints that a coupling names."""
         return {place[0] for place in (*self._outputs[i], *self.inputs[i]) if not isinstance(place, str)}
 
-    def locked(self, joints: Iterable[int]) -> tuple[set[int], tuple[JointCoupling, ...]]:
-        """What a lock of some joints leaves: all joints that it locks, and the couplings of the others."""
+    def locked(self, joints: Iterable[int], new: Mapping[str, float]) -> tuple[set[int], tuple[JointCoupling, ...]]:
+        """What a lock of some joints, and of new coordinates at given values, leaves: all joints that it locks, and the
+        couplings of the others."""
         still: set[Place | str] = {(j, k) for j in joints for k in range(self.joints[j].joint.nq)}
+        still.update(new)
         while True:
             more = {place for place in self.rule if place not in still and still.issuperset(self._read(place))}
             if not more:
                 break
             still |= more
-        kept = []
+        kept: list[JointCoupling] = []
         for i, coupling in enumerate(self.couplings):
             ends = [place in still for place in self._outputs[i]]
             if all(ends):
+                continue
+            if isinstance(coupling, Subspace) and not any(ends):
+                kept.append(_without_modes(coupling, new))
                 continue
             if any(ends) or any(place in still for place in self.inputs[i]):
                 names = listed([self.joints[j].name for j in sorted(self.joints_of(i))])
@@ -872,6 +886,12 @@ class ReducedMap:
             made.append((block.outputs, constants, block.columns, B, coefficients, block.custom, parameters))
         return (self.nq, self.nv, self.bodies), self.runs_q, self.runs_v, self.position, rows, made, solver
 
+    def rows(self) -> tuple[list[int], list[int]]:
+        """Which coordinates and velocities of the tree are coupled."""
+        starts = self._tree_starts()
+        places = sorted(self.rule)
+        return [starts[j][0] + k for j, k in places], [starts[j][1] + k for j, k in places]
+
     def _tree_starts(self) -> list[tuple[int, int]]:
         out, nq, nv = [], 0, 0
         for joint in self.joints:
@@ -969,3 +989,63 @@ class ReducedMap:
                 ((column, ratio),) = form.terms.items()
                 if ratio != 0.0:
                     own[column] = min(own[column], tree[starts[j][1] + k] / abs(ratio))
+
+
+# States of the tree.
+
+
+def reduced_position(model: Model, tree_q: FloatArray, near: FloatArray, tolerance: float) -> FloatArray:
+    """The reduced configuration of one of the tree: its own coordinates, and new ones by Gauss-Newton's method."""
+    coupling, tree = model._map, model.tree
+    if coupling is None:
+        return np.array(tree_q)
+    q: FloatArray = np.array(
+        np.broadcast_to(near, (*np.broadcast_shapes(tree_q.shape[:-1], near.shape[:-1]), model.nq))
+    )
+    for start, reduced, count in coupling.runs_q:
+        q[..., reduced : reduced + count] = tree_q[..., start : start + count]
+    rows_q, rows_v = coupling.rows()
+    first = model.nv - len(coupling.new)
+    for _ in range(50 if coupling.new else 0):
+        P = model.coupling_jacobian(q)[..., rows_v, first:]
+        miss = (tree_q - model.expand(q))[..., rows_q]
+        d = np.einsum("...ij,...j->...i", np.linalg.pinv(P), miss)
+        q[..., model.nq - len(coupling.new) :] += d
+        if np.abs(d).max(initial=0.0) <= 1e-14 * np.abs(q).max(initial=1.0):
+            break
+    miss = (tree_q - model.expand(q))[..., rows_q]
+    _require_coupled(tree, rows_q, miss, tolerance, "tree_q", "q_slice")
+    return q
+
+
+def reduced_velocity(model: Model, q: FloatArray, tree_v: FloatArray, tolerance: float) -> FloatArray:
+    """The reduced velocity at q of one of the tree."""
+    coupling, tree = model._map, model.tree
+    if coupling is None:
+        return np.array(tree_v)
+    v = np.zeros((*np.broadcast_shapes(q.shape[:-1], tree_v.shape[:-1]), model.nv))
+    for start, reduced, count in coupling.runs_v:
+        v[..., reduced : reduced + count] = tree_v[..., start : start + count]
+    rows = coupling.rows()[1]
+    if coupling.new:
+        first = model.nv - len(coupling.new)
+        miss = (tree_v - model.expand_velocity(q, v))[..., rows]
+        P = model.coupling_jacobian(q)[..., rows, first:]
+        v[..., first:] = np.einsum("...ij,...j->...i", np.linalg.pinv(P), miss)
+    miss = (tree_v - model.expand_velocity(q, v))[..., rows]
+    _require_coupled(tree, rows, miss, tolerance, "tree_v", "v_slice")
+    return v
+
+
+def _require_coupled(
+    tree: Model, rows: Sequence[int], miss: FloatArray, tolerance: float, name: str, kind: str
+) -> None:
+    worst = np.abs(miss).reshape(-1, len(rows)).max(axis=0, initial=0.0)
+    if not (worst > tolerance).any():
+        return
+    at = rows[int(np.argmax(worst))]
+    joint = next(j.name for j in tree.joints if getattr(j, kind).start <= at < getattr(j, kind).stop)
+    raise ConstraintError(
+        f"{name} does not fulfil the couplings of the model: joint {joint!r} is off by {worst.max():.3g}, expected "
+        f"{tolerance:.3g} at most; correct it, or give a larger tolerance="
+    )

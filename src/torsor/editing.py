@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CHANGES = (
     *("placement", "inertia", "joint_name", "position_limits", "velocity_limits", "effort_limits"),
-    *("dry_friction", "damping", "stiffness", "rest", "armature", "visuals", "collisions"),
+    *("dry_friction", "damping", "stiffness", "rest", "armature", "gravity_compensation", "visuals", "collisions"),
 )
 _OF_JOINT = (
     *("position_limits", "velocity_limits", "effort_limits", "dry_friction", "damping", "stiffness", "rest"),
@@ -97,8 +97,8 @@ def _refuse(names: Iterable[str], what: str) -> None:
     if found:
         verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
         raise ModelError(
-            f"{what} that {listed(found)} {verb} given in; leave {it} out first, by with_constraints or couple, and "
-            f"add what replaces {it} afterwards"
+            f"{what} that {listed(found)} {verb} given in; leave {it} out first, by with_constraints(...) or, for "
+            f"couplings, model.tree.couple(...), and add what replaces {it} afterwards"
         )
 
 
@@ -346,12 +346,12 @@ def with_parameters(
     bodies = list(model.bodies)
     n = model.nbodies
     if placement is not None:
-        twists = frozen_array(placement, (n, 6), "placement")
+        twists = _rows_of(placement, n, 6, "placement")
         for i, x in enumerate(twists):
             if x.any():
                 bodies[i] = replace(bodies[i], placement=bodies[i].placement @ SE3.exp(x))
     if inertia is not None:
-        rows = frozen_array(inertia, (n, 10), "inertia")
+        rows = _rows_of(inertia, n, 10, "inertia")
         faults = []
         for i, (b, pi) in enumerate(zip(bodies, rows, strict=True)):
             if np.array_equal(b.inertia.parameters, pi):
@@ -386,6 +386,15 @@ def with_parameters(
             raise ValueError(f"{what} must have a dict or None for each of {len(own)} {what}")
         changed[what] = tuple(c.with_parameters(values) if values else c for c, values in zip(own, given, strict=True))
     return replace(model, **changed)
+
+
+def _rows_of(value: Any, n: int, size: int, name: str) -> FloatArray:
+    """A row for each body (n, size), also from one flat vector of all."""
+    if np.shape(value) == (n * size,) and n != 1:
+        value = np.asarray(value).reshape(n, size)
+    elif np.shape(value) == (size,) and n == 1:
+        value = np.asarray(value)[None]
+    return frozen_array(value, (n, size), name)
 
 
 def _shapes(model: Model, names: Sequence[str]) -> dict[str, tuple[int, ...]]:

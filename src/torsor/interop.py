@@ -19,8 +19,12 @@ planar     q = x, y, angle            for JointModelPlanar        the same
 the rest   as they are                the same                    the same
 ========== ========================== =========================== ==============================
 
-A joint that mimics another (`Mimic`) has no coordinates, as in a Pinocchio model that was built with mimic joints. A
-composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
+MuJoCo has coordinates for all joints. So has Pinocchio, unless its model was built with mimic joints, which have none;
+`order` tells which it is, and without it joints that follow others by `Mimic` have none. States of models with
+couplings are expanded to those of all joints and back (`Model.expand`, `Model.reduce`): forces are those of leaders,
+and matrices are converted for `model.tree`.
+
+A composite is converted part by part. "Planar" here is Free2D, or the Composite of a Planar and a Revolute
 that `load_urdf` makes of planar joints. Quaternions keep their length, which Pinocchio takes to be 1: where it
 may not be, convert `model.normalize(q)`. Accelerations are time derivatives of v, and tau . v is power, so
 both change with v.
@@ -29,13 +33,14 @@ both change with v.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
-from torsor._check import complex_allowed, refuse_couplings
+from torsor._check import complex_allowed, listed
 from torsor._core import complex_step
+from torsor._errors import CouplingError
 from torsor.derivatives.matrices import ForwardDynamicsDerivatives, InverseDynamicsDerivatives
 from torsor.joints import Composite, Free, Free2D, Joint, Planar, Revolute, Spherical
 from torsor.model import Model, ModelJoint
@@ -260,6 +265,7 @@ def convert_matrix(
     M : (..., nv, nv) array
     """
     layout, forward = _direction(model, to, source, order)
+    _refuse_expansion(layout, "a matrix", "M")
     X = _velocity_matrix(layout, _numbers(q, "q", (model.nq,)))
     X = X if forward else np.swapaxes(X, -1, -2)
     return np.asarray(X @ _numbers(M, "M", (model.nv, model.nv)) @ np.swapaxes(X, -1, -2))
@@ -276,7 +282,8 @@ def convert_jacobian(
 ) -> Array:
     """Converts a Jacobian: its columns, and for twists its rows, whose linear part comes first in Pinocchio.
 
-    Rows of MuJoCo are those of (jacp, jacr), stacked: linear first too, in "local_world_aligned".
+    Rows of MuJoCo are those of (jacp, jacr), stacked: linear first too, in "local_world_aligned". From a library that
+    has coordinates for all joints, columns are those of the model's reduced coordinates, J P.
 
     Parameters
     ----------
@@ -295,14 +302,19 @@ def convert_jacobian(
     J : array of the same shape
     """
     layout, forward = _direction(model, to, source, order)
+    if forward:
+        _refuse_expansion(layout, "a Jacobian", "J")
+    nv = layout.model.nv
     refuse_mask("J", J)
     rows = np.shape(J)[-2] if np.ndim(J) > 1 else 0
     if rows not in (3, 6):
-        raise ValueError(f"J has shape {np.shape(J)}, expected (..., 6, {model.nv}) or (..., 3, {model.nv})")
-    given = _numbers(J, "J", (rows, model.nv))
+        raise ValueError(f"J has shape {np.shape(J)}, expected (..., 6, {nv}) or (..., 3, {nv})")
+    given = _numbers(J, "J", (rows, nv))
     given = np.roll(given, 3, axis=-2) if rows == 6 else given
-    X = _velocity_matrix(layout, _numbers(q, "q", (model.nq,)))
-    return np.asarray(given @ (np.swapaxes(X, -1, -2) if forward else X))
+    at = _numbers(q, "q", (model.nq,))
+    X = _velocity_matrix(replace(layout, coupled=None), at if layout.coupled is None else model.expand(at))
+    out = given @ (np.swapaxes(X, -1, -2) if forward else X)
+    return np.asarray(out if layout.coupled is None else out @ model.coupling_jacobian(at))
 
 
 def convert_derivatives(
@@ -344,6 +356,7 @@ def convert_derivatives(
     >>> theirs = ts.interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
     """
     layout, forward = _direction(model, to, source, order)
+    _refuse_expansion(layout, "a record of derivatives", "derivatives")
     forward_dynamics = isinstance(derivatives, ForwardDynamicsDerivatives)
     if not forward_dynamics and not isinstance(derivatives, InverseDynamicsDerivatives):
         raise TypeError(
@@ -391,6 +404,15 @@ def _direction(
     if isinstance(order, PinocchioModel):
         raise TypeError("order is a model of Pinocchio, expected names of joints in the order of MuJoCo")
     return _mujoco(model, order), to is not None
+
+
+def _refuse_expansion(layout: _Layout, what: str, name: str) -> None:
+    """Rejects what cannot be expanded to all joints, or projected from them."""
+    if layout.coupled is not None:
+        raise CouplingError(
+            f"{what} of a model with couplings has no counterpart in a library with coordinates for all joints; "
+            f"convert that of model.tree at model.expand(q), and project {name} with P = model.coupling_jacobian(q)"
+        )
 
 
 def _numbers(x: ArrayLike, name: str, tail: tuple[int, ...], single: bool = False) -> Array:
@@ -543,6 +565,7 @@ class _Layout:
     model: Model
     parts: tuple[_Part, ...]
     nq: int  # theirs; nv is the same
+    coupled: Model | None = None  # if this is the layout of its tree
 
 
 def _leaves(joint: Joint) -> Iterator[Joint]:
@@ -584,9 +607,8 @@ def _layout(model: Model, rules: list[tuple[ModelJoint, list[tuple[_Same, int, i
 
 
 def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _Layout:
-    whole = all(joint.nv in (0, joint.joint.nv) for joint in model.joints)
-    if not whole or sum(joint.nv for joint in model.joints) != model.nv:  # joints that mimic others are there too
-        refuse_couplings(model, "a conversion of states by other couplings than Mimic")
+    if model.couplings and _has_followers(model, order):
+        return replace(_pinocchio(model.tree, order), coupled=model)
     sizes: dict[str, int] = {}
     if isinstance(order, PinocchioModel):
         sizes = {name: joint.nq for name, joint in zip(order.names, order.joints, strict=True)}
@@ -610,13 +632,25 @@ def _pinocchio(model: Model, order: Sequence[str] | PinocchioModel | None) -> _L
     return _layout(model, rules)
 
 
+def _has_followers(model: Model, order: Sequence[str] | PinocchioModel | None) -> bool:
+    """Whether Pinocchio has coordinates for joints that follow others."""
+    joints = [*zip(model.joints, model.tree.joints, strict=True)]
+    whole = all(joint.nv in (0, full.nv) for joint, full in joints)
+    if not whole or sum(joint.nv for joint, _ in joints) != model.nv:
+        return True  # couplings that are not mimics
+    if isinstance(order, PinocchioModel):
+        order = [name for name, joint in zip(order.names, order.joints, strict=True) if joint.nq]
+    return bool({full.name for joint, full in joints if joint.nv < full.nv} & {*(order or ())})
+
+
 def _mujoco(model: Model, order: Sequence[str] | None) -> _Layout:
     def rule(leaf: Joint) -> _Same:
         if isinstance(leaf, Free):
             return _MujocoFree()
         return _MujocoSpherical() if isinstance(leaf, Spherical) else _Same()
 
-    refuse_couplings(model, "a conversion of states of MuJoCo")
+    if model.couplings:
+        return replace(_mujoco(model.tree, order), coupled=model)
     return _layout(
         model,
         [
@@ -635,6 +669,8 @@ def _convert(
     tau: ArrayLike | None,
 ) -> Array | tuple[Array, ...]:
     """Converts from our layout to theirs, or back."""
+    if layout.coupled is not None:
+        return _convert_coupled(layout, layout.coupled, to, q, v, a, tau)
     model, parts = layout.model, layout.parts
 
     def array(x: ArrayLike, name: str, size: int) -> Array:
@@ -682,3 +718,56 @@ def _convert(
     if tau is not None:
         results.append(tangent(array(tau, "tau", model.nv), None))
     return tuple(results)
+
+
+def _convert_coupled(
+    layout: _Layout,
+    model: Model,
+    to: bool,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    a: ArrayLike | None,
+    tau: ArrayLike | None,
+) -> Array | tuple[Array, ...]:
+    """The same for a model with couplings, whose tree has the layout."""
+    tree = replace(layout, coupled=None)
+    if a is not None and v is None:
+        raise ValueError("a cannot be converted without v: pass v too")
+    if to:
+        return _convert(
+            tree, True, model.expand(q), None if v is None else model.expand_velocity(q, v),
+            None if a is None or v is None else model.expand_acceleration(q, v, a),
+            None if tau is None else _leader_forces(model, tau),
+        )  # fmt: skip
+    found = _convert(tree, False, q, v, a, tau)
+    if not isinstance(found, tuple):
+        reduced: Array = model.reduce(found)
+        return reduced
+    names = [name for name, x in (("v", v), ("a", a), ("tau", tau)) if x is not None]
+    given = dict(zip(names, found[1:], strict=True))
+    q_ours = model.reduce(found[0])
+    results = [q_ours]
+    if "v" in given:
+        results.append(model.reduce(found[0], given["v"], near=q_ours)[1])
+    if "a" in given:  # P a = tree_a - dP/dt v
+        bias = model.expand_acceleration(q_ours, results[1], np.zeros(model.nv))
+        results.append(model.reduce(found[0], given["a"] - bias, near=q_ours)[1])
+    if "tau" in given:
+        P = model.coupling_jacobian(q_ours)
+        results.append(np.einsum("...ij,...i->...j", P, given["tau"]))
+    return tuple(results)
+
+
+def _leader_forces(model: Model, tau: ArrayLike) -> Array:
+    """Forces of all joints: those of leaders, and zeros for followers."""
+    given, coupling = _numbers(tau, "tau", (model.nv,)), model._map
+    assert coupling is not None
+    if coupling.new:
+        raise CouplingError(
+            f"tau has forces of new coordinates {listed(coupling.new)}, which are on no joint; convert forces of "
+            "model.tree that have the same effect, P.T @ tree_tau = tau with P = model.coupling_jacobian(q)"
+        )
+    out = np.zeros((*given.shape[:-1], model.tree.nv))
+    for tree, reduced, count in coupling.runs_v:
+        out[..., tree : tree + count] = given[..., reduced : reduced + count]
+    return out

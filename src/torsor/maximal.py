@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torsor._check import as_array, refuse_couplings
-from torsor._errors import ConstraintError, ModelError
+from torsor._check import as_array
+from torsor._errors import ConstraintError, CouplingError, ModelError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.pairs import Loop, closes_loops
 from torsor.forces.collision_filter import filtered_bodies
@@ -48,12 +48,19 @@ def _on_free(body: Body, inertia: Inertia) -> Body:
     none, free = (np.inf,) * 6, (np.inf,) * 7
     limits = (tuple(-x for x in free), free)
     shapes = body.visuals, body.collisions
-    return Body(body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, *shapes)
+    weight = body.gravity_compensation
+    return Body(
+        body.name, WORLD, Free(), SE3(), inertia, body.name, limits, none, none, *shapes, gravity_compensation=weight
+    )
 
 
 def maximal(model: Model) -> tuple[Model, tuple[Constraint, ...]]:
     """The model with all bodies free, and a constraint for each joint that constrains, then those of the model."""
-    refuse_couplings(model, "maximal")
+    if model.couplings:
+        raise CouplingError(
+            "maximal does not take models with couplings, which are functions of joint coordinates; use "
+            "model.tree.maximal(), which leaves them out: to_maximal and from_maximal convert states of both"
+        )
     bodies: list[Body] = []
     carriers: list[Body] = []
     constraints: list[Constraint] = []
@@ -115,6 +122,8 @@ def to_maximal(model: Model, q: ArrayLike, v: ArrayLike) -> tuple[FloatArray, Fl
       follow those of all bodies in Q, and their velocities in V, in the order of the bodies.
     - A body without inertia on a `Fixed` joint is a frame of its parent: it remains on it, without coordinates.
 
+    For a model with couplings these are states of `model.tree.maximal()`.
+
     Forces on bodies are the same in both. Forces in coordinates of joints, such as `JointSpring` and controls, are not:
     in maximal coordinates a joint has none, but for those that keep them.
 
@@ -139,6 +148,8 @@ def to_maximal(model: Model, q: ArrayLike, v: ArrayLike) -> tuple[FloatArray, Fl
     >>> free, joints = model.maximal()
     >>> Q, V = ts.to_maximal(model, q, v)
     """
+    if require_model(model).couplings:
+        return to_maximal(model.tree, model.expand(q), model.expand_velocity(q, v))
     free = _free(model)
     T, W = body_poses(model, q), body_velocities(model, q, v)
     q, v = model.normalize(q), as_array("v", v)
@@ -167,7 +178,8 @@ def from_maximal(
     """States in joint coordinates from those in maximal coordinates.
 
     Coordinates of each joint are those at which it is nearest to the relative pose of its bodies, and velocities those
-    nearest to their relative twist, by least squares.
+    nearest to their relative twist, by least squares. For a model with couplings the states are those of
+    `model.tree.maximal()`, and must fulfil the couplings.
 
     Parameters
     ----------
@@ -181,7 +193,8 @@ def from_maximal(
         Configurations in joint coordinates near the result, which decide where several are possible, as the turns of a
         revolute joint; neutral ones by default.
     tolerance : float
-        How far a joint may be open: the largest entry of the twist, of lengths and radians, that would close it.
+        How far a joint may be open: the largest entry of the twist, of lengths and radians, that would close it; and
+        how far joints may be from where couplings put them.
 
     Returns
     -------
@@ -191,7 +204,7 @@ def from_maximal(
     Raises
     ------
     ConstraintError
-        If a joint is open by more than the tolerance.
+        If a joint is open by more than the tolerance, or as far from its coupling.
 
     Examples
     --------
@@ -199,6 +212,11 @@ def from_maximal(
     >>> np.allclose(q1, q), np.allclose(v1, v)
     (True, True)
     """
+    if require_model(model).couplings:
+        full = None if near is None else model.expand(near)
+        state = from_maximal(model.tree, Q, V, near=full, tolerance=tolerance)
+        reduced: tuple[FloatArray, FloatArray] = model.reduce(*state, near=near, tolerance=tolerance)
+        return reduced
     free = _free(model)
     given = [as_array("Q", Q), as_array("V", V), model.neutral if near is None else as_array("near", near)]
     sizes = {"Q": free.nq, "V": free.nv, "near": model.nq}
@@ -238,7 +256,6 @@ def from_maximal(
 
 def _free(model: Model) -> Model:
     """The model in maximal coordinates, cached."""
-    refuse_couplings(require_model(model), "to_maximal or from_maximal")
     cache: dict[str, Any] = model._cache
     if "maximal" not in cache:
         cache["maximal"] = maximal(model.with_constraints(()))[0]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 import numpy as np
 
 from torsor import _core
-from torsor._check import direct, listed, unknown
+from torsor._check import as_array, direct, listed, unknown
 from torsor._compile import Chain, Pose, compile_tree
 from torsor._core import JointKind
 from torsor._errors import ModelError
 from torsor.actuators import Actuator, Keyframe, Tendon, on_locked, require_drives
 from torsor.collision import Collision, CollisionRules, require_collisions
-from torsor.couplings import JointCoupling, ReducedMap, as_couplings
+from torsor.couplings import JointCoupling, ReducedMap, as_couplings, reduced_position, reduced_velocity
 from torsor.inertia import Inertia, parameters_of
 from torsor.joints import Fixed, Joint
 from torsor.spatial import SE3, frozen_array, refuse_mask
@@ -696,6 +696,13 @@ class Model:
     def _find(self, name: str, kind: str) -> int:
         if isinstance(name, str) and name in self._index[kind]:
             return self._index[kind][name]
+        new = self._map.new if self._map is not None else self._cache.get("new", ())
+        if kind == "joint" and name in new:
+            raise KeyError(
+                f"no joint named {name!r}: it is a new coordinate of a coupling, on no joint. Its name is taken by "
+                "actuation, prescribed, lock, plot, PositionTarget and VelocityTarget; forces and constraints act on "
+                f"the joints {listed([j.name for j in self.joints])}"
+            )
         accepted = self._index[kind]
         names = [j.name for j in self.joints] if kind == "joint" else [b.name for b in self.bodies]
         if kind == "frame":
@@ -944,7 +951,7 @@ class Model:
             Name of the body, or of its joint.
         **changes
             Those of the arguments of `ModelBuilder.add_body` that change: `inertia`, `placement`, `joint_name`, limits,
-            friction and springs of the joint, `visuals`, `collisions`.
+            friction, springs and armature of the joint, `gravity_compensation`, `visuals`, `collisions`.
 
         Returns
         -------
@@ -1058,9 +1065,9 @@ class Model:
 
         Parameters
         ----------
-        inertia : (nbodies, 10) array_like, optional
-            `Inertia.parameters` of all bodies.
-        placement : (nbodies, 6) array_like, optional
+        inertia : (nbodies, 10) or (10 nbodies,) array_like, optional
+            `Inertia.parameters` of all bodies, as `parameters.inertia` or as `inertial_parameters`.
+        placement : (nbodies, 6) or (6 nbodies,) array_like, optional
             Twists x by which all placements move, to placement @ SE3.exp(x).
         gravity : (3,) array_like, optional
         armature : (nv,) array_like, optional
@@ -1098,7 +1105,7 @@ class Model:
         ----------
         source : optional
             A record with the fields `names`, as `AdjointGradient`, of any batch shape; by default `parameters`.
-        names : sequence of {"inertia", "placement", "gravity"}
+        names : sequence of {"inertia", "placement", "gravity", "armature"}
             What the vector consists of, in this order.
 
         Returns
@@ -1124,7 +1131,7 @@ class Model:
         Parameters
         ----------
         x : (n,) array_like
-        names : sequence of {"inertia", "placement", "gravity"}
+        names : sequence of {"inertia", "placement", "gravity", "armature"}
             What the vector consists of, in this order.
         allow_unphysical : bool
             Whether inertias that no body can have are accepted.
@@ -1169,7 +1176,16 @@ class Model:
     @cached_property
     def tree(self) -> Model:
         """The model without its couplings: the tree underneath, with all joints."""
-        return replace(self, couplings=()) if self.couplings else self
+        if not self.couplings:
+            return self
+        made = replace(self, couplings=())
+        made._cache["new"] = tuple(name for coupling in self.couplings for name in coupling.new)
+        return made
+
+    @property
+    def _label(self) -> str:
+        """What messages about sizes call it: forces and costs see only the tree of a model with couplings."""
+        return "the tree of this coupled model" if "new" in self._cache else "the model"
 
     def couple(self, *couplings: JointCoupling | Mapping[Any, tuple[Any, ...]]) -> Model:
         """A model with fewer coordinates, in which joints are functions of others: q = phi(z).
@@ -1287,6 +1303,53 @@ class Model:
         """
         return _core.coupling_jacobian(self, q, out, threads)
 
+    def reduce(
+        self,
+        tree_q: ArrayLike,
+        tree_v: ArrayLike | None = None,
+        *,
+        near: ArrayLike | None = None,
+        tolerance: float = 1e-6,
+    ) -> Any:
+        """The reduced coordinates of a configuration of all joints: the inverse of `expand`.
+
+        Parameters
+        ----------
+        tree_q : (..., tree.nq) array_like
+            Configurations of the `tree` that fulfil the couplings.
+        tree_v : (..., tree.nv) array_like, optional
+            Velocities of it.
+        near : (..., nq) array_like, optional
+            Reduced configurations from which nonlinear functions of new coordinates are inverted; neutral ones by
+            default.
+        tolerance : float
+            How far followers may be from what their leaders give.
+
+        Returns
+        -------
+        q : (..., nq) array
+            Alone, or (q, v) with velocities.
+
+        Raises
+        ------
+        ConstraintError
+            If a follower is further away.
+        """
+        given = {"tree_q": (tree_q, self.tree.nq), "tree_v": (tree_v, self.tree.nv), "near": (near, self.nq)}
+        arrays: dict[str, FloatArray] = {}
+        for name, (value, size) in given.items():
+            if value is None:
+                continue
+            arrays[name] = as_array(name, value)
+            if arrays[name].ndim == 0 or arrays[name].shape[-1] != size:
+                raise ValueError(f"{name} has shape {arrays[name].shape}, expected (..., {size})")
+            if not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} is not finite")
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance is {tolerance!r}, expected a number of at least 0")
+        q = reduced_position(self, arrays["tree_q"], arrays.get("near", self.neutral), tolerance)
+        return (q, reduced_velocity(self, q, arrays["tree_v"], tolerance)) if "tree_v" in arrays else q
+
     def _velocities(self, name: str, purpose: str) -> slice:
         """Velocities of the joint `name` or of a new coordinate; ModelError if it follows others."""
         if self._map is not None and isinstance(name, str) and name in self._map.new:
@@ -1305,6 +1368,7 @@ class Model:
 
         Constraints are a `Loop` for each joint, of its name, then those of the model between bodies. `to_maximal` has
         the layout of coordinates, and the joints that keep theirs. Raises `ModelError` if a body has singular inertia.
+        Not for couplings: use `tree.maximal()`.
 
         Examples
         --------
@@ -1358,7 +1422,7 @@ class Model:
         Parameters
         ----------
         positions : mapping from str to (nq,) array_like
-            Coordinates of the joints to lock, by name.
+            Coordinates of the joints to lock, by name; new coordinates of couplings can be locked too.
 
         Returns
         -------
@@ -1431,13 +1495,19 @@ class Model:
         """`lock` for a model with couplings."""
         assert self._map is not None
         q = self.neutral
+        new: dict[str, float] = {}
         for name, value in positions.items():
-            self._velocities(name, "lock")
+            at = self._velocities(name, "lock")
+            if name in self._map.new:
+                if np.size(value) != 1 or not np.isfinite(value).all():
+                    raise ValueError(f"position of {name!r} is {value!r}, expected a finite number: a new coordinate")
+                new[name] = q[self._map.position[at.start]] = float(np.asarray(value).reshape(()))
+                continue
             joint = self.joint(name)
             if np.size(value) == joint.nq == joint.joint.nq:  # others are refused below
                 q[joint.q_slice] = np.asarray(value, dtype=np.float64).reshape(-1)
-        given = {self._find(name, "joint"): name for name in positions}
-        found, kept = self._map.locked(given)
+        given = {self._find(name, "joint"): name for name in positions if name not in new}
+        found, kept = self._map.locked(given, new)
         tree, full = self.tree, self.expand(q)
         all_positions = {given[j]: positions[given[j]] for j in given}
         all_positions |= {self.joints[j].name: full[tree.joints[j].q_slice] for j in sorted(found - {*given})}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array
+from torsor._check import as_array, listed
 from torsor.forces.force import CompiledForces, Force, as_tuple, compile_forces, require_forces
 from torsor.model import Model, require_model
 from torsor.spatial import refuse_mask
@@ -122,6 +122,8 @@ class Cost(ABC):
     @final
     def _value(self, x: States, hessians: bool) -> CostValue:
         """The cost at states: for a model with couplings that at states of its tree, by the chain rule."""
+        if self._is_reduced(x.model):
+            return self._evaluate(x, hessians)
         found = self._evaluate(x.on_tree, hessians)
         return found if x.on_tree is x or x.q is None else _chained(x, found, hessians)
 
@@ -177,6 +179,10 @@ class Cost(ABC):
     def _rows(self) -> int | None:
         """Number of rows of the target, if it has one for each selected row of a trajectory."""
         return None
+
+    def _is_reduced(self, model: Model) -> bool:
+        """Whether it is a cost of new coordinates of couplings, not of states of the tree."""
+        return False
 
     def _coordinates(self, model: Model) -> Sequence[int]:
         """Indices of the joints in whose coordinates the cost is given."""
@@ -329,8 +335,8 @@ def when(at: Any, inputs: str) -> At:
             raise ValueError(f"at is {at!r}, expected a step other than 0")
     else:
         refuse_mask("at", at)
-        listed = isinstance(at, Sequence) or (isinstance(at, np.ndarray) and at.ndim > 0)
-        rows = list(at) if listed else [at]
+        several = isinstance(at, Sequence) or (isinstance(at, np.ndarray) and at.ndim > 0)
+        rows = list(at) if several else [at]
         if any(isinstance(r, (bool, np.bool_)) for r in rows):
             raise TypeError(f"at is {at!r}, {expected}; np.flatnonzero(mask) has the indices of a mask")
         try:
@@ -339,7 +345,7 @@ def when(at: Any, inputs: str) -> At:
             raise TypeError(f"at is {at!r}, {expected}") from None
         if not given:
             raise ValueError(f"at is {at!r}, which selects no row, {expected}")
-        out = given if listed else given[0]
+        out = given if several else given[0]
     if "u" in inputs and out != "time":
         raise ValueError(
             f"at is {at!r}, but controls belong to steps, not to rows: a cost of controls is an integral, at='time'"
@@ -433,16 +439,34 @@ def joint_names(joints: Any) -> str | tuple[str, ...] | None:
     return names
 
 
+def are_new(model: Model, joints: str | tuple[str, ...] | None) -> bool:
+    """Whether these are names of new coordinates of couplings."""
+    names = (joints,) if isinstance(joints, str) else joints or ()
+    new = [] if model._map is None else [name for name in names if name in model._map.new]
+    if new and len(new) < len(names):
+        raise ValueError(
+            f"joints is {names!r}, in which {listed(new)} are new coordinates of couplings beside joints; give two "
+            "costs"
+        )
+    return bool(new)
+
+
 class Selection:
-    """Coordinates and velocities of some joints of a model."""
+    """Coordinates and velocities of some joints of a model, or of new coordinates of its couplings."""
 
     def __init__(self, model: Model, joints: str | tuple[str, ...] | None) -> None:
         self.q: Any = slice(None)
         self.v: Any = slice(None)
-        self.nq, self.nv, self.label = model.nq, model.nv, "the model has"
+        self.nq, self.nv, self.label = model.nq, model.nv, f"{model._label} has"
         self.indices: Sequence[int] = range(model.nbodies)
         if joints is not None:
             names = (joints,) if isinstance(joints, str) else joints
+            self.label = f"{', '.join(map(repr, names))} {'has' if len(names) == 1 else 'have'}"
+            if are_new(model, joints) and model._map is not None:
+                self.indices, self.v = [], np.array([model._map.columns[name] for name in names])
+                self.q = np.array(model._map.position)[self.v]
+                self.nq = self.nv = len(names)
+                return
             found = [model.joint(name) for name in names]
             self.indices = [model._find(name, "joint") for name in names]
             if len(set(self.indices)) < len(names):
@@ -450,7 +474,6 @@ class Selection:
             self.q = np.concatenate([np.arange(j.q_slice.start, j.q_slice.stop) for j in found])
             self.v = np.concatenate([np.arange(j.v_slice.start, j.v_slice.stop) for j in found])
             self.nq, self.nv = len(self.q), len(self.v)
-            self.label = f"{', '.join(map(repr, names))} {'has' if len(names) == 1 else 'have'}"
 
     def require(self, name: str, value: FloatArray, size: int, what: str, *, number: bool = True) -> None:
         """Requires that the last dimension of a field is that of the joints."""

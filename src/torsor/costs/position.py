@@ -15,6 +15,7 @@ from torsor.costs.cost import (
     CostValue,
     Selection,
     States,
+    are_new,
     joint_names,
     row_count,
     symmetric,
@@ -48,7 +49,7 @@ class PositionTarget(Cost):
     weight : float or (k',) array_like
         One number for all velocities of the joints, or one for each; at least 0.
     joints : str or sequence of str, optional
-        Names of the joints or of their bodies; all joints of the model by default.
+        Names of the joints or of their bodies, or of new coordinates of couplings; all joints of the model by default.
     at : int, slice, list of int or "time"
         Rows of a trajectory over which the cost is summed, by default the last one; or "time" for its integral.
     times : (n,) array_like, optional
@@ -84,6 +85,9 @@ class PositionTarget(Cost):
 
     def _rows(self) -> int | None:
         return row_count(self.target, self.times)
+
+    def _is_reduced(self, model: Model) -> bool:
+        return are_new(model, self.joints)
 
     def _coordinates(self, model: Model) -> Sequence[int]:
         return Selection(model, self.joints).indices

@@ -45,8 +45,8 @@ class ModelDirection:
         Rates of the joint's constants by name: "axis" (3,), "pitch", "directions" (2, 3), "axes" (2, 3), "frames" (n,
         6) as twists of the control frames, "values" (6, m, n), "joints" (one such mapping, or None, for each part of
         a Composite). Axes keep unit length: only the part of their rate perpendicular to them is used.
-    armature : mapping from joint to (nv,)
-        Rates of the armature of the joint.
+    armature : mapping from joint to (nv,) or float
+        Rates of the armature of the joint, or one number for all of its velocities.
     """
 
     inertia: Mapping[str, ArrayLike] = field(default_factory=dict)
@@ -134,7 +134,8 @@ def _dual_model(model: Model, direction: ModelDirection | None) -> _core.DualMod
     armature = model.armature + 0j
     for name, rate in direction.armature.items():
         at = model.tree.joints[model._find(name, "joint")].v_slice
-        drive = _rate(rate, (at.stop - at.start,), f"armature of {name!r}")
+        size = at.stop - at.start
+        drive = _rate(np.full(size, rate) if np.ndim(rate) == 0 else rate, (size,), f"armature of {name!r}")
         require_armature(name, model.joint(name).joint, drive.tolist())
         armature[at] += 1j * complex_step * drive
     return _core.DualModel(complex_step, *compile_tree(tree, gravity, armature, model._named()))

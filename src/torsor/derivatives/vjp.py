@@ -39,6 +39,8 @@ class InverseDynamicsVJP(NamedTuple):
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     armature : (..., nv)
+        With respect to `Model.armature`: zero at `Free` joints, which have none, and equal for the three velocities of
+        a `Spherical` joint, of whose one number each has a third of the derivative.
     """
 
     q: FloatArray

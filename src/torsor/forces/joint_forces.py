@@ -27,7 +27,7 @@ class _Span:
         self.index = -1
         self.q, self.v = slice(0, model.nq), slice(0, model.nv)
         self.joints = model.joints
-        self.label = "the model"
+        self.label = model._label
         if joint is not None:
             found = model.joint(joint)
             self.index = model.joints.index(found)

@@ -55,8 +55,9 @@ def to_urdf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     where those of `model` are not, coordinates are in another order.
 
     What URDF cannot carry: `Spherical`, `SphericalExp`, `Screw`, splines and user-defined joints; limits and losses of
-    `Free`; stiffness, armature; other couplings, constraints and rules for contact; friction and softness of collision
-    shapes; ellipsoids, half-spaces, terrains, meshes without a file; gravity, which is an argument of `load_urdf`.
+    `Free`; stiffness, armature; other couplings, constraints and rules for contact; tendons, actuators and keyframes;
+    compensation of gravity; friction and softness of collision shapes; ellipsoids, half-spaces, terrains, meshes
+    without a file; gravity, which is an argument of `load_urdf`.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class _Writer:
         model = self.model
         for field in fields(model):
             if field.name not in _WRITTEN and (kept := getattr(model, field.name)):
-                self.lose(field.name, *([] if not isinstance(kept, Mapping) else list(map(str, kept))))
+                self.lose(field.name, *(kept if isinstance(kept, Mapping) else [part.name for part in kept]))
         if model.gravity != _GRAVITY:
             self.lose(f"gravity {model.gravity}, which load_urdf(..., gravity=) gives")
         robot = Element("robot", name=model.name)
@@ -212,6 +213,8 @@ class _Writer:
         for what, values in (("stiffness", body.stiffness), ("armature", body.armature)):
             if any(values):
                 self.lose(f"{what} of joints", body.joint_name)
+        if body.gravity_compensation:
+            self.lose("gravity compensation of", body.name)
 
     def _numbers(self, joint: Element, body: Body, k: int, kind: str) -> None:
         """Limits and losses of the velocity k of a joint."""

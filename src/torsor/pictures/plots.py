@@ -138,10 +138,13 @@ def _values(trajectory: Trajectory, name: str, tracks: list[int]) -> tuple[list[
 
 def _panels(model: Model, joints: Sequence[str] | None) -> list[_Panel]:
     """The joints in groups, and each group in panels by unit, of a few lines each."""
+    coordinates = () if model._map is None else model._map.new
     if joints is None:
-        chosen = [i for i, j in enumerate(model.joints) if j.nv]
+        chosen, named = [i for i, j in enumerate(model.joints) if j.nv], list(coordinates)
     else:
-        chosen = [model._find(name, "joint") for name in ([joints] if isinstance(joints, str) else joints)]
+        names = [joints] if isinstance(joints, str) else joints
+        named = [name for name in names if name in coordinates]
+        chosen = [model._find(name, "joint") for name in names if name not in coordinates]
     groups = _groups(model, chosen) if len(chosen) > _MOST else [chosen] if chosen else []
     titles = [_title([model.joints[i].name for i in group]) for group in groups]
     out: list[_Panel] = []
@@ -155,10 +158,9 @@ def _panels(model: Model, joints: Sequence[str] | None) -> list[_Panel]:
             parts = -(-len(panel.lines) // _MOST) or 1
             size = -(-len(panel.lines) // parts)
             out += [_Panel(panel.title, panel.unit, panel.lines[k * size : (k + 1) * size]) for k in range(parts)]
-    if joints is None and model._map is not None and model._map.new:
-        first = model.nq - len(model._map.new)
-        shift = model.nv - model.nq
-        new = [_Line(name, first + k, first + k + shift) for k, name in enumerate(model._map.new)]
+    if model._map is not None:
+        columns = [model._map.columns[name] for name in named]
+        new = [_Line(name, model._map.position[at], at) for name, at in zip(named, columns, strict=True)]
         out += [_Panel("new coordinates", "coordinate", new[k : k + _MOST]) for k in range(0, len(new), _MOST)]
     return [panel for panel in out if panel.lines]
 

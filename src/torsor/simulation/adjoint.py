@@ -14,9 +14,9 @@ import numpy as np
 
 from torsor import _core
 from torsor._check import all_finite, as_array
-from torsor._errors import ConvergenceError, CouplingError
+from torsor._errors import ConvergenceError
 from torsor.costs.cost import Cost
-from torsor.integrators import Adaptive, LinearlyImplicitEuler
+from torsor.integrators import Adaptive
 from torsor.simulation import charts as _charts
 from torsor.simulation.controls import Policy, controls_of
 from torsor.simulation.impacts import warn_of_impacts
@@ -50,7 +50,7 @@ class AdjointGradient(NamedTuple):
         With respect to twists x of the placements, placement @ SE3.exp(x).
     gravity : (..., 3)
     armature : (..., nv)
-        With respect to `Model.armature`; with couplings by the velocities of the tree.
+        With respect to `Model.armature`, as that of `InverseDynamicsVJP`; with couplings by the velocities of the tree.
     forces : tuple of dicts
         For each force the gradients with respect to its parameters, by name; those of signals summed over the steps.
     signals : tuple of dicts or None
@@ -177,11 +177,6 @@ def adjoint(
     if isinstance(trajectory.integrator, Adaptive):
         raise TypeError("a trajectory of Adaptive has no adjoint; simulate with another integrator")
     require_second_derivatives(trajectory.integrator, trajectory.forces)
-    if parameters and trajectory.model.couplings and isinstance(trajectory.integrator, LinearlyImplicitEuler):
-        raise CouplingError(
-            "LinearlyImplicitEuler has no gradient with respect to the parameters of couplings; give parameters=False, "
-            "or simulate with another integrator"
-        )
     if loss is not None:
         if dloss_dq is not None or dloss_dv is not None or dloss_du is not None:
             raise TypeError("adjoint takes either a loss or its derivatives dloss_dq, dloss_dv, dloss_du: got both")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ def read_models(model: Any) -> tuple[Model, ...]:
             raise TypeError(f"model[{k}] must be a torsor.Model, got {type(one).__name__}")
         if one.nbodies != model[0].nbodies:
             raise ValueError(f"model[{k}] has {one.nbodies} bodies, model[0] has {model[0].nbodies}; {_STRUCTURE}")
+        _require_same_couplings(k, model[0], one)
+        _require_same_frames(k, model[0], one)
         if _same_structure(model[0], one):
             continue
         for a, b in zip(model[0].bodies, one.bodies, strict=True):
@@ -51,6 +54,40 @@ def read_models(model: Any) -> tuple[Model, ...]:
                     f"the joint of {a.name!r} is {b.joint!r} in model[{k}] and {a.joint!r} in model[0]; {_STRUCTURE}"
                 )
     return tuple(model)
+
+
+def _require_same_couplings(k: int, first: Model, other: Model) -> None:
+    """Rejects a model of a batch whose couplings have other kinds, joints or sizes; their numbers may differ."""
+    if first.couplings == other.couplings:
+        return
+    if len(first.couplings) != len(other.couplings):
+        raise ValueError(
+            f"model[{k}] has {len(other.couplings)} couplings, model[0] has {len(first.couplings)}; models of a batch "
+            "must couple the same joints, by couplings of the same kinds in the same order"
+        )
+    for i, both in enumerate(zip(first.couplings, other.couplings, strict=True)):
+        a, b = ((type(c).__name__, c.followers, c.leaders, c.new) for c in both)
+        what = [x for x, y, z in zip(("kind", "joints", "leaders", "new coordinates"), a, b, strict=True) if y != z]
+        sizes = [{name: x.shape for name, x in c.parameters.items()} for c in both]
+        what += [] if sizes[0] == sizes[1] else ["numbers of parameters"]
+        if what:
+            raise ValueError(
+                f"coupling {i} of model[{k}], {both[1]!r}, differs from that of model[0], {both[0]!r}, in its "
+                f"{', '.join(what)}; in models of a batch only values of their parameters may differ"
+            )
+
+
+def _require_same_frames(k: int, first: Model, other: Model) -> None:
+    """Rejects a model of a batch that has other frames, by which forces and constraints may be given."""
+    if first.frames is other.frames:
+        return
+    a, b = ([(f.name, f.body) for f in one.frames] for one in (first, other))
+    if a != b:
+        odd = next((x, y) for x, y in zip_longest(a, b) if x != y)
+        shown = ["no further frame" if x is None else f"the frame {x[0]!r} on {x[1]!r}" for x in odd]
+        raise ValueError(
+            f"model[{k}] has {shown[1]} where model[0] has {shown[0]}; models of a batch must have the same frames"
+        )
 
 
 def own_constraints(models: Sequence[Model]) -> tuple[Constraint, ...]:

@@ -312,7 +312,7 @@ class _Total:
                 where = (tracks, *at) if isinstance(at, tuple) else (tracks, at)
                 self._sum(name, part)[where] += weights[..., None] * part
         by_parameters = term._by_parameters(x.on_tree) if self.parameters else {}
-        if self.parameters and x.model.couplings and x.q is not None:
+        if self.parameters and x.model.couplings and x.q is not None and not term._is_reduced(x.model):
             by_parameters = {**by_parameters, "couplings": _by_couplings(term, x)}
         for name, part in by_parameters.items():
             share = weights.reshape(weights.shape + (1,) * (part.ndim - weights.ndim - 1))
