@@ -59,6 +59,8 @@ else:
     space, plane = figure.add_subplot(grid[0], projection="3d"), figure.add_subplot(grid[1])
     motion.draw(rows=range(0, steps + 1, 10), ax=space, trace="hand")
     space.plot(*target, "*", color="#e0a030", ms=14, mec="#30363c", zorder=100)
+    space.set_box_aspect(np.ptp([space.get_xlim3d(), space.get_ylim3d(), space.get_zlim3d()], axis=1), zoom=1.75)
+    space.set_title("The arm every 0.2 s", weight="bold", y=1.0)
     moving = [joint for joint in model.joints if joint.nv]
     for joint, torque in zip(moving, (motion.controls - hold).T, strict=True):
         plane.plot(motion.t[:-1], torque, lw=1.6, label=joint.name.replace("_", " "))

@@ -138,7 +138,7 @@ def draw(name: str, namespace: dict[str, Any]) -> list[str]:
     models = [value for value in namespace.values() if isinstance(value, torsor.Model)]
     if not models:
         return []
-    models[0].draw().figure.savefig(f"{name}.png", dpi=110, bbox_inches="tight")
+    models[0].draw().figure.savefig(f"{name}.png", dpi=110)
     return [f"{name}.png"]
 
 
