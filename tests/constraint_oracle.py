@@ -113,10 +113,14 @@ def inverse(X):
 
 
 class Motion:
-    """Poses, velocities and accelerations of bodies, (..., nbodies, ...), in body frames."""
+    """Poses, velocities and accelerations of bodies, (..., nbodies, ...), in body frames; and q, v and a of all joints,
+    with couplings too."""
 
     def __init__(self, model, q, v, a):
         self.q, self.v, self.a = q, v, a
+        if model.couplings:
+            self.q, self.v = model.expand(q), model.expand_velocity(q, v)
+            self.a = model.expand_acceleration(q, v, a)
         self.T = ts.body_poses(model, q)
         self.V = ts.body_velocities(model, q, v)
         self.A = ts.body_accelerations(model, q, v, a)
@@ -439,7 +443,8 @@ def inverse_dynamics_under(model, parts, q, v, a, actuated, t=0.0):
 
 
 def leaves(model):
-    """Joints without composites, with the slices of their coordinates and velocities."""
+    """Joints without composites, with the slices of their coordinates and velocities; None for new coordinates of
+    couplings."""
     nq = nv = 0
 
     def visit(joint):
@@ -451,6 +456,13 @@ def leaves(model):
         yield joint, slice(nq, nq + joint.nq), slice(nv, nv + joint.nv)
         nq, nv = nq + joint.nq, nv + joint.nv
 
+    if model.couplings:
+        for joint in model.joints:
+            if joint.v_slice.stop > joint.v_slice.start:
+                yield joint.joint, joint.q_slice, joint.v_slice
+                nq, nv = joint.q_slice.stop, joint.v_slice.stop
+        yield None, slice(nq, model.nq), slice(nv, model.nv)
+        return
     for b in model.bodies:
         yield from visit(b.joint)
 

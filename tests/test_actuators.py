@@ -259,6 +259,21 @@ def test_records_are_checked() -> None:
         ts.Actuator("m", joint=name, gain=(1, 2))
 
 
+def test_records_are_shown() -> None:
+    """Without defaults; and by one line each in the text of the model."""
+    model = loaded(CRANE)
+    hoist = "Actuator('hoist', tendon='luffing', gain=(300.0, 0.0, 0.0), bias=(0.0, -300.0, -30.0))"
+    assert repr(model.actuators[0]) == hoist
+    assert repr(ts.Tendon("t", ("a",), (1.0,))) == "Tendon('t', joints=('a',), coefficients=(1.0,))"
+    lines = str(model).splitlines()
+    assert lines[-3:] == [
+        "actuator hoist on tendon 'luffing'",
+        "actuator actuator1 on joint 'slew'",
+        "actuator actuator2 on joint 'travel'",
+    ]
+    assert "tendon guy" in lines
+
+
 def test_locking_keeps_what_still_moves() -> None:
     model = loaded(CRANE)
     locked = model.lock({"travel": 0.4})

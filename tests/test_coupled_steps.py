@@ -319,24 +319,6 @@ def test_gradients_can_be_applied():
     assert moved.couplings[0].ratio == pytest.approx(-0.7 - 0.1 * g.couplings[0]["ratio"])
 
 
-def test_steps_under_constraints_refuse_couplings():
-    model = model_of("mimic")
-    rope = ts.Distance("tip", (0, 0, 0), "world", (0, 0, 5), 3.0)
-    for call in (
-        lambda: ts.step(model, INTEGRATORS["BDF1"], *start(model), constraints=[rope]),
-        lambda: motion(model, INTEGRATORS["BDF1"], constraints=[rope]),
-    ):
-        with pytest.raises(ts.CouplingError, match="under constraints"):
-            call()
-
-
-def test_hard_contact_refuses_couplings():
-    model = model_of("mimic")
-    for call in (lambda i: ts.step(model, i, *start(model)), lambda i: motion(model, i)):
-        with pytest.raises(ts.CouplingError, match="HardContact"):
-            call(ts.HardContact(0.01))
-
-
 def test_models_of_a_batch_say_in_what_they_differ():
     base, (q, v) = tree(), start(tree())
     mimic = ts.Mimic("tip", of="hip", ratio=-0.7, offset=0.2)

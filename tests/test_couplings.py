@@ -192,9 +192,8 @@ def test_models_are_values(coupled):
 
 
 def test_functions_without_couplings_say_so(coupled):
-    q, _, *_ = state(coupled)
-    with pytest.raises(ts.CouplingError, match="mobility does not take models with couplings"):
-        ts.mobility(coupled, [], q)
+    with pytest.raises(ts.CouplingError, match="maximal does not take models with couplings"):
+        coupled.maximal()
 
 
 # ---- solves
@@ -416,12 +415,6 @@ def test_check_coupling():
 
 # ---- all functions
 
-REFUSED = {
-    *(f"constrained_forward_dynamics_{kind}" for kind in ("jvp", "hessians")),
-    *("constrained_inverse_dynamics", "constrained_inverse_dynamics_derivatives"),
-}
-
-
 OF_THE_TREE = {
     "expand",
     "expand_velocity",
@@ -432,31 +425,15 @@ ALL = [name for name, f in FUNCTIONS.items() if "step" not in name and not f.sim
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_function_takes_coupled_models_or_says_that_it_does_not(name):
+def test_every_function_takes_coupled_models(name):
     model, function = tree().couple(*MAPS["polynomial"]), FUNCTIONS[name]
-    given = function.arguments(model)
-    if name in REFUSED:
-        with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
-            function(model, *given)
-        return
-    result = function(model, *given)
+    result = function(model, *function.arguments(model))
     parts = result if isinstance(result, tuple) else (result,)
     shapes = [np.shape(x) for x in parts if not isinstance(x, (tuple, dict))]
     expected = function.shapes(model)
     if "armature" in getattr(result, "_fields", ()):  # of all joints
         expected[result._fields.index("armature")] = (model.tree.nv,)
     assert shapes[: len(expected)] == expected
-
-
-def test_projections_refuse_coupled_models():
-    model = tree().couple(*MAPS["mimic"])
-    q = state(model)[0]
-    for refused in (
-        lambda: ts.project(model, [ts.Gear("hip", "screw", 2.0)], q),
-        lambda: ts.mobility(model, [ts.Gear("hip", "screw", 2.0)], q),
-    ):
-        with pytest.raises(ts.CouplingError, match="does not take models with couplings"):
-            refused()
 
 
 # ---- states of the tree

@@ -16,7 +16,9 @@ WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_code_blocks_run(page):
+def test_code_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda url: True)
     text = page.read_text(encoding="utf-8")
     namespace: dict[str, object] = {}
     for match in BLOCK.finditer(text):

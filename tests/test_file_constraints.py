@@ -136,6 +136,9 @@ def test_what_a_model_cannot_hold_is_refused(mujoco):
     apart = text.replace('name="w"', 'name="w" relpose="0 0 2 1 0 0 0"')
     with pytest.raises(ts.FormatError, match="equality 'w' is between bodies that are fixed to each other, and not"):
         ts.load_mjcf(apart)
+    moved = text.replace('name="d"', 'name="d" mocap="true"')
+    with pytest.warns(ts.FormatWarning, match="body 'd' is moved from outside"):
+        assert ts.load_mjcf(moved, unsupported="warn").constraints == ()
     with pytest.raises(ValueError, match="equality must be 'constrain', 'couple' or 'ignore', got 'soft'"):
         ts.load_mjcf(with_equality(""), equality="soft")
 

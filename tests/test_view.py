@@ -135,6 +135,8 @@ def test_motions_of_batches_and_of_failures():
     assert len(motions(trajectory, most=2)) == 2
     with pytest.raises(IndexError, match="no motion 6 in a batch of 6"):
         motions(trajectory, [0, 6])
+    with pytest.raises(ValueError, match="no motion in an empty batch, or none was chosen"):
+        motions(trajectory, [])
     broken = trajectory.q.copy()
     broken[1, 0, 3:] = np.nan
     failed = ts.Trajectory(model, trajectory.integrator, (), trajectory.t, broken, trajectory.v, trajectory.a, None,
@@ -147,7 +149,8 @@ def test_motions_of_batches_and_of_failures():
 def test_configurations_are_checked():
     model = ts.models.acrobot()
     assert len(still(model, np.zeros((2, 3, 2)))) == 6
-    for q, message in ((np.zeros(3), "expected (..., 2): model.nq is 2"), (0.0, "shape ()"), ([0, np.nan], "finite")):
+    for q, message in ((np.zeros(3), "expected (..., 2): model.nq is 2"), (0.0, "shape ()"), ([0, np.nan], "finite"),
+                       (np.zeros((0, 2)), "an empty batch")):  # fmt: skip
         with pytest.raises(ValueError, match=re.escape(message)):
             still(model, q)
 

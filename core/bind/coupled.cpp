@@ -105,7 +105,6 @@ TORSOR_RULE(GeneralizedForcesRule, "generalized_forces", true, "qv--", "f");
 TORSOR_RULE(ForceEnergiesRule, "force_energies", true, "qv--", "-");
 TORSOR_RULE(ContactStatesRule, "contact_states", true, "qv--", "-----");
 TORSOR_RULE(ConstraintErrorsRule, "constraint_errors", true, "qv-a", "---");
-TORSOR_RULE(ConstraintJacobianRule, "constraint_jacobian", true, "qv-a", "c");
 TORSOR_RULE(ConstraintWrenchesRule, "constraint_wrenches", true, "q--", "-");
 #undef TORSOR_RULE
 
@@ -368,8 +367,7 @@ void bind_coupled(Kernels& kernels) {
                 GeneralizedMomentaRule, CenterOfMassRule, CenterOfMassJacobianRule, MomentumRule, MomentumMatrixRule,
                 BodyPosesRule, PointPositionsRule, BodyVelocitiesRule, BodyAccelerationsRule, JacobianTransposeRule,
                 BodyJacobianRule, PointJacobiansRule, MaximalJacobianRule, InertialRegressorRule, GeneralizedForcesRule,
-                ForceEnergiesRule, ContactStatesRule, ConstraintErrorsRule, ConstraintJacobianRule,
-                ConstraintWrenchesRule>(kernels);
+                ForceEnergiesRule, ContactStatesRule, ConstraintErrorsRule, ConstraintWrenchesRule>(kernels);
   kernels.add_coupled<ReducedForwardDynamics>("forward_dynamics");
   kernels.add_coupled<ReducedHybridDynamics>("hybrid_dynamics");
   kernels.add_coupled<ReducedMassSolve>("mass_matrix_solve");

@@ -370,7 +370,7 @@ struct CouplingCurvature {
   }
 };
 
-// ---- forces and constraints
+// ---- forces
 
 struct ReducedForcesDerivatives {
   static constexpr const char* name = "generalized_forces_derivatives";
@@ -411,74 +411,6 @@ struct ReducedForcesVJP {
   }
 };
 
-struct ReducedConstraintDerivatives {
-  static constexpr const char* name = "constraint_derivatives";
-  static constexpr int inputs = 4, outputs = 3;
-  static constexpr bool has_options = true;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    tree_slots<ReducedConstraintDerivatives>(m, options, in, out);
-    reduce_slots(m, "qv-a", "ccc", in, out);
-  }
-  template <class S>
-  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    static const TreeKernel derivatives(name), jacobian("constraint_jacobian");
-    Slot from[inputs], to[outputs];
-    tree_slots<ReducedConstraintDerivatives>(m, options, from, to);
-    const int rows = static_cast<int>(to[0].shape[0]);
-    const ChainedState<S> s = chained_state<S>(m, arena, in[0], in[1], in[3]);
-    S *X[3], *G = arena.get<S>(rows * m.nv);
-    for (S*& one : X) one = arena.get<S>(rows * m.nv);
-    derivatives.operator()<S>(m, arena, options, {s.tree.q, s.tree.v, in[2], s.tree.a}, {X[0], X[1], X[2]});
-    jacobian.operator()<S>(m, arena, options, {s.tree.q, s.tree.v, in[2], s.tree.a}, {G});
-    chain_columns<S>(s, rows, X[0], G, nullptr, out[0], nullptr, nullptr);
-    chain_columns<S>(s, rows, X[1], X[2], G, out[1], out[2], nullptr);
-  }
-};
-
-struct ReducedConstraintStiffness {
-  static constexpr const char* name = "constraint_stiffness";
-  static constexpr int inputs = 4, outputs = 1;
-  static constexpr bool has_options = true;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    tree_slots<ReducedConstraintStiffness>(m, options, in, out);
-    reduce_slots(m, "q--x", "m", in, out);
-  }
-  template <class S>
-  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    static const TreeKernel stiffness(name), jacobian("constraint_jacobian");
-    Slot from[4], to[1];
-    jacobian->slots(m, options, from, to);
-    const int rows = static_cast<int>(to[0].shape[0]);
-    const ChainedState<S> s = chained_state<S>(m, arena, in[0], nullptr, nullptr);
-    S *K = arena.get<S>(m.nv * m.nv), *G = arena.get<S>(rows * m.nv), *force = zeros<S>(arena, m.nv);
-    stiffness.operator()<S>(m, arena, options, {s.tree.q, in[1], in[2], nullptr}, {K});
-    jacobian.operator()<S>(m, arena, options, {s.tree.q, nullptr, in[2], nullptr}, {G});
-    for (int r = 0; r < rows; ++r) add_scaled(m.nv, in[1][r], G + r * m.nv, force);
-    chain_forces<S>(s, arena, K, nullptr, nullptr, force, out[0], nullptr, nullptr);
-  }
-};
-
-struct ReducedConstraintVJP {
-  static constexpr const char* name = "constraint_vjp";
-  static constexpr int inputs = 7, outputs = 5;
-  static constexpr bool has_options = true;
-  static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    tree_slots<ReducedConstraintVJP>(m, options, in, out);
-    reduce_slots(m, "qv-a---", "fff--", in, out);
-  }
-  template <class S>
-  static void run(const Model& m, Arena& arena, const Options& options, const S* const* in, S* const* out) {
-    static const TreeKernel vjp(name);
-    const ChainedState<S> s = chained_state<S>(m, arena, in[0], in[1], in[3]);
-    S* g[3];
-    for (S*& one : g) one = arena.get<S>(m.nv);
-    const S* from[] = {s.tree.q, s.tree.v, in[2], s.tree.a, in[4], in[5], in[6]};
-    S* to[] = {g[0], g[1], g[2], out[3], out[4]};
-    vjp.run<S>(m, arena, options, from, to);
-    chain_gradients<S>(s, arena, g[0], g[1], g[2], nullptr, nullptr, out[0], out[1], out[2]);
-  }
-};
-
 }  // namespace
 
 void bind_coupled_hessians(Kernels& kernels) {
@@ -498,9 +430,6 @@ void bind_coupled_hessians(Kernels& kernels) {
   kernels.add_coupled<CouplingCurvature>("coupling_curvature");
   kernels.add_coupled<ReducedForcesDerivatives>("generalized_forces_derivatives");
   kernels.add_coupled<ReducedForcesVJP>("generalized_forces_vjp");
-  kernels.add_coupled<ReducedConstraintDerivatives>("constraint_derivatives");
-  kernels.add_coupled<ReducedConstraintStiffness>("constraint_stiffness");
-  kernels.add_coupled<ReducedConstraintVJP>("constraint_vjp");
 }
 
 }  // namespace torsor

@@ -54,9 +54,9 @@ struct HardContactForces {
   static constexpr int inputs = 5, outputs = 1;
   static constexpr bool has_options = true, has_complex = false, has_lanes = false;
   static void slots(const Model& m, const Options& options, Slot* in, Slot* out) {
-    in[0] = {"q", 1, {m.nq}};
-    in[1] = {"v", 1, {m.nv}};
-    in[2] = {"u", 1, {m.nv}, true};
+    in[0] = {"q", 1, {manifold(m).nq}};
+    in[1] = {"v", 1, {manifold(m).nv}};
+    in[2] = {"u", 1, {manifold(m).nv}, true};
     in[3] = {"t", 0, {}};
     in[4] = {"parameters", 1, {parameter_count(options)}};
     out[0] = {"force", 2, {static_cast<int64_t>(contact_forces(*options.forces).size()), 3}};
@@ -102,7 +102,10 @@ std::unique_ptr<Rollout> make_rollout(const Scene& scene, const HardScheme& sche
   return std::make_unique<HardRollouts>(scene, scheme);
 }
 
-void bind_hard_steps(Kernels& kernels) { kernels.add<HardContactForces>("hard_contact_forces"); }
+void bind_hard_steps(Kernels& kernels) {
+  kernels.add<HardContactForces>("hard_contact_forces");
+  kernels.add_coupled<HardContactForces>("hard_contact_forces");
+}
 void bind_hard(nb::module_& module) {
   nb::enum_<ProgramStatus>(module, "ProgramStatus", nb::is_arithmetic())
       .value("solved", ProgramStatus::solved)

@@ -337,16 +337,21 @@ void couple(Model& m, nb::tuple coordinates, nb::list runs_q, nb::list runs_v, c
     }
     c.numbers += 1 + (r.block >= 0 ? 1 : static_cast<int>(r.terms.size()));
     if (r.block < 0) {
-      if (c.linear.empty() || c.linear.back().columns != columns) {
-        c.linear.push_back({});
-        c.linear.back().columns = columns;
-        for (int column : columns) c.linear.back().positions.push_back(c.position[column]);
-      }
+      const bool first = c.linear.empty(), diagonal = !first && c.linear.back().diagonal;
+      const bool same = !first && c.linear.back().columns == columns && (!diagonal || columns.size() == 1);
+      const bool joins = diagonal && columns.size() == 1;
+      if (!same && !joins) c.linear.push_back({});
       Coupling::Linear& group = c.linear.back();
+      if (!same)
+        for (int column : columns) {
+          group.columns.push_back(column);
+          group.positions.push_back(c.position[column]);
+        }
       group.iq.push_back(r.iq);
       group.iv.push_back(r.iv);
       group.offset.push_back(r.offset);
       group.values.insert(group.values.end(), values.begin(), values.end());
+      group.diagonal = columns.size() == 1 && group.columns.size() == group.iv.size();
     }
     c.rows.push_back(std::move(r));
   }

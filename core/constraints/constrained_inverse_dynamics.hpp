@@ -61,29 +61,14 @@ class ActuationFactor {
   Delassus<S> D_;
 };
 
-// The inputs; f_ext may be null. `times`: of times_at.
+// Torques b (nv) that a motion takes, in the coordinates of a state of the rows: tau (nv, zero where nothing acts),
+// lambda, and what is left of b, relative to it (nv).
 template <class S>
-struct ActuatedMotion {
-  const Model& m;
-  Arena& arena;
-  const ConstraintSet& set;
-  const S *q, *v, *a, *f_ext;
-  int axes;
-  double t;
-  const double* times;
-  const unsigned char* actuated;
-};
-
-// tau (nv, zero where nothing acts), lambda, and what is left of the torques that are needed, relative to them (nv).
-template <class S>
-void constrained_inverse_dynamics(const ActuatedMotion<S>& p, S* tau, S* lambda, S* rest) {
-  Arena& arena = p.arena;
-  const int nv = p.m.nv, rows = p.set.rows;
-  S *b = arena.get<S>(nv), *G = arena.get<S>(rows * nv), *x = arena.get<S>(nv);
-  inverse_dynamics(p.m, arena, p.q, p.v, p.a, body_wrenches(p.m, arena, p.q, p.axes, p.f_ext), b);
-  const Motions<S> all = motions(p.m, arena, p.q, p.v, p.a, false, false);
-  constraint_jacobian(ConstraintState<S>{p.m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times}, G, nv);
-  const ActuationFactor<S> factor(arena, nv, rows, G, p.actuated);
+void share_torques(const ConstraintState<S>& at, int nv, const unsigned char* actuated, const S* b, S* tau, S* lambda,
+                   S* rest) {
+  S *G = at.arena.template get<S>(at.set.rows * nv), *x = at.arena.template get<S>(nv);
+  constraint_jacobian(at, G, nv);
+  const ActuationFactor<S> factor(at.arena, nv, at.set.rows, G, actuated);
   factor.solve(b, x, tau, lambda, rest);
   S size(1e-300);
   for (int k = 0; k < nv; ++k) size = mul_add(b[k], b[k], size);
@@ -91,36 +76,22 @@ void constrained_inverse_dynamics(const ActuatedMotion<S>& p, S* tau, S* lambda,
   for (int k = 0; k < nv; ++k) rest[k] = rest[k] / size;
 }
 
-// By q, v and a: dtau (nv x nv) and dlambda (rows x nv); any may be null.
-template <class S>
-void constrained_inverse_dynamics_derivatives(const ActuatedMotion<S>& p, S* const* dtau, S* const* dlambda) {
-  Arena& arena = p.arena;
-  const Model& m = p.m;
-  const int nv = m.nv, rows = p.set.rows;
-  const auto zeros = [&](int n) {
-    S* x = arena.template get<S>(n);
-    std::fill_n(x, n, S(0.0));
-    return x;
-  };
-  const Motions<S> all = motions(m, arena, p.q, p.v, p.a);
-  const auto* wrenches = sum_subtrees(m, arena, all.bodies, p.f_ext, p.axes);
-  S* ID[] = {zeros(nv * nv), zeros(nv * nv), zeros(nv * nv)};
-  pair_columns(m, arena, all, wrenches, p.axes, ID[0], ID[1], ID[2], nv);
-  S *b = zeros(nv), *x = zeros(nv), *tau = zeros(nv), *lambda = zeros(rows), *rest = zeros(nv);
-  for (int i = 0; i < m.n(); ++i)
-    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) b[k] = dot(all.columns[k].S_, all.bodies[i].f);
-  for (int k = 0; all.armature != nullptr && k < nv; ++k) b[k] = mul_add(all.armature[k], p.a[k], b[k]);
-
-  const ConstraintState<S> at{m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times};
-  S *G = zeros(rows * nv), *K = zeros(nv * nv), *E = zeros(rows * nv), *still = zeros(nv);
+// Derivatives by q, v and a, of which ID has those of b: dtau (nv x nv) and dlambda (rows x nv); any may be null.
+// rates(x, E) sets E (rows x nv) to d(G x)/dq.
+template <class S, class Rates>
+void share_torque_derivatives(const ConstraintState<S>& at, int nv, const unsigned char* actuated, S* b,
+                              const S* const* ID, const Rates& rates, S* const* dtau, S* const* dlambda) {
+  Arena& arena = at.arena;
+  const int rows = at.set.rows;
+  S *G = arena.template get<S>(rows * nv), *K = zeros<S>(arena, nv * nv), *E = arena.template get<S>(rows * nv);
+  S *x = arena.template get<S>(nv), *tau = arena.template get<S>(nv), *lambda = arena.template get<S>(rows),
+    *rest = arena.template get<S>(nv);
   constraint_jacobian(at, G, nv);
-  const ActuationFactor<S> factor(arena, nv, rows, G, p.actuated);
+  const ActuationFactor<S> factor(arena, nv, rows, G, actuated);
   factor.solve(b, x, tau, lambda, rest);
   add_constraint_stiffness(at, lambda, S(1.0), K, nv);
-  const Motions<S> along = motions(m, arena, p.q, x, still, false);
-  constraint_derivatives<S>({m, p.set, arena, along, p.q, x, still, p.t, p.times, true}, E, nullptr, nullptr, nv);
-
-  S *Z = zeros(nv), *of_tau = zeros(nv), *of_lambda = zeros(rows);
+  rates(x, E);
+  S *Z = arena.template get<S>(nv), *of_tau = arena.template get<S>(nv), *of_lambda = arena.template get<S>(rows);
   for (int part = 0; part < 3; ++part)
     for (int k = 0; (dtau[part] != nullptr || dlambda[part] != nullptr) && k < nv; ++k) {
       for (int i = 0; i < nv; ++i) {
@@ -134,6 +105,53 @@ void constrained_inverse_dynamics_derivatives(const ActuatedMotion<S>& p, S* con
       for (int r = 0; dlambda[part] != nullptr && r < rows; ++r)
         dlambda[part][r * nv + k] = part == 0 ? of_lambda[r] + E[r * nv + k] : of_lambda[r];
     }
+}
+
+// The inputs; f_ext may be null. `times`: of times_at.
+template <class S>
+struct ActuatedMotion {
+  const Model& m;
+  Arena& arena;
+  const ConstraintSet& set;
+  const S *q, *v, *a, *f_ext;
+  int axes;
+  double t;
+  const double* times;
+  const unsigned char* actuated;
+};
+
+// As share_torques.
+template <class S>
+void constrained_inverse_dynamics(const ActuatedMotion<S>& p, S* tau, S* lambda, S* rest) {
+  Arena& arena = p.arena;
+  S* b = arena.get<S>(p.m.nv);
+  inverse_dynamics(p.m, arena, p.q, p.v, p.a, body_wrenches(p.m, arena, p.q, p.axes, p.f_ext), b);
+  const Motions<S> all = motions(p.m, arena, p.q, p.v, p.a, false, false);
+  const ConstraintState<S> at{p.m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times};
+  share_torques(at, p.m.nv, p.actuated, b, tau, lambda, rest);
+}
+
+// As share_torque_derivatives.
+template <class S>
+void constrained_inverse_dynamics_derivatives(const ActuatedMotion<S>& p, S* const* dtau, S* const* dlambda) {
+  Arena& arena = p.arena;
+  const Model& m = p.m;
+  const int nv = m.nv;
+  const Motions<S> all = motions(m, arena, p.q, p.v, p.a);
+  const auto* wrenches = sum_subtrees(m, arena, all.bodies, p.f_ext, p.axes);
+  S* ID[] = {zeros<S>(arena, nv * nv), zeros<S>(arena, nv * nv), zeros<S>(arena, nv * nv)};
+  pair_columns(m, arena, all, wrenches, p.axes, ID[0], ID[1], ID[2], nv);
+  S *b = arena.get<S>(nv), *still = zeros<S>(arena, nv);
+  for (int i = 0; i < m.n(); ++i)
+    for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) b[k] = dot(all.columns[k].S_, all.bodies[i].f);
+  for (int k = 0; all.armature != nullptr && k < nv; ++k) b[k] = mul_add(all.armature[k], p.a[k], b[k]);
+
+  const ConstraintState<S> at{m, p.set, arena, all, p.q, p.v, p.a, p.t, p.times};
+  const auto rates = [&](const S* x, S* E) {
+    const Motions<S> along = motions(m, arena, p.q, x, still, false);
+    constraint_derivatives<S>({m, p.set, arena, along, p.q, x, still, p.t, p.times, true}, E, nullptr, nullptr, nv);
+  };
+  share_torque_derivatives<S>(at, nv, p.actuated, b, ID, rates, dtau, dlambda);
 }
 
 }  // namespace torsor

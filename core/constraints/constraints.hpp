@@ -1,12 +1,14 @@
 // Values of all rows, and their derivatives: as matrices, as gradients of weighted sums in O(n), and of the reaction
-// torques G^T lambda (docs/derivations/constraints.md, 2).
+// torques G^T lambda (docs/derivations/constraints.md, 2). Rows are functions of the tree's state; with couplings their
+// derivatives are those by the reduced state (docs/derivations/hyper_reduced.md), in all functions of the last section.
 #pragma once
 #include "constraints/pair_rows.hpp"
+#include "derivatives/coupled_derivatives.hpp"
 
 namespace torsor {
 
-// Where rows are evaluated. `times`: of times_at. `still`: without the velocities of moving markers, as for G v with a
-// virtual velocity v.
+// Where rows are evaluated: a state of the tree. `times`: of times_at. `still`: without the velocities of moving
+// markers, as for G v with a virtual velocity v. `chain`: with couplings, how that state depends on the reduced one.
 template <class S>
 struct ConstraintState {
   const Model& m;
@@ -17,6 +19,7 @@ struct ConstraintState {
   double t;
   const double* times;
   bool still = false;
+  const ChainedState<S>* chain = nullptr;
 };
 
 // User-defined rows: evaluated for all lanes at once.
@@ -155,9 +158,9 @@ void for_each_velocity_of(const Model& m, const std::vector<int>& bodies, F&& f)
     for (int k = m.links[i].iv; k < m.links[i].iv + m.links[i].nv; ++k) f(k);
 }
 
-// G (rows x nv, rows `stride` apart).
+// G of the tree (rows x nv, rows `stride` apart).
 template <class S>
-void constraint_jacobian(const ConstraintState<S>& at, S* G, int stride) {
+void tree_jacobian(const ConstraintState<S>& at, S* G, int stride) {
   const Model& m = at.m;
   for (int r = 0; r < at.set.rows; ++r) std::fill_n(G + r * stride, m.nv, S(0.0));
   for (const PairPart& pair : at.set.pairs) {
@@ -194,9 +197,10 @@ RowWrenches<S> twist_wrenches(const TwistTerm<S>& term, const Motion<S>& world, 
   return {cross(world, C2), W1 + cross(term.V, C2), C2};
 }
 
-// dgdot/dq, dgamma/dq and dgamma/dv (rows x nv, rows `stride` apart); any may be null. The motions have rates.
+// dgdot/dq, dgamma/dq and dgamma/dv of the tree (rows x nv, rows `stride` apart); any may be null. The motions have
+// rates.
 template <class S>
-void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma_dq, S* dgamma_dv, int stride) {
+void tree_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma_dq, S* dgamma_dv, int stride) {
   const Model& m = at.m;
   for (S* matrix : {dgdot_dq, dgamma_dq, dgamma_dv})
     for (int r = 0; matrix != nullptr && r < at.set.rows; ++r) std::fill_n(matrix + r * stride, m.nv, S(0.0));
@@ -322,9 +326,9 @@ void add_riding(const ConstraintState<S>& at, const PairPart& pair, const S* lam
   add_riding(at, pair.moves_B, state.to_B.act(W), s, K, stride);
   add_riding(at, pair.moves_A, {-on_A.n, -on_A.f}, s, K, stride);
 }
-// K += s d(G^T lambda)/dq (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
+// K += s d(G^T lambda)/dq of the tree (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
 template <class S>
-void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
+void add_tree_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
   for (const PairPart& pair : at.set.pairs) add_riding(at, pair, lambda, s, K, stride);
   for (const TwistPart& part : at.set.twists)
     for (const auto& body : part.bodies) {
@@ -339,9 +343,10 @@ void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, con
 // Gradients of a weighted sum of g, gdot and gamma, to which they are added; any may be null.
 template <class S>
 struct ConstraintGradients {
-  S *q, *v, *a;   // nv each
-  S* placement;   // of the user's bodies x 6: twists in the joints' frames
-  S* parameters;  // of the constraints
+  S *q, *v, *a;            // nv each
+  S* placement;            // of the user's bodies x 6: twists in the joints' frames
+  S* parameters;           // of the constraints
+  S* couplings = nullptr;  // of the numbers of couplings
 };
 
 template <class S>
@@ -428,10 +433,10 @@ void add_custom_gradients(const ConstraintState<S>& at, const CustomPart& part, 
   }
 }
 
-// Adds the gradients of the sum of x0 g + x1 gdot + x2 gamma (rows each, any may be null).
+// Adds the gradients of the sum of x0 g + x1 gdot + x2 gamma (rows each, any may be null), by the tree's state.
 template <class S, class C>
-void add_constraint_gradients(const ModelT<C>& numbers, const ConstraintState<S>& at, const S* x0, const S* x1,
-                              const S* x2, const ConstraintGradients<S>& out) {
+void add_tree_gradients(const ModelT<C>& numbers, const ConstraintState<S>& at, const S* x0, const S* x1, const S* x2,
+                        const ConstraintGradients<S>& out) {
   const Model& m = at.m;
   const ConstraintSet& set = at.set;
   const S none(0.0);
@@ -518,6 +523,104 @@ void add_constraint_gradients(const ModelT<C>& numbers, const ConstraintState<S>
   }
   if (by_frame != nullptr) constraint_placement_gradient(numbers, at.all, by_frame, out.placement);
   for (const CustomPart& part : set.custom) add_custom_gradients(at, part, x0, x1, x2, out);
+}
+
+// In the coordinates of the state -------------------------------------------------------------------------------------
+
+// Y = X P, of n rows of the tree's velocities. Sums that cancel but for rounding are zero: so are rows that couplings
+// fulfil by themselves, which depend on others then.
+template <class S>
+void reduce_rows(const ChainedState<S>& s, Arena& arena, int n, const S* X, S* Y) {
+  constexpr double kRounding = 1e-13;
+  const Coupling& c = s.coupling();
+  const int nv = static_cast<int>(c.start.size()) - 1, nr = c.nv(), entries = static_cast<int>(c.column.size());
+  S *sizes = arena.get<S>(std::size_t(n) * nv), *of_P = arena.get<S>(entries), *most = zeros<S>(arena, n * nr);
+  const auto put_sizes = [](int count, const S* x, S* y) {
+    for (int k = 0; k < count; ++k) {
+      if constexpr (std::is_same_v<S, Complex>)
+        y[k] = std::abs(x[k].real());
+      else if constexpr (IsDual<S>::value)
+        y[k] = {absolute(x[k].v), decltype(x[k].v)(0.0)};
+      else
+        y[k] = absolute(x[k]);
+    }
+  };
+  put_sizes(n * nv, X, sizes);
+  put_sizes(entries, s.P.x, of_P);
+  std::fill_n(Y, n * nr, S(0.0));
+  add_times(n, X, s.P, Y);
+  add_times(n, sizes, TangentMatrix<S>{c, of_P, s.P.rows, s.P.passes}, most);
+  for (int k = 0; k < n * nr; ++k) {
+    if constexpr (std::is_same_v<S, Complex>) {
+      if (std::abs(Y[k].real()) <= kRounding * most[k].real()) Y[k] = {0.0, Y[k].imag()};
+    } else if constexpr (IsDual<S>::value) {
+      using Base = decltype(Y[k].v);
+      Y[k].v = select(less_equal(absolute(Y[k].v), Base(kRounding) * most[k].v), Base(0.0), Y[k].v);
+    } else {
+      Y[k] = select(less_equal(absolute(Y[k]), S(kRounding) * most[k]), S(0.0), Y[k]);
+    }
+  }
+}
+
+// G (rows x nv, rows `stride` apart). With couplings G P.
+template <class S>
+void constraint_jacobian(const ConstraintState<S>& at, S* G, int stride) {
+  if (at.chain == nullptr) return tree_jacobian(at, G, stride);
+  const int rows = at.set.rows, nr = at.chain->coupling().nv();
+  S *X = at.arena.template get<S>(std::size_t(rows) * at.m.nv), *Y = at.arena.template get<S>(std::size_t(rows) * nr);
+  tree_jacobian(at, X, at.m.nv);
+  reduce_rows(*at.chain, at.arena, rows, X, Y);
+  for (int r = 0; r < rows; ++r) std::copy_n(Y + r * nr, nr, G + r * stride);
+}
+
+// dgdot/dq, dgamma/dq and dgamma/dv (rows x nv, rows `stride` apart); any may be null. The motions have rates.
+template <class S>
+void constraint_derivatives(const ConstraintState<S>& at, S* dgdot_dq, S* dgamma_dq, S* dgamma_dv, int stride) {
+  if (at.chain == nullptr) return tree_derivatives(at, dgdot_dq, dgamma_dq, dgamma_dv, stride);
+  const int rows = at.set.rows, nr = at.chain->coupling().nv();
+  S *X[4], *out[3] = {dgdot_dq, dgamma_dq, dgamma_dv}, *Y[3];
+  for (S*& x : X) x = at.arena.template get<S>(std::size_t(rows) * at.m.nv);
+  for (S*& y : Y) y = at.arena.template get<S>(std::size_t(rows) * nr);
+  tree_jacobian(at, X[3], at.m.nv);
+  tree_derivatives(at, X[0], X[1], X[2], at.m.nv);
+  chain_columns<S>(*at.chain, rows, X[0], X[3], nullptr, Y[0], nullptr, nullptr);
+  chain_columns<S>(*at.chain, rows, X[1], X[2], X[3], Y[1], Y[2], nullptr);
+  for (int k = 0; k < 3; ++k)
+    for (int r = 0; out[k] != nullptr && r < rows; ++r) std::copy_n(Y[k] + r * nr, nr, out[k] + r * stride);
+}
+
+// K += s d(G^T lambda)/dq (nv x nv, rows `stride` apart). Of the motions, the poses and columns are read.
+template <class S>
+void add_constraint_stiffness(const ConstraintState<S>& at, const S* lambda, const S& s, S* K, int stride) {
+  if (at.chain == nullptr) return add_tree_stiffness(at, lambda, s, K, stride);
+  const int rows = at.set.rows, nv = at.m.nv, nr = at.chain->coupling().nv();
+  S *X = zeros<S>(at.arena, nv * nv), *G = at.arena.template get<S>(std::size_t(rows) * nv),
+    *force = zeros<S>(at.arena, nv), *Y = at.arena.template get<S>(nr * nr);
+  add_tree_stiffness(at, lambda, S(1.0), X, nv);
+  tree_jacobian(at, G, nv);
+  for (int r = 0; r < rows; ++r) add_scaled(nv, lambda[r], G + r * nv, force);
+  chain_forces<S>(*at.chain, at.arena, X, nullptr, nullptr, force, Y, nullptr, nullptr);
+  for (int j = 0; j < nr; ++j) add_scaled(nr, s, Y + j * nr, K + j * stride);
+}
+
+// Adds the gradients of the sum of x0 g + x1 gdot + x2 gamma (rows each, any may be null).
+template <class S, class C>
+void add_constraint_gradients(const ModelT<C>& numbers, const ConstraintState<S>& at, const S* x0, const S* x1,
+                              const S* x2, const ConstraintGradients<S>& out) {
+  if (at.chain == nullptr) return add_tree_gradients(numbers, at, x0, x1, x2, out);
+  const int nv = at.m.nv, nr = at.chain->coupling().nv();
+  S *g[3], *own[3], *to[3] = {out.q, out.v, out.a};
+  for (S*& x : g) x = zeros<S>(at.arena, nv);
+  for (S*& x : own) x = at.arena.template get<S>(nr);
+  add_tree_gradients(numbers, at, x0, x1, x2, {g[0], g[1], g[2], out.placement, out.parameters});
+  chain_gradients<S>(*at.chain, at.arena, g[0], g[1], g[2], nullptr, nullptr, own[0], own[1], own[2]);
+  for (int k = 0; k < 3; ++k)
+    if (to[k] != nullptr) add_scaled(nr, S(1.0), own[k], to[k]);
+  if constexpr (!std::is_same_v<S, Complex> && !IsDual<S>::value) {
+    if (out.couplings == nullptr) return;
+    add_number_gradient<S>(at.chain->terms(), at.arena, {at.chain->z, at.chain->v, at.chain->a, zeros<S>(at.arena, nr)},
+                           {g[0], g[1], g[2], zeros<S>(at.arena, nv)}, out.couplings);
+  }
 }
 
 }  // namespace torsor

@@ -5,7 +5,6 @@
 // zero, which changes neither velocities nor accelerations.
 #pragma once
 #include "constraints/constraints.hpp"
-#include "dynamics/mass_solve.hpp"
 
 namespace torsor {
 
@@ -23,10 +22,11 @@ class RowMetric {
   // 1 for rows that are kept, 0 for skipped ones.
   S kept(int row) const { return select(equal(inverse_[row], S(0.0)), S(0.0), S(1.0)); }
 
-  // At a configuration with the columns of `at` and the factors of its mass matrix.
-  void evaluate(const ConstraintState<S>& at, const MassFactor<S>& mass) {
+  // At a configuration with the columns of `at` and the factors of its mass matrix: mass.solve(x, y) sets y = M^-1 x.
+  template <class Mass>
+  void evaluate(const ConstraintState<S>& at, const Mass& mass) {
     constraint_jacobian(at, G_, nv_);
-    for (int r = 0; r < rows_; ++r) solve_mass(at.m, mass, G(r), Y_ + std::size_t(r) * nv_);
+    for (int r = 0; r < rows_; ++r) mass.solve(G(r), Y_ + std::size_t(r) * nv_);
     factor();
   }
   // X (rows x columns) = D^+ X, rows that are skipped being zero.

@@ -1,8 +1,8 @@
 // Derivatives of the constraints of variational steps: as columns, and in reverse
 // (docs/derivations/constraints.md).
 #pragma once
-#include "derivatives/inverse_dynamics_vjp.hpp"
 #include "integrators/control_rows.hpp"
+#include "integrators/trajectory.hpp"
 
 namespace torsor {
 
@@ -38,16 +38,10 @@ void project_columns(const VariationalScene& scene, Arena& arena, const ControlR
   S *K = arena.get<S>(std::size_t(nv) * nv), *R = arena.get<S>(std::size_t(nv) * nv);
   S* by_q = arena.get<S>(std::size_t(count) * nv);
   std::fill_n(K, nv * nv, S(0.0));
-  std::fill_n(R, nv * nv, S(0.0));
   add_constraint_stiffness<S>(rows.state(arena, static_cast<int>(rows.points.size()) - 1), rows.kappa, S(1.0), K, nv);
-  with_model<S>(scene, [&](const auto& m) {
-    const Motions<S> all = motions<S>(m, arena, at.q, rows.zero, rows.v1, false);
-    body_terms(m, all.bodies);
-    add_to_parents<S>(m, all.bodies, nullptr);
-    pair_columns<S>(scene.m, arena, all, nullptr, 0, R, nullptr, nullptr, nv);
-    const Motions<S> moving = motions<S>(m, arena, at.q, rows.v1, rows.zero, false);
-    constraint_derivatives<S>(rows.state(arena, moving, at.q, rows.v1, at.t), by_q, nullptr, nullptr, nv);
-  });
+  momentum_derivatives<S>(scene, arena, at.q, rows.v1, nullptr, R);
+  const Motions<S> moving = rows.motions_at(arena, at.q, rows.v1);
+  constraint_derivatives<S>(rows.state(arena, moving, at.q, rows.v1, at.t), by_q, nullptr, nullptr, nv);
   S* change = arena.get<S>(std::size_t(count) * stride);
   std::fill_n(change, std::size_t(count) * stride, S(0.0));
   S* moved = arena.get<S>(std::size_t(nv) * stride);
@@ -109,7 +103,7 @@ class ControlRowWeights {
     rows_.metric.add_response(S(1.0), be_.data(), x_.data());
     add_scaled(nv_, S(-1.0), x_.data(), on_p1.data());
     S* by_q = arena.get<S>(nv_);
-    kinetic(arena, {by_q, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr});
+    kinetic(arena, {by_q, nullptr, nullptr, nullptr, nullptr, nullptr});
     add_scaled(nv_, S(1.0), by_q, on_q1.data());
     add_projection(arena, {on_q1.data(), nullptr, nullptr, nullptr, nullptr});
   }
@@ -144,11 +138,11 @@ class ControlRowWeights {
       });
     }
   }
-  // Adds the gradients of all of them by parameters: of inertias, placements, and of the constraints.
-  void add_parameters(Arena& arena, const S* lambda, const S* mu, const InertialGradients<S>& inertial, S* placement,
-                      S* parameters) {
-    const int bodies = scene_.m.nframes(), rows = rows_.count(), last = static_cast<int>(rows_.points.size()) - 1;
-    const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement, parameters};
+  // Adds the gradients of all of them by parameters: of inertias, placements, and of the constraints and couplings.
+  void add_parameters(Arena& arena, const S* lambda, const S* mu, const ParameterGradients<S>& out) {
+    const Model& tree = scene_.tree;
+    const int bodies = tree.nframes(), rows = rows_.count(), last = static_cast<int>(rows_.points.size()) - 1;
+    const ConstraintGradients<S> to{nullptr, nullptr, nullptr, out.placement, out.constraints, out.couplings};
     S* d = arena.get<S>(nv_);
     for (int k = 0; k <= last; ++k) {
       const ControlPoint<S>& at = rows_.points[k];
@@ -159,11 +153,11 @@ class ControlRowWeights {
       if (k > 0) add_gradient(arena, at.q, rows_.zero, at.t, false, nu.data() + (k - 1) * rows, nullptr, to);
     }
     S *by_inertia = arena.get<S>(10 * bodies), *by_placement = arena.get<S>(6 * bodies),
-      *by_armature = arena.get<S>(nv_);
-    kinetic(arena, {nullptr, nullptr, nullptr, nullptr, by_inertia, by_placement, nullptr, by_armature});
-    add_scaled(10 * bodies, S(1.0), by_inertia, inertial.inertia);
-    add_scaled(nv_, S(1.0), by_armature, inertial.armature);
-    add_scaled(6 * bodies, S(1.0), by_placement, placement);
+      *by_armature = arena.get<S>(tree.nv);
+    kinetic(arena, {nullptr, nullptr, by_inertia, by_placement, by_armature, out.couplings});
+    add_scaled(10 * bodies, S(1.0), by_inertia, out.inertia);
+    add_scaled(tree.nv, S(1.0), by_armature, out.armature);
+    add_scaled(6 * bodies, S(1.0), by_placement, out.placement);
     add_projection(arena, to);
   }
 
@@ -178,7 +172,7 @@ class ControlRowWeights {
   void add_gradient(Arena& arena, const S* q, const S* v, double t, bool still, const S* x0, const S* x1,
                     const ConstraintGradients<S>& out) {
     with_model<S>(scene_, [&](const auto& m) {
-      const Motions<S> all = motions<S>(m, arena, q, v, rows_.zero, false);
+      const Motions<S> all = rows_.motions_at(arena, q, v);
       add_constraint_gradients<S>(m, rows_.state(arena, all, q, v, t, still), x0, x1, nullptr, out);
     });
   }
@@ -197,10 +191,8 @@ class ControlRowWeights {
     add_gradient(arena, at.q, on_p1.data(), at.t, true, nullptr, rows_.kappa, out);
     add_gradient(arena, at.q, rows_.v1, at.t, false, nullptr, weights, out);
   }
-  void kinetic(Arena& arena, const Gradients<S>& out) {
-    with_model<S>(scene_, [&](const auto& m) {
-      inverse_dynamics_vjp<S>(m, arena, rows_.points.back().q, rows_.zero, rows_.v1, x_.data(), nullptr, 0, out, false);
-    });
+  void kinetic(Arena& arena, const MomentumGradients<S>& out) {
+    momentum_gradients<S>(scene_, arena, rows_.points.back().q, rows_.v1, x_.data(), out);
   }
 
   std::vector<S> be_, x_;

@@ -9,8 +9,9 @@
 // point, as in integrators/stage_rows.hpp, and is part of the border.
 #pragma once
 #include "constraints/row_metric.hpp"
-#include "dynamics/inverse_dynamics.hpp"
 #include "integrators/action.hpp"
+#include "integrators/scene_mass.hpp"
+#include "integrators/scene_rows.hpp"
 #include "linear/border.hpp"
 
 namespace torsor {
@@ -81,11 +82,11 @@ class ControlRows {
   S kept(int row) const { return kept_[row]; }
   ConstraintState<S> state(Arena& arena, int k) const {
     const ControlPoint<S>& at = points[k];
-    return {m_, set_, arena, at.all, at.q, zero, zero, at.t, at.times, false};
+    return row_state<S>(scene_, arena, at.all, at.q, zero, zero, at.t, at.times, false);
   }
   ConstraintState<S> state(Arena& arena, const Motions<S>& all, const S* q, const S* v, double t,
                            bool still = false) const {
-    return {m_, set_, arena, all, q, v, zero, t, times_at(set_, arena, t), still};
+    return row_state<S>(scene_, arena, all, q, v, zero, t, times_at(set_, arena, t), still);
   }
 
   // Before a step from (q, v): which rows are kept, and a guess of the multipliers from the accelerations there, under
@@ -93,16 +94,13 @@ class ControlRows {
   Mask<S> begin(Arena& arena, const S* q, const S* v, const S* a, const S* u, const S* p, double t) {
     arena.singular_joint = -1;
     const Motions<S> all = motions_at(arena, q, v);
-    const MassFactor<S> mass = factor_mass_at(arena, q);
+    const SceneMass<S> mass(scene_, arena, q);
     if (arena.singular_joint >= 0) return no_lane<S>();
     metric.evaluate(state(arena, all, q, v, t), mass);
     for (int r = 0; r < rows_; ++r) kept_[r] = metric.kept(r);
-    S *tau = arena.get<S>(nv_), *missing = arena.get<S>(nv_);
-    std::fill_n(tau, nv_, S(0.0));
-    if (scene_.forces != nullptr)
-      generalized_forces(m_, *scene_.forces, arena, force_motions_at(scene_, arena, q, v), q, v, t, p, tau);
-    with_model<S>(scene_, [&](const auto& m) { inverse_dynamics<S>(m, arena, q, v, a, nullptr, missing); });
-    for (int k = 0; k < nv_; ++k) missing[k] -= u == nullptr ? tau[k] : tau[k] + u[k];
+    S* missing = arena.get<S>(nv_);
+    driving_torques<S>(scene_, arena, q, v, a, t, p, missing);
+    for (int k = 0; k < nv_; ++k) missing[k] = u == nullptr ? -missing[k] : -(missing[k] + u[k]);
     for (int r = 0; r < rows_; ++r) {
       lambda_start[r] = S(0.0);
       for (int k = 0; k < nv_; ++k) lambda_start[r] = mul_add(metric.Y(r)[k], missing[k], lambda_start[r]);
@@ -155,16 +153,16 @@ class ControlRows {
   Mask<S> project(Arena& arena, S* p, const S& speed) {
     const ControlPoint<S>& at = points[s_];
     arena.singular_joint = -1;
-    const MassFactor<S> mass = factor_mass_at(arena, at.q);
+    const SceneMass<S> mass(scene_, arena, at.q);
     if (arena.singular_joint >= 0) return no_lane<S>();
     metric.evaluate(state(arena, s_), mass);
-    solve_mass(m_, mass, p, v1);
+    mass.solve(p, v1);
     std::copy_n(rate_, rows_, kappa);
     metric.add_rates(v1, kappa);
     metric.solve(kappa);
     for (int r = 0; r < rows_; ++r) kappa[r] = -kappa[r];
     metric.add_torques(S(1.0), kappa, p);
-    solve_mass(m_, mass, p, v1);
+    mass.solve(p, v1);
     Mask<S> good = every_lane<S>();
     const S reach = larger(S(1.0), largest_of(m_.nq, at.q));
     for (int r = 0; r < rows_; ++r) {
@@ -177,7 +175,7 @@ class ControlRows {
   }
 
   // Accelerations a of free bodies become those under the constraints, at velocities that satisfy them.
-  void constrain(Arena& arena, const MassFactor<S>& mass, const S* q, const S* v, double t, S* a) {
+  void constrain(Arena& arena, const SceneMass<S>& mass, const S* q, const S* v, double t, S* a) {
     const Motions<S> all = motions_at(arena, q, v);
     const ConstraintState<S> at = state(arena, all, q, v, t);
     metric.evaluate(at, mass);
@@ -376,10 +374,7 @@ class ControlRows {
         each(r, c, dot(cross(chart.Ad[r], chart.s[c]), force), dot(chart.ds[chart.n * r + c], force));
   }
   Motions<S> motions_at(Arena& arena, const S* q, const S* v) const {
-    return with_model<S>(scene_, [&](const auto& m) { return motions<S>(m, arena, q, v, zero, false); });
-  }
-  MassFactor<S> factor_mass_at(Arena& arena, const S* q) const {
-    return with_model<S>(scene_, [&](const auto& m) { return factor_mass<S>(m, arena, q, nullptr, nullptr); });
+    return row_motions<S>(scene_, arena, q, v, zero);
   }
 
  private:

@@ -106,8 +106,7 @@ class ExplicitStage {
     Mask<S> good = retract<S>(m_, at_.nodes.q(stage.from), xi_, end_) & is_finite(largest(m_.nv, xi_));
     if (!any(good)) return good;
     at_.arena.reset();
-    const Motions<S> all = with_model<S>(
-        at_.scene, [&](const auto& m) { return motions<S>(m, at_.arena, end_, at_.zero, at_.zero, false, true); });
+    const Motions<S> all = row_motions<S>(at_.scene, at_.arena, end_, at_.zero, at_.zero);
     good = good & after_->measure(all, end_, end);
     if (!any(good)) return good;
     constraint_values<S>(after_->state(all, end_, at_.zero, at_.zero, end), after_->kappa, nullptr, nullptr);
@@ -119,8 +118,7 @@ class ExplicitStage {
   // Of the motions at (q, v), of the node where the stage begins, with its rows measured.
   Motions<S> measure_rows(const S* q, const S* v, double t, Mask<S>& good) {
     at_.arena.reset();
-    const Motions<S> all =
-        with_model<S>(at_.scene, [&](const auto& m) { return motions<S>(m, at_.arena, q, v, at_.zero, false, true); });
+    const Motions<S> all = row_motions<S>(at_.scene, at_.arena, q, v, at_.zero);
     good = rows_->measure(all, q, t);
     if (any(good)) rows_->keep_rows();
     return all;

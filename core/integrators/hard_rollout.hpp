@@ -55,7 +55,7 @@ template <class S>
 class HardAdjoint {
  public:
   HardAdjoint(HardRollout& rollout, LaneJobs<S>& jobs, int64_t)
-      : sums(jobs, Scene{rollout.step.at.scene.m, rollout.forces(), rollout.step.constraints()}),
+      : sums(jobs, Scene{rollout.step.at.scene.tree, rollout.forces(), rollout.step.constraints()}),
         rollout_(rollout),
         nv_(rollout.step.at.scene.m.nv),
         jobs_(jobs),

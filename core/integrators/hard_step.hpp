@@ -4,6 +4,8 @@
 // z being the impulses of the rows C at q0 (linear/staggered_projections.hpp):
 //   0 <= z_n,  N v1 + gap / h >= 0, one of them 0;  |z_t| <= mu z_n, against the slip T v1;  G v1 + g_t + g / h = 0.
 // Derivatives are those of the rows that are closed, stick and slip.
+//
+// Rows are made over the tree; with couplings C = T P (docs/derivations/hyper_reduced.md).
 #pragma once
 #include "derivatives/inverse_dynamics_vjp.hpp"
 #include "forces/force_placements.hpp"
@@ -27,9 +29,10 @@ class HardStep {
       : scheme(scheme),
         scene_(scene),
         forces_(scene.forces),
-        free_{scene.m, forces_.others.empty() ? nullptr : &forces_.others},
+        free_{scene.tree, forces_.others.empty() ? nullptr : &forces_.others},
         at(free_),
         m_(scene.m),
+        tree_(scene.tree),
         euler_(at, scheme.euler),
         v_free_(m_.nv),
         xi_(m_.nv) {}
@@ -154,6 +157,7 @@ class HardStep {
 
   Stage stage() const { return scheme.euler.first.front(); }
   const double* row(int r) const { return &C_[std::size_t(r) * m_.nv]; }
+  double* tree_row(int r) { return &T_[std::size_t(r) * tree_.nv]; }
   int normal_of(std::size_t contact) const { return rows_.equalities + static_cast<int>(contact); }
 
   // All places, and those among them that may close within the step.
@@ -163,111 +167,125 @@ class HardStep {
     limits_.clear();
     friction_.clear();
     wanted_.clear();
-    const double *q = at.nodes.q(1), h = scheme.h;
+    const double h = scheme.h;
     at.arena.reset();
-    const Motions<double> all = motions_at(q, v_free_.data(), false);
-    const BodyState<double> state{at.arena, all, t, at.p};
-    const int nv = m_.nv;
+    const TreeMotion x = motion_at(v_free_.data(), false);
+    const BodyState<double> state{at.arena, x.all, t, at.p};
+    const int nv = tree_.nv;
     for (const PairLaw& law : forces_.contacts)
       for_each_place(law, state, [&](const ContactPlace& place, const Vec3<double>& u, const ShapePair<double>& pair) {
         const double gap = place.gap;
         wanted_.push_back(!(gap + h * std::min(0.0, dot(place.axes[0], u)) > 0.0) || !(gap > h * length(u)));
         places_.push_back(place);
         normals_.resize(normals_.size() + nv, 0.0);
-        add_row(m_, all, place, pair, place.axes[0], &normals_[normals_.size() - nv]);
+        add_row(tree_, x.all, place, pair, place.axes[0], &normals_[normals_.size() - nv]);
       });
     for (const JointLaw& law : forces_.limits)
-      for_each_limit(m_, law, q, at.p, [&](const LimitPlace& limit) { limits_.push_back(limit); });
+      for_each_limit(tree_, law, x.q, at.p, [&](const LimitPlace& limit) { limits_.push_back(limit); });
     for (const FrictionLaw& law : forces_.friction)
-      for_each_friction(m_, law, at.p, [&](const FrictionPlace& place) { friction_.push_back(place); });
+      for_each_friction(tree_, law, at.p, [&](const FrictionPlace& place) { friction_.push_back(place); });
     for (const LimitPlace& limit : limits_) {
-      const double speed = limit.sign * v_free_[limit.iv];
+      const double speed = limit.sign * x.v[limit.iv];
       wanted_.push_back(!(limit.gap + h * std::min(speed, 0.0) > 0.0) || !(limit.gap > h * std::abs(speed)));
     }
   }
   static double length(const Vec3<double>& x) { return std::sqrt(dot(x, x)); }
-  Motions<double> motions_at(const double* q, const double* v, bool rates) {
-    return motions<double>(m_, at.arena, q, v, at.zero, false, rates);
+  // The state of the tree where the step begins, with other velocities; and with couplings, how it depends on the
+  // reduced one.
+  struct Start {
+    const double *q, *v, *a;
+    const ChainedState<double>* chain;
+  };
+  Start start_at(const double* v) {
+    if (!scene_.coupled) return {at.nodes.q(1), v, at.zero, nullptr};
+    const auto* chain = new (at.arena.get<ChainedState<double>>(1))
+        ChainedState<double>(chained_state<double>(tree_, at.arena, at.nodes.q(1), v, at.zero));
+    return {chain->tree.q, chain->tree.v, chain->tree.a, chain};
   }
-  ConstraintState<double> constraint_state(const Motions<double>& all, const double* q, const double* v, double t,
-                                           bool still) {
+  struct TreeMotion : Start {
+    Motions<double> all;
+  };
+  TreeMotion motion_at(const double* v, bool rates) {
+    const Start x = start_at(v);
+    return {x, motions<double>(tree_, at.arena, x.q, x.v, x.a, false, rates)};
+  }
+  // Rows of constraints of the tree.
+  ConstraintState<double> constraint_state(const TreeMotion& x, double t, bool still) {
     const ConstraintSet& set = *scene_.constraints;
-    return {m_, set, at.arena, all, q, v, at.zero, t, times_at(set, at.arena, t), still};
+    return {tree_, set, at.arena, x.all, x.q, x.v, x.a, t, times_at(set, at.arena, t), still};
   }
 
   // The rows of constraints, of the places that are wanted and of the limits: C, Y = M^-1 C^T and the problem.
   void assemble(double t) {
     const int nv = m_.nv, equalities = scene_.constraints == nullptr ? 0 : scene_.constraints->rows;
     const double *q = at.nodes.q(1), h = scheme.h;
+    at.arena.reset();
+    const TreeMotion x = motion_at(v_free_.data(), false);
     contacts_.clear();
     closing_.clear();
     for (std::size_t k = 0; k < places_.size(); ++k)
-      if (wanted_[k] && moves(&normals_[k * nv])) contacts_.push_back(static_cast<int>(k));
+      if (wanted_[k] && moves(&normals_[k * tree_.nv], x.chain)) contacts_.push_back(static_cast<int>(k));
     for (std::size_t k = 0; k < limits_.size(); ++k)
       if (wanted_[places_.size() + k]) closing_.push_back(static_cast<int>(k));
     const int contacts = static_cast<int>(contacts_.size()), normals = contacts + static_cast<int>(closing_.size());
     const int sliding = equalities + normals + 2 * contacts;           // first row of the joints with dry friction
     const int turning = sliding + static_cast<int>(friction_.size());  // and of the bearings
     int rows = turning;
-    for (const BearingLaw& law : forces_.bearings) rows += m_.bodies[law.body].nv;
-    C_.assign(std::size_t(rows) * nv, 0.0);
+    for (const BearingLaw& law : forces_.bearings) rows += tree_.bodies[law.body].nv;
+    T_.assign(std::size_t(rows) * tree_.nv, 0.0);
     rows_.equalities = equalities;
     rows_.normals = normals;
     rows_.blocks.clear();
     rows_.d.assign(rows, 0.0);
 
-    at.arena.reset();
-    const Motions<double> all = motions_at(q, v_free_.data(), false);
     if (equalities > 0) {
-      const ConstraintState<double> state = constraint_state(all, q, v_free_.data(), t, false);
-      constraint_jacobian(state, C_.data(), nv);
+      const ConstraintState<double> state = constraint_state(x, t, false);
+      constraint_jacobian(state, T_.data(), tree_.nv);
       std::vector<double> g(equalities);
       constraint_values<double>(state, g.data(), rows_.d.data(), nullptr);
       for (int r = 0; r < equalities; ++r) rows_.d[r] += g[r] / h;
     }
-    const auto put_rate = [&](int r) {
-      for (int k = 0; k < nv; ++k) rows_.d[r] += row(r)[k] * v_free_[k];
-    };
-    const BodyState<double> state{at.arena, all, t, at.p};
+    const BodyState<double> state{at.arena, x.all, t, at.p};
     for (int c = 0; c < contacts; ++c) {
       const ContactPlace& place = places_[contacts_[c]];
       const int normal = equalities + c, tangent = equalities + normals + 2 * c;
-      std::copy_n(&normals_[std::size_t(contacts_[c]) * nv], nv, &C_[std::size_t(normal) * nv]);
+      std::copy_n(&normals_[std::size_t(contacts_[c]) * tree_.nv], tree_.nv, tree_row(normal));
       const ShapePair<double> pair = place.law->state(state);
-      for (int j = 0; j < 2; ++j) add_row(m_, all, place, pair, place.axes[1 + j], &C_[std::size_t(tangent + j) * nv]);
+      for (int j = 0; j < 2; ++j) add_row(tree_, x.all, place, pair, place.axes[1 + j], tree_row(tangent + j));
       rows_.d[normal] = place.gap / h;
-      for (int r : {normal, tangent, tangent + 1}) put_rate(r);
       rows_.blocks.push_back({tangent, 2, place.friction, normal});
     }
     for (int k = 0; k < normals - contacts; ++k) {
       const LimitPlace& limit = limits_[closing_[k]];
       const int r = equalities + contacts + k;
-      C_[std::size_t(r) * nv + limit.iv] = limit.sign;
+      tree_row(r)[limit.iv] = limit.sign;
       rows_.d[r] = limit.gap / h;
-      put_rate(r);
     }
     for (int r = sliding; r < turning; ++r) {
       const FrictionPlace& place = friction_[r - sliding];
-      C_[std::size_t(r) * nv + place.iv] = 1.0;
-      put_rate(r);
+      tree_row(r)[place.iv] = 1.0;
       rows_.blocks.push_back({r, 1, place.torque * h});
     }
     int bearing = turning;
     for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
       const BearingLaw& law = forces_.bearings[b];
-      const Model::Body& body = m_.bodies[law.body];
+      const Model::Body& body = tree_.bodies[law.body];
       rows_.blocks.push_back({bearing, body.nv, at.p[law.offset] * h, -1, static_cast<int>(b)});
-      for (int k = 0; k < body.nv; ++k, ++bearing) {
-        C_[std::size_t(bearing) * nv + body.iv + k] = 1.0;
-        put_rate(bearing);
-      }
+      for (int k = 0; k < body.nv; ++k, ++bearing) tree_row(bearing)[body.iv + k] = 1.0;
     }
+    C_ = T_;
+    if (x.chain != nullptr) {
+      C_.resize(std::size_t(rows) * nv);
+      reduce_rows(*x.chain, at.arena, rows, T_.data(), C_.data());
+    }
+    for (int r = equalities; r < rows; ++r)
+      for (int k = 0; k < nv; ++k) rows_.d[r] += row(r)[k] * v_free_[k];
     Y_.resize(C_.size());
-    const MassFactor<double> mass = factor_mass_at(at, q);
+    const SceneMass<double> mass(free_, at.arena, q);
     rows_.D.assign(std::size_t(rows) * rows, 0.0);
     for (int r = 0; r < rows; ++r) {
       double* y = &Y_[std::size_t(r) * nv];
-      solve_mass(m_, mass, row(r), y);
+      mass.solve(row(r), y);
       for (int s = 0; s <= r; ++s) {
         double sum = 0.0;
         for (int k = 0; k < nv; ++k) sum += row(s)[k] * y[k];
@@ -279,7 +297,7 @@ class HardStep {
   // The wrenches through the bearings: those of the step without impulses, and of unit impulses, by which accelerations
   // are Y / h and which act on bodies.
   void find_loads(double t) {
-    const int nv = m_.nv, rows = rows_.size(), n = m_.n();
+    const int nv = m_.nv, rows = rows_.size(), n = tree_.n();
     const double *q = at.nodes.q(1), *v = at.nodes.v(1), h = scheme.h;
     rows_.loads.resize(forces_.bearings.size());
     std::vector<double> a(nv), r(nv);
@@ -299,16 +317,16 @@ class HardStep {
     for (int row = 0; row < rows; ++row) {
       at.arena.reset();
       for (int k = 0; k < nv; ++k) a[k] = Y_[std::size_t(row) * nv + k] / h;
-      const Motions<double> all = motions<double>(m_, at.arena, q, at.zero, a.data(), false, false);
+      const Motions<double> all = row_motions<double>(free_, at.arena, q, at.zero, a.data(), false);
       for (int i = 0; i < n; ++i) {
         const auto& b = all.bodies[i];
-        on[i] = m_.bodies[i].massless ? zero_force<double>() : shift_back(rotate(b.R, m_.bodies[i].I), b.p) * b.a;
+        on[i] = tree_.bodies[i].massless ? zero_force<double>() : shift_back(rotate(b.R, tree_.bodies[i].I), b.p) * b.a;
       }
       for_each_wrench(row, all, t, [&](int i, const Force<double>& F) {
         on[i] = on[i] - Force<double>{(1.0 / h) * F.n, (1.0 / h) * F.f};
       });
       for (int i = n - 1; i >= 0; --i)
-        if (m_.links[i].parent >= 0) on[m_.links[i].parent] += on[i];
+        if (tree_.links[i].parent >= 0) on[tree_.links[i].parent] += on[i];
       for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
         const auto& body = all.bodies[forces_.bearings[b].body];
         double W[6];
@@ -321,7 +339,8 @@ class HardStep {
   template <class F>
   void for_each_wrench(int row, const Motions<double>& all, double t, F&& f) {
     if (row < rows_.equalities) {
-      for_each_wrench_of(constraint_state(all, at.nodes.q(1), at.zero, t, true), row, f);
+      const TreeMotion x = motion_at(at.zero, false);
+      for_each_wrench_of(constraint_state(x, t, true), row, f);
       return;
     }
     const int contacts = static_cast<int>(contacts_.size()), normal = row - rows_.equalities;
@@ -334,12 +353,21 @@ class HardStep {
     if (place.law->A.body >= 0) f(place.law->A.body, shift_back(W, -pair.to_A));
     if (place.law->B.body >= 0) f(place.law->B.body, negative(shift_back(W, -pair.to_B)));
   }
-  bool moves(const double* normal) const {
-    return std::any_of(normal, normal + m_.nv, [](double x) { return x != 0.0; });
+  // Whether a row of the tree moves anything.
+  bool moves(const double* normal, const ChainedState<double>* chain) {
+    const auto any = [](int n, const double* x) {
+      return std::any_of(x, x + n, [](double entry) { return entry != 0.0; });
+    };
+    if (chain == nullptr) return any(tree_.nv, normal);
+    std::vector<double> own(m_.nv);
+    reduce_rows(*chain, at.arena, 1, normal, own.data());
+    return any(m_.nv, own.data());
   }
   // Wants the places and limits that v1 closes all the same. False if there are none.
   bool add_violated(const double* v1, double allowed) {
     bool any = false;
+    at.arena.reset();
+    const Start x = start_at(v1);
     const auto check = [&](std::size_t k, double rate) {
       if (wanted_[k] || !(rate < -allowed)) return;
       wanted_[k] = true;
@@ -347,28 +375,29 @@ class HardStep {
     };
     for (std::size_t k = 0; k < places_.size(); ++k) {
       double rate = places_[k].gap / scheme.h;
-      for (int j = 0; j < m_.nv; ++j) rate += normals_[k * m_.nv + j] * v1[j];
-      check(k, moves(&normals_[k * m_.nv]) ? rate : 0.0);
+      for (int j = 0; j < tree_.nv; ++j) rate += normals_[k * tree_.nv + j] * x.v[j];
+      check(k, moves(&normals_[k * tree_.nv], x.chain) ? rate : 0.0);
     }
     for (std::size_t k = 0; k < limits_.size(); ++k)
-      check(places_.size() + k, limits_[k].gap / scheme.h + limits_[k].sign * v1[limits_[k].iv]);
+      check(places_.size() + k, limits_[k].gap / scheme.h + limits_[k].sign * x.v[limits_[k].iv]);
     return any;
   }
 
   // Adds the gradients of x.(C v) + rate x.(gaps and g). `twists` (by body, or none): bodies move by them too, relative
   // to those that carry them.
   void add_row_gradients(double t, const double* v, const double* x, double rate, bool still,
-                         const std::vector<Motion<double>>& twists, double* by_q,
+                         const std::vector<Motion<double>>& twists, double* by_own_q,
                          const ParameterGradients<double>& out) {
     const int contacts = static_cast<int>(contacts_.size());
     const bool all_parameters = out.inertia != nullptr;
-    const double* q = at.nodes.q(1);
     at.arena.reset();
-    const Motions<double> all = motions_at(q, v, twists.empty());
+    const TreeMotion moved = motion_at(v, twists.empty());
+    const Motions<double>& all = moved.all;
     if (!twists.empty()) add_twists(all, twists);
+    double* by_q = moved.chain == nullptr ? by_own_q : zeros<double>(at.arena, tree_.nv);
     const BodyState<double> state{at.arena, all, t, at.p};
-    std::vector<RowWrenches<double>> sums(m_.n(), zero_wrenches<double>());
-    std::vector<RowWrenches<double>> by_frame(all_parameters ? m_.nplaces() : 0, zero_wrenches<double>());
+    std::vector<RowWrenches<double>> sums(tree_.n(), zero_wrenches<double>());
+    std::vector<RowWrenches<double>> by_frame(all_parameters ? tree_.nplaces() : 0, zero_wrenches<double>());
     for (int c = 0; c < contacts; ++c) {
       const ContactPlace& place = places_[contacts_[c]];
       const int normal = rows_.equalities + c, tangent = rows_.blocks[c].row;
@@ -391,38 +420,58 @@ class HardStep {
       add(place.law->A, pair.to_A, 1.0);
       add(place.law->B, pair.to_B, -1.0);
     }
-    for (int i = m_.n() - 1; i >= 0; --i) {
-      const Model::Link& link = m_.links[i];
+    for (int i = tree_.n() - 1; i >= 0; --i) {
+      const Model::Link& link = tree_.links[i];
       for (int k = link.iv; k < link.iv + link.nv; ++k)
         by_q[k] += dot(all.columns[k].S_, sums[i].C0) + dot(all.columns[k].Psidot, sums[i].C1);
       if (link.parent >= 0) sums[link.parent] += sums[i];
     }
-    if (all_parameters) constraint_placement_gradient(m_, all, by_frame.data(), out.placement);
+    if (all_parameters) constraint_placement_gradient(tree_, all, by_frame.data(), out.placement);
     for (std::size_t k = 0; rate != 0.0 && k < closing_.size(); ++k) {
       const LimitPlace& limit = limits_[closing_[k]];
       const double weight = limit.sign * rate * x[rows_.equalities + contacts + static_cast<int>(k)];
       by_q[limit.iv] += weight;
       if (all_parameters) out.forces[limit.parameter] -= weight;
     }
-    if (rows_.equalities == 0) return;
-    std::vector<double> errors(x, x + rows_.equalities);
-    for (double& e : errors) e *= rate;
-    const ConstraintGradients<double> to{by_q, nullptr, nullptr, all_parameters ? out.placement : nullptr,
-                                         all_parameters ? out.constraints : nullptr};
-    add_constraint_gradients<double>(m_, constraint_state(all, q, v, t, still), rate == 0.0 ? nullptr : errors.data(),
-                                     x, nullptr, to);
+    if (rows_.equalities > 0) {
+      std::vector<double> errors(x, x + rows_.equalities);
+      for (double& e : errors) e *= rate;
+      const ConstraintGradients<double> to{by_q, nullptr, nullptr, all_parameters ? out.placement : nullptr,
+                                           all_parameters ? out.constraints : nullptr};
+      add_constraint_gradients<double>(tree_, constraint_state(moved, t, still), rate == 0.0 ? nullptr : errors.data(),
+                                       x, nullptr, to);
+    }
+    if (moved.chain == nullptr) return;
+    double* by_v = zeros<double>(at.arena, tree_.nv);
+    for (int r = 0; r < rows_.size(); ++r) add_scaled(tree_.nv, x[r], tree_row(r), by_v);
+    add_chained(*moved.chain, by_q, by_v, nullptr, by_own_q, nullptr, nullptr, out);
+  }
+  // Adds gradients by a reduced state, and by numbers of couplings, to those given by the tree's; v and a may be null.
+  void add_chained(const ChainedState<double>& chain, const double* g_q, const double* g_v, const double* g_a,
+                   double* q, double* v, double* a, const ParameterGradients<double>& out) {
+    const int nr = m_.nv;
+    const double *none = zeros<double>(at.arena, tree_.nv), *rest = zeros<double>(at.arena, nr);
+    double *to[3] = {q, v, a}, *own[3];
+    for (double*& x : own) x = at.arena.get<double>(nr);
+    if (g_a == nullptr) g_a = none;
+    chain_gradients<double>(chain, at.arena, g_q, g_v, g_a, nullptr, nullptr, own[0], own[1], own[2]);
+    for (int k = 0; k < 3; ++k)
+      if (to[k] != nullptr) add_scaled(nr, 1.0, own[k], to[k]);
+    if (out.inertia != nullptr)
+      add_number_gradient<double>(chain.terms(), at.arena, {chain.z, chain.v, chain.a, rest}, {g_q, g_v, g_a, none},
+                                  out.couplings);
   }
   // Adds twists to the velocities of bodies, and the rates of columns.
   void add_twists(const Motions<double>& all, std::vector<Motion<double>> twists) {
-    for (int i = 0; i < m_.n(); ++i) {
-      const Model::Body& body = m_.bodies[i];
+    for (int i = 0; i < tree_.n(); ++i) {
+      const Model::Body& body = tree_.bodies[i];
       const Motion<double> carried = body.parent >= 0 ? twists[body.parent] : zero_motion<double>();
       for (int k = body.iv; body.general >= 0 && k < body.iv + body.nv; ++k)
         all.columns[k].Psidot += cross(carried, all.columns[k].S_);
       twists[i] += carried;
       all.bodies[i].v += twists[i];
     }
-    add_rates(m_, all);
+    add_rates(tree_, all);
   }
   // Of psi.(limits of the bearings) at fixed impulses: adds the gradients by q0, v0 and v1, and by the parameters of
   // the bearings. With the derivative y of a limit by its wrench, a twist y of the body in the virtual motion that has
@@ -431,10 +480,11 @@ class HardStep {
                                               const ParameterGradients<double>& out) {
     const LoadedTree& tree = *scene_.loads;
     const int nv = m_.nv, n = tree.m.nv, rows = rows_.size();
-    const double *q = at.nodes.q(1), *v = at.nodes.v(1), h = scheme.h;
+    const double h = scheme.h;
     std::vector<double> r(nv);
-    const Evaluation<double> e = evaluate_residual<double>(at, q, v, at.nodes.a(1), t, r.data());
-    std::vector<Motion<double>> twists(m_.n(), zero_motion<double>());
+    const Evaluation<double> e =
+        evaluate_residual<double>(at, at.nodes.q(1), at.nodes.v(1), at.nodes.a(1), t, r.data());
+    std::vector<Motion<double>> twists(tree_.n(), zero_motion<double>());
     std::vector<std::vector<double>> by_W(forces_.bearings.size(), std::vector<double>(6));
     for (std::size_t b = 0; b < forces_.bearings.size(); ++b) {
       const BearingLaw& law = forces_.bearings[b];
@@ -451,53 +501,67 @@ class HardStep {
       const auto& body = e.all.bodies[law.body];
       twists[law.body] += (-1.0 / h) * SE3<double>{body.R, body.p}.act(read_motion(by_W[b].data()));
     }
-    add_rates(m_, e);
-    sum_inertias(m_, e);
+    add_rates(tree_, e);
+    sum_inertias(tree_, e);
     const LoadedDerivatives<double> wide =
-        loaded_derivatives(m_, tree, forces_.bearings, free_.forces, at.arena, e.all, e.held, q, v, t, at.p);
+        loaded_derivatives(tree_, tree, forces_.bearings, free_.forces, at.arena, e.all, e.held, e.q, e.v, t, at.p);
+    double* g[3];  // by the state of the tree
+    for (double*& x : g) x = zeros<double>(at.arena, tree_.nv);
     for (std::size_t b = 0; b < forces_.bearings.size(); ++b)
       for (int w = 0; w < 6; ++w) {
         const std::size_t first = std::size_t(tree.wrench(forces_.bearings[b].body) + w) * n;
-        for (int k = 0; k < nv; ++k) {
-          const double by_a = by_W[b][w] * wide.by[2][first + tree.at[k]] / h;
-          q0[k] += by_W[b][w] * wide.by[0][first + tree.at[k]];
-          v0[k] += by_W[b][w] * wide.by[1][first + tree.at[k]] - by_a;
-          v1[k] += by_a;
-        }
+        for (int k = 0; k < tree_.nv; ++k)
+          for (int x = 0; x < 3; ++x) g[x][k] += by_W[b][w] * wide.by[x][first + tree.at[k]];
       }
+    double* by_a = g[2];
+    if (scene_.coupled) {
+      by_a = zeros<double>(at.arena, nv);
+      add_chained(chained_state<double>(tree_, at.arena, at.nodes.q(1), at.nodes.v(1), at.nodes.a(1)), g[0], g[1], g[2],
+                  q0, v0, by_a, out);
+    } else {
+      add_scaled(nv, 1.0, g[0], q0);
+      add_scaled(nv, 1.0, g[1], v0);
+    }
+    add_scaled(nv, -1.0 / h, by_a, v0);
+    add_scaled(nv, 1.0 / h, by_a, v1);
     return twists;
   }
   // Adds -lambda . d(ID - tau)/dp, in a virtual motion with further twists of bodies.
   void add_parameters(double t, const double* lambda, const Motion<double>* twists,
                       const ParameterGradients<double>& out) {
-    const int bodies = m_.nframes();
-    const double *q = at.nodes.q(1), *v = at.nodes.v(1), *a = at.nodes.a(1);
+    const int bodies = tree_.nframes();
+    if (scene_.coupled)
+      add_coupling_gradient<double>(at, at.nodes.q(1), at.nodes.v(1), at.nodes.a(1), lambda, t, -1.0, out.couplings);
+    const TreeState<double> state(at, at.nodes.q(1), at.nodes.v(1), at.nodes.a(1), lambda);
+    const double *q = state.q, *v = state.v, *a = state.a;
     at.arena.reset();
     double *inertia = at.arena.get<double>(10 * bodies), *placement = at.arena.get<double>(6 * bodies),
-           *gravity = at.arena.get<double>(3), *armature = at.arena.get<double>(m_.nv);
-    inverse_dynamics_vjp<double>(m_, at.arena, q, v, a, lambda, nullptr, 0,
+           *gravity = at.arena.get<double>(3), *armature = at.arena.get<double>(tree_.nv);
+    inverse_dynamics_vjp<double>(tree_, at.arena, q, v, a, state.lambda, nullptr, 0,
                                  {nullptr, nullptr, nullptr, nullptr, inertia, placement, gravity, armature}, true,
                                  twists);
     add_scaled(10 * bodies, -1.0, inertia, out.inertia);
     add_scaled(6 * bodies, -1.0, placement, out.placement);
     add_scaled(3, -1.0, gravity, out.gravity);
-    add_scaled(m_.nv, -1.0, armature, out.armature);
+    add_scaled(tree_.nv, -1.0, armature, out.armature);
     if (free_.forces == nullptr) return;
-    const Motions<double> all = motions(m_, at.arena, q, v, a);
-    force_parameter_gradient<double>(m_, *free_.forces, at.arena, all, q, v, t, at.p, lambda, out.forces, twists);
-    force_placement_gradient<double>(m_, *free_.forces, at.arena, all, t, at.p, lambda, out.placement, twists);
+    const Motions<double> all = motions(tree_, at.arena, q, v, a);
+    force_parameter_gradient<double>(tree_, *free_.forces, at.arena, all, q, v, t, at.p, state.lambda, out.forces,
+                                     twists);
+    force_placement_gradient<double>(tree_, *free_.forces, at.arena, all, t, at.p, state.lambda, out.placement, twists);
   }
 
-  const Model& m_;
+  const Model& m_;     // of the states
+  const Model& tree_;  // of the rows
   ExplicitStage<double> euler_;
   std::vector<double> v_free_, xi_;
   std::vector<ContactPlace> places_;
-  std::vector<double> normals_;  // rows of the places
+  std::vector<double> normals_;  // rows of the places, of the tree
   std::vector<LimitPlace> limits_;
   std::vector<FrictionPlace> friction_;
   std::vector<char> wanted_;             // of the places, then of the limits: whether they are rows
   std::vector<int> contacts_, closing_;  // places and limits that are rows
-  std::vector<double> C_, Y_;
+  std::vector<double> T_, C_, Y_;
   StaggeredProjections rows_;
 };
 

@@ -531,32 +531,46 @@ class ImplicitStage {
 // weakest; at most a few times what is allowed.
 template <class S>
 S ImplicitStage<S>::rounding(const S& allowed) {
-  if (at_.scene.coupled) return allowed;
   constexpr double eps = std::numeric_limits<double>::epsilon();
   const auto length = [](const Vec3<S>& x) { return square_root(dot(x, x)); };
-  std::vector<S> size(m_.nv), moments(m_.n(), S(0.0)), forces(m_.n(), S(0.0));
+  const Model& tree = at_.scene.tree;
+  std::vector<S> size(tree.nv), moments(tree.n(), S(0.0)), forces(tree.n(), S(0.0));
   S kinetic(0.0), gravity(0.0);
-  const Motions<S> all = with_model<S>(
-      at_.scene, [&](const auto& m) { return inertial_motions<S>(m, at_.arena, q(), v(), a(), kinetic, gravity); });
-  for (int i = m_.n() - 1; i >= 0; --i) {
-    if (!m_.bodies[i].massless) {
+  const S *tree_q = q(), *tree_v = v(), *tree_a = a();
+  std::optional<Lifted<S>> lifted;
+  if (at_.scene.coupled) {
+    lifted.emplace(lift_state<S>(tree, at_.arena, q(), v(), a(), 2));
+    tree_q = lifted->q;
+    tree_v = lifted->v;
+    tree_a = lifted->a;
+  }
+  const Motions<S> all = with_model<S>(at_.scene, [&](const auto& m) {
+    return inertial_motions<S>(m, at_.arena, tree_q, tree_v, tree_a, kinetic, gravity);
+  });
+  for (int i = tree.n() - 1; i >= 0; --i) {
+    if (!tree.bodies[i].massless) {
       const auto& b = all.bodies[i];
       for (const Force<S>& f : {b.I * b.a, cross(b.v, b.I * b.v)}) {
         moments[i] += length(f.n);
         forces[i] += length(f.f);
       }
     }
-    const Model::Link& link = m_.links[i];
+    const Model::Link& link = tree.links[i];
     for (int k = link.iv; k < link.iv + link.nv; ++k) {
       const Motion<S>& column = all.columns[k].S_;
-      size[k] = length(column.w) * moments[i] + length(column.v) * forces[i] + S(2.0) * absolute(at_.u[k]);
-      if (all.armature != nullptr) size[k] += absolute(all.armature[k] * a()[k]);
+      size[k] = length(column.w) * moments[i] + length(column.v) * forces[i];
+      if (all.armature != nullptr) size[k] += absolute(all.armature[k] * tree_a[k]);
     }
     if (link.parent < 0) continue;
     moments[link.parent] += moments[i];
     forces[link.parent] += forces[i];
   }
-  for (int k = 0; k < m_.nv; ++k) work_[k] = S(k % 2 == 0 ? eps : -eps) * size[k];
+  if (lifted) {
+    std::vector<S> own(m_.nv, S(0.0));
+    add_pulled_sizes(tangent_map(lifted->terms, at_.arena), size.data(), own.data());
+    size = own;
+  }
+  for (int k = 0; k < m_.nv; ++k) work_[k] = S(k % 2 == 0 ? eps : -eps) * (size[k] + S(2.0) * absolute(at_.u[k]));
   if (rows_) {
     std::vector<S> none(rows_->count(), S(0.0)), out(this->size());
     std::copy_n(work_, m_.nv, out.data());

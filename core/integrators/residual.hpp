@@ -145,6 +145,56 @@ void add_residual_derivatives(StepContext<S>& at, const Evaluation<S>& e, S* Aq,
   chain_forces<S>(state, at.arena, Tq, Tv, TM, e.reduced.r, Aq, Av, M);
 }
 
+// Adds the gradient of s lambda.r by the numbers of couplings: with w = P lambda and g the gradients of w.(ID - tau_f)
+// by the state of the tree, what the numbers change of that state and of P lambda.
+template <class S>
+void add_coupling_gradient(StepContext<S>& at, const S* q, const S* v, const S* a, const S* lambda, double t, double s,
+                           S* out) {
+  const Model& tree = at.scene.tree;
+  const int nv = tree.nv, count = tree.coupling->numbers;
+  std::vector<S> r(at.scene.m.nv), A[3], gradient(count, S(0.0));
+  const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
+  add_rates(tree, e);
+  sum_inertias(tree, e);
+  for (auto& matrix : A) matrix.assign(std::size_t(nv) * nv, S(0.0));
+  add_tree_derivatives(at, e, A[0].data(), A[1].data(), A[2].data());
+  const BlockTerms<S> terms = block_terms(*tree.coupling, at.arena, q, 3);
+  S* w = at.arena.template get<S>(nv);
+  lift_velocities<S>(terms, at.arena, lambda, w);
+  S* g[3];
+  for (int k = 0; k < 3; ++k) {
+    g[k] = zeros<S>(at.arena, nv);
+    for (int i = 0; i < nv; ++i) add_scaled(nv, w[i], A[k].data() + std::size_t(i) * nv, g[k]);
+  }
+  add_number_gradient<S>(terms, at.arena, {q, v, a, lambda}, {g[0], g[1], g[2], e.reduced.r}, gradient.data());
+  add_scaled(count, S(s), gradient.data(), out);
+}
+
+// A state of the tree and, if it is given, a virtual velocity, from those in the coordinates of a scene.
+template <class S>
+class TreeState {
+ public:
+  const S *q, *v, *a, *lambda;
+  TreeState(StepContext<S>& at, const S* q, const S* v, const S* a, const S* lambda)
+      : q(q), v(v), a(a), lambda(lambda) {
+    if (!at.scene.coupled) return;
+    const Model& tree = at.scene.tree;
+    at.arena.reset();
+    const Lifted<S> point = lift_state(tree, at.arena, q, v, a, 2);
+    kept_.resize(tree.nq + 3 * tree.nv);
+    S* to = kept_.data();
+    this->q = std::copy_n(point.q, tree.nq, to) - tree.nq;
+    this->v = std::copy_n(point.v, tree.nv, to + tree.nq) - tree.nv;
+    this->a = std::copy_n(point.a, tree.nv, to + tree.nq + tree.nv) - tree.nv;
+    this->lambda = to + tree.nq + 2 * tree.nv;
+    lift_velocities<S>(point.terms, at.arena, lambda, to + tree.nq + 2 * tree.nv);
+  }
+  TreeState(const TreeState&) = delete;
+
+ private:
+  std::vector<S> kept_;
+};
+
 // A state of the tree from one in the coordinates of the scene, in the arena; v may be null.
 template <class S>
 struct TreePoint {

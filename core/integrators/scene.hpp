@@ -18,8 +18,7 @@ struct Scene {
   const ForceSet* forces = nullptr;
   const ConstraintSet* constraints = nullptr;  // null if there are none
   const Model& m = manifold(tree);             // of the states: the tree itself, if there are no couplings
-  // Whether states are in reduced coordinates (model/coupling.hpp): derivatives are dense, and there are no
-  // constraints.
+  // Whether states are in reduced coordinates (model/coupling.hpp): derivatives are dense.
   bool coupled = tree.coupling != nullptr;
   std::vector<int> quaternions = quaternion_bodies(m);
   // Where the loads of bearings are, if there are any. Their derivatives are dense.

@@ -114,8 +114,7 @@ class StageCotangents {
   void project(StageRows<S>& rows, const Projection<S>& of, const S* gy, S* gq) {
     StepContext<S>& at = stepper_.at;
     std::copy_n(gy, nv_, al_.data());
-    MassAt<S> mass(at, of.q);
-    mass.solve(al_.data());
+    SceneMass<S>(at.scene, at.arena, of.q).solve(al_.data(), al_.data());
     std::fill(be_.begin(), be_.end(), S(0.0));
     rows.metric.add_rates(al_.data(), be_.data());
     rows.metric.solve(be_.data());
@@ -131,28 +130,16 @@ class StageCotangents {
     const Model& tree = at.scene.tree;
     const int bodies = tree.nframes(), node = stepper_.table.is_implicit() ? stage.to : stage.from;
     const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node), *lambda = lambda_.data();
-    std::vector<S> lifted;  // q, v, a and lambda of the tree
-    if (at.scene.coupled) {
-      add_coupling_parameters(node, t, out);
-      if (stepper_.table.kind == StageKind::linearised && at.scene.forces != nullptr)
-        add_coupling_parameters_along(stage, t, out);
-      at.arena.reset();
-      const Lifted<S> point = lift_state(tree, at.arena, q, v, a, 2);
-      lifted.resize(tree.nq + 3 * tree.nv);
-      S* to = lifted.data();
-      std::copy_n(point.q, tree.nq, to);
-      std::copy_n(point.v, tree.nv, to + tree.nq);
-      std::copy_n(point.a, tree.nv, to + tree.nq + tree.nv);
-      lift_velocities<S>(point.terms, at.arena, lambda, to + tree.nq + 2 * tree.nv);
-      q = to;
-      v = q + tree.nq;
-      a = v + tree.nv;
-      lambda = a + tree.nv;
-    }
     if (at.scene.constraints != nullptr && stepper_.table.is_implicit()) {
       v = stepper_.implicit().free_velocities();
       a = stepper_.implicit().free_accelerations();
     }
+    if (at.scene.coupled) add_coupling_gradient<S>(at, q, v, a, lambda, t, -1.0, out.couplings);
+    const TreeState<S> state(at, q, v, a, lambda);
+    q = state.q;
+    v = state.v;
+    a = state.a;
+    lambda = state.lambda;
     // Friction in bearings depends on wrenches, which gives bodies twists of their own in the virtual motion.
     std::vector<Motion<S>> twists;
     if (at.scene.loads != nullptr) {
@@ -185,78 +172,22 @@ class StageCotangents {
       force_placement_gradient<S>(m, set, at.arena, all, t, at.p, lambda, out.placement, moved);
     });
   }
-  // Of the numbers of couplings: with w = P lambda and g the gradients of w.(ID - tau_f) by the state of the tree, what
-  // the numbers change of that state and of P lambda.
-  void add_coupling_parameters(int node, double t, const ParameterGradients<S>& out) {
-    StepContext<S>& at = stepper_.at;
-    const Model& tree = at.scene.tree;
-    const int nv = tree.nv, count = tree.coupling->numbers;
-    const S *q = at.nodes.q(node), *v = at.nodes.v(node), *a = at.nodes.a(node);
-    std::vector<S> r(nv_), A[3], gradient(count, S(0.0));
-    const Evaluation<S> e = evaluate_residual<S>(at, q, v, a, t, r.data());
-    add_rates(tree, e);
-    sum_inertias(tree, e);
-    for (auto& matrix : A) matrix.assign(std::size_t(nv) * nv, S(0.0));
-    add_tree_derivatives(at, e, A[0].data(), A[1].data(), A[2].data());
-    const BlockTerms<S> terms = block_terms(*tree.coupling, at.arena, q, 3);
-    S* w = at.arena.template get<S>(nv);
-    lift_velocities<S>(terms, at.arena, lambda_.data(), w);
-    S* g[3];
-    for (int k = 0; k < 3; ++k) {
-      g[k] = zeros<S>(at.arena, nv);
-      for (int i = 0; i < nv; ++i) add_scaled(nv, w[i], A[k].data() + std::size_t(i) * nv, g[k]);
-    }
-    add_number_gradient<S>(terms, at.arena, {q, v, a, lambda_.data()}, {g[0], g[1], g[2], e.reduced.r},
-                           gradient.data());
-    add_scaled(count, S(-1.0), gradient.data(), out.couplings);
-  }
-  // The same of the further term of linearly implicit Euler, h times the rate of lambda.(P^T tau_f) along the step, by
-  // a complex step in each lane.
-  void add_coupling_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
-    StepContext<S>& at = stepper_.at;
-    const ForceSet& set = *at.scene.forces;
-    const double h = 1.0 / stage.c;
-    const int nv = at.scene.tree.nv;
-    std::vector<Complex> lambda(nv_), K(std::size_t(nv) * nv), D(std::size_t(nv) * nv), tau(nv);
-    const std::vector<Complex> rest(std::max(nv, nv_), 0.0);
-    for (int l = 0; l < Lanes<S>::value; ++l) {
-      at.arena.reset();
-      const ComplexNode node(at, stage, l);
-      const Model& m = model_of_lane(at.scene, l);
-      const TreePoint<Complex> point = tree_point<Complex>(at.scene, at.arena, node.q.data(), node.v.data());
-      const Motions<Complex> all = force_motions(m, at.arena, point.q, point.v);
-      generalized_forces_derivatives<Complex>(m, set, at.arena, all, point.q, point.v, t, node.p.data(), K.data(),
-                                              D.data());
-      generalized_forces<Complex>(m, set, at.arena, all, point.q, point.v, t, node.p.data(), tau.data());
-      const BlockTerms<Complex> terms = block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 3);
-      for (int k = 0; k < nv_; ++k) lambda[k] = lane_of(lambda_[k], l);
-      Complex *w = at.arena.template get<Complex>(nv), *gq = zeros<Complex>(at.arena, nv),
-              *gv = zeros<Complex>(at.arena, nv);
-      lift_velocities<Complex>(terms, at.arena, lambda.data(), w);
-      for (int i = 0; i < nv; ++i) {
-        add_scaled(nv, w[i], K.data() + std::size_t(i) * nv, gq);
-        add_scaled(nv, w[i], D.data() + std::size_t(i) * nv, gv);
-      }
-      std::vector<Complex> gradient(m.coupling->numbers, 0.0);
-      add_number_gradient<Complex>(terms, at.arena, {node.q.data(), node.v.data(), rest.data(), lambda.data()},
-                                   {gq, gv, rest.data(), tau.data()}, gradient.data());
-      for (std::size_t k = 0; k < gradient.size(); ++k)
-        set_lane(out.couplings[k], l, lane_of(out.couplings[k], l) + h * gradient[k].imag() / kStep);
-    }
-  }
   // Of the rows: lambda.(G l) - nu.g, l and nu being the cotangents of the residual and of the rows, and of an implicit
   // stage minus the gradient of the projection of velocities; of an explicit one -nu.(G v1 + g_t + beta g).
   void add_constraint_parameters(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const bool implicitly = stepper_.table.is_implicit();
     StageRows<S>& rows = implicitly ? *stepper_.implicit().rows() : *stepper_.explicit_stage().rows();
-    const int bodies = m_.nframes(), parameters = at.scene.constraints->parameters;
-    std::vector<S> inertia(10 * bodies, S(0.0)), armature(nv_, S(0.0));
+    const Model& tree = at.scene.tree;
+    const int bodies = tree.nframes(), parameters = at.scene.constraints->parameters;
+    std::vector<S> inertia(10 * bodies, S(0.0)), armature(tree.nv, S(0.0));
     std::vector<S> placement(6 * bodies, S(0.0)), own(parameters, S(0.0));
+    std::vector<S> couplings(at.scene.coupled ? tree.coupling->numbers : 0, S(0.0));
     const InertialGradients<S> inertial{inertia.data(), armature.data()};
     std::vector<S> weights(rows.count());
     const S* q = at.nodes.q(implicitly ? stage.to : stage.from);
-    const ConstraintGradients<S> to{nullptr, nullptr, nullptr, placement.data(), own.data()};
+    const ConstraintGradients<S> to{nullptr,          nullptr,    nullptr,
+                                    placement.data(), own.data(), at.scene.coupled ? couplings.data() : nullptr};
     for (int r = 0; r < rows.count(); ++r) weights[r] = -rows.lambda[r];
     add_row_gradient<S>(at, rows, q, lambda_.data(), t, true, nullptr, weights.data(), to);
     if (implicitly) {
@@ -271,12 +202,13 @@ class StageCotangents {
         add_projection_gradient<S>(at, *after, found.displacement(stage, t), al_.data(), be_.data(), to, inertial);
     }
     add_scaled(10 * bodies, S(-1.0), inertia.data(), out.inertia);
-    add_scaled(nv_, S(-1.0), armature.data(), out.armature);
+    add_scaled(tree.nv, S(-1.0), armature.data(), out.armature);
     add_scaled(6 * bodies, S(-1.0), placement.data(), out.placement);
     add_scaled(parameters, S(-1.0), own.data(), out.constraints);
+    if (at.scene.coupled) add_scaled(tree.coupling->numbers, S(-1.0), couplings.data(), out.couplings);
   }
-  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), by a complex step in each
-  // lane.
+  // Gradients by the forces' parameters in linearly implicit Euler, of tau + h (K v1 + D a0), and by the numbers of
+  // couplings of its second term, by a complex step in each lane.
   void add_force_parameters_along(const Stage& stage, double t, const ParameterGradients<S>& out) {
     StepContext<S>& at = stepper_.at;
     const ForceSet& set = *at.scene.forces;
@@ -293,8 +225,11 @@ class StageCotangents {
       for (int k = 0; k < nv_; ++k) power[k] = lane_of(lambda_[k], l);
       if (at.scene.coupled) {
         const std::vector<Complex> reduced(power.begin(), power.begin() + nv_);
-        lift_velocities<Complex>(block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 1), at.arena,
-                                 reduced.data(), power.data());
+        const BlockTerms<Complex> terms = block_terms<Complex>(*m.coupling, at.arena, node.q.data(), 3);
+        lift_velocities<Complex>(terms, at.arena, reduced.data(), power.data());
+        const std::vector<Complex> numbers =
+            coupling_power_gradient(m, terms, node, point, t, reduced.data(), power.data());
+        for (std::size_t k = 0; k < numbers.size(); ++k) add(out.couplings[k], l, {0.0, numbers[k].imag()});
       }
       std::vector<Complex> parameters(set.parameters, 0.0), placements(6 * m.nframes(), 0.0);
       const Motions<Complex> all = motions(m, at.arena, point.q, point.v, rest.data());
@@ -304,6 +239,28 @@ class StageCotangents {
       for (std::size_t k = 0; k < parameters.size(); ++k) add(out.forces[k], l, parameters[k]);
       for (std::size_t k = 0; k < placements.size(); ++k) add(out.placement[k], l, placements[k]);
     }
+  }
+
+  // The gradient of lambda.(P^T tau_f) by the numbers of couplings at a complex node; w = P lambda.
+  std::vector<Complex> coupling_power_gradient(const Model& tree, const BlockTerms<Complex>& terms,
+                                               const ComplexNode& node, const TreePoint<Complex>& point, double t,
+                                               const Complex* lambda, const Complex* w) {
+    Arena& arena = stepper_.at.arena;
+    const ForceSet& set = *stepper_.at.scene.forces;
+    const int nv = tree.nv;
+    const Motions<Complex> all = force_motions(tree, arena, point.q, point.v);
+    Complex *K = arena.get<Complex>(nv * nv), *D = arena.get<Complex>(nv * nv), *tau = arena.get<Complex>(nv);
+    Complex *by_q = zeros<Complex>(arena, nv), *by_v = zeros<Complex>(arena, nv), *none = zeros<Complex>(arena, nv);
+    generalized_forces_derivatives<Complex>(tree, set, arena, all, point.q, point.v, t, node.p.data(), K, D);
+    generalized_forces<Complex>(tree, set, arena, all, point.q, point.v, t, node.p.data(), tau);
+    for (int i = 0; i < nv; ++i) {
+      add_scaled(nv, w[i], K + i * nv, by_q);
+      add_scaled(nv, w[i], D + i * nv, by_v);
+    }
+    std::vector<Complex> gradient(tree.coupling->numbers, 0.0);
+    add_number_gradient<Complex>(terms, arena, {node.q.data(), node.v.data(), none, lambda}, {by_q, by_v, none, tau},
+                                 gradient.data());
+    return gradient;
   }
 
   Stepper<S>& stepper_;

@@ -385,7 +385,7 @@ class StageMatrix {
     add_scaled(static_cast<int>(size), S(c), M_, D_);
     add_product(scene_.m, scene_.quaternions, D_, V1, K_);
     std::copy_n(K_, size, solver_.dense());
-    if (rows != nullptr && scene_.custom_rows) rows->subtract_custom_stiffness(e, solver_.dense());
+    if (rows != nullptr && (scene_.custom_rows || scene_.coupled)) rows->subtract_stiffness(e, solver_.dense());
     return solver_.factor_dense();
   }
 

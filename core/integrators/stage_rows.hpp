@@ -6,9 +6,12 @@
 //   P Q^T,   Q = J_B - J_A,   P = J_B^T (N - . x* W) - J_A^T N,
 // all in the axes of marker A, and is a border with the unknowns Q^T delta. Translations have no effect on N - . x* W
 // of linear rows, so that there are three of these unknowns if A does not move and no row is a distance.
+//
+// With couplings the matrix is dense, and has the whole derivative of P^T G^T lambda; the border has rows alone.
 #pragma once
 #include "constraints/row_metric.hpp"
 #include "integrators/residual.hpp"
+#include "integrators/scene_rows.hpp"
 #include "linear/border.hpp"
 
 namespace torsor {
@@ -23,7 +26,7 @@ class StageRows {
         rows_(set_.rows),
         nv_(m_.nv),
         metric(m_, rows_, at.memory),
-        border(nv_, rows_ + (second_order ? border_of_pairs(set_) : 0), at.memory) {
+        border(nv_, rows_ + (second_order && !at.scene.coupled ? border_of_pairs(set_) : 0), at.memory) {
     for (S** vector : {&lambda, &g, &kappa, &work_}) zero(vector, rows_);
     zero(&kept_, rows_);
     zero(&y_, border.width());
@@ -45,11 +48,12 @@ class StageRows {
 
   ConstraintState<S> state(const Motions<S>& all, const S* q, const S* v, const S* a, double t,
                            bool still = false) const {
-    return {m_, set_, at_.arena, all, q, v, a, t, times_at(set_, at_.arena, t), still};
+    return row_state(at_.scene, at_.arena, all, q, v, a, t, times_at(set_, at_.arena, t), still);
   }
 
   // The residual ID - tau_f - u - G^T lambda, and g.
   Evaluation<S> evaluate(const S* q, const S* v, const S* a, double t, S* r) {
+    if (at_.scene.coupled) return evaluate_coupled(q, v, a, t, r);
     const Evaluation<S> e =
         evaluate_residual<S>(at_.scene, at_.arena, q, v, a, t, at_.p, at_.u, r, [&](const Motions<S>& all) {
           const ConstraintState<S> rows = state(all, q, v, a, t);
@@ -68,7 +72,7 @@ class StageRows {
   // G, Y and D at a configuration. False if the mass matrix is singular.
   Mask<S> measure(const Motions<S>& all, const S* q, double t) {
     at_.arena.singular_joint = -1;
-    const MassFactor<S> mass = factor_mass_at(at_, q);
+    const SceneMass<S> mass(at_.scene, at_.arena, q);
     const Mask<S> good = at_.is_regular();
     if (any(good)) metric.evaluate(state(all, q, at_.zero, at_.zero, t), mass);
     return good;
@@ -101,7 +105,8 @@ class StageRows {
   void fill_border(const Evaluation<S>& e, double c) {
     border.clear();
     scale_ = c * c;
-    fill_rows(state(e.all, e.q, e.v, at_.zero, e.t));
+    fill_rows(state_at(e));
+    if (at_.scene.coupled) return;
     int column = rows_;
     for (std::size_t k = 0; k < pairs_.size(); ++k) {
       fill_pair(e.all, set_.pairs[k], pairs_[k], column);
@@ -114,9 +119,11 @@ class StageRows {
     scale_ = 1.0;
     fill_rows(rows);
   }
-  // Custom rows have their stiffness in the matrix itself: K -= d(G^T lambda)/dq, dense.
-  void subtract_custom_stiffness(const Evaluation<S>& e, S* K) {
-    const ConstraintState<S> rows = state(e.all, e.q, e.v, at_.zero, e.t);
+  // Custom rows have their stiffness in the matrix itself, and so have all rows with couplings: K -= d(G^T lambda)/dq,
+  // dense.
+  void subtract_stiffness(const Evaluation<S>& e, S* K) {
+    const ConstraintState<S> rows = state_at(e);
+    if (at_.scene.coupled) return add_constraint_stiffness<S>(rows, lambda, S(-1.0), K, nv_);
     for (const CustomPart& part : set_.custom) add_scaled(nv_ * nv_, S(-1.0), custom_stiffness(rows, part, lambda), K);
   }
   // out (nv, then rows) = the correction of the node and of the multipliers.
@@ -156,7 +163,19 @@ class StageRows {
   }
 
  private:
-  // Unknowns of a pair beside its rows, and of all pairs.
+  ConstraintState<S> state_at(const Evaluation<S>& e) const {
+    const bool coupled = at_.scene.coupled;
+    return state(e.all, coupled ? e.reduced.q : e.q, coupled ? e.reduced.v : e.v, at_.zero, e.t);
+  }
+  Evaluation<S> evaluate_coupled(const S* q, const S* v, const S* a, double t, S* r) {
+    const Evaluation<S> e = evaluate_residual<S>(at_, q, v, a, t, r);
+    const ConstraintState<S> rows = state(e.all, q, v, a, t);
+    S* G = at_.arena.template get<S>(std::size_t(rows_) * nv_);
+    constraint_jacobian(rows, G, nv_);
+    for (int i = 0; i < rows_; ++i) add_scaled(nv_, -lambda[i], G + i * nv_, r);
+    constraint_values<S>(rows, g, nullptr, nullptr);
+    return e;
+  }
   void zero(S** vector, int size) { std::fill_n(*vector = at_.memory.template get<S>(size), size, S(0.0)); }
   // Subtracts the wrench from the forces of the bodies.
   void add_wrenches(const ConstraintState<S>& rows, const PairPart& pair, PairState<S>& seen) {

@@ -150,8 +150,8 @@ class StepTangents {
     const int count = rows.count();
     std::vector<S> by_q(std::size_t(count) * nv_), kappa(std::size_t(count) * columns_, S(0.0));
     projection_matrices<S>(stepper_.at, rows, of, work_, by_q.data());
-    const MassAt<S> mass(stepper_.at, of.q);
-    for (int k = 0; k < nv_; ++k) mass.solve(work_ + k, nv_);
+    const SceneMass<S> mass(stepper_.at.scene, stepper_.at.arena, of.q);
+    for (int k = 0; k < nv_; ++k) mass.solve(work_ + k, work_ + k, nv_);
     add_product(S(-1.0), work_, q, y);
     for (int r = 0; r < count; ++r)
       for (int k = 0; k < nv_; ++k) {

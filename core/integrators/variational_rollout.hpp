@@ -175,55 +175,21 @@ class VariationalAdjoint {
     arena.reset();
     const VariationalScene& scene = step_.scene;
     const Model& tree = scene.tree;
-    const int nv = m_.nv, bodies = tree.nframes();
-    const S *rest = zeros<S>(arena, tree.nv), *q = q_.data(), *v = v_.data(), *weight = x;
-    S *gq = arena.get<S>(tree.nv), *gv = arena.get<S>(tree.nv);
+    const int nv = m_.nv, bodies = tree.nframes(), numbers = scene.coupled ? tree.coupling->numbers : 0;
+    S *gq = arena.get<S>(nv), *gv = arena.get<S>(nv), *couplings = zeros<S>(arena, numbers);
     S *inertia = arena.get<S>(10 * bodies), *placement = arena.get<S>(6 * bodies), *armature = arena.get<S>(tree.nv);
-    std::optional<Lifted<S>> lifted;
-    if (scene.coupled) {
-      lifted.emplace(lift_state<S>(tree, arena, q, v, nullptr, 3));
-      S* own = arena.get<S>(tree.nv);
-      lift_velocities<S>(lifted->terms, arena, x, own);
-      q = lifted->q;
-      v = lifted->v;
-      weight = own;
-    }
     const ParameterGradients<S>& out = sums.all();
     const bool parameters = out.inertia != nullptr;
-    const Gradients<S> of{gq,
-                          nullptr,
-                          gv,
-                          nullptr,
-                          parameters ? inertia : nullptr,
-                          parameters ? placement : nullptr,
-                          nullptr,
-                          parameters ? armature : nullptr};
-    with_model<S>(step_.scene,
-                  [&](const auto& m) { inverse_dynamics_vjp<S>(m, arena, q, rest, v, weight, nullptr, 0, of, false); });
-    if (scene.coupled) {  // x.(P^T M P v): gv is M P x
-      S *p = arena.get<S>(tree.nv), *own_q = zeros<S>(arena, nv), *own_v = zeros<S>(arena, nv);
-      with_model<S>(scene, [&](const auto& m) { generalized_momenta(m, arena, q, v, p); });
-      const BlockTerms<S>& terms = lifted->terms;
-      if (parameters) {
-        std::vector<S> numbers(tree.coupling->numbers, S(0.0));
-        const S* none = zeros<S>(arena, tree.nv);
-        add_number_gradient<S>(terms, arena, {q_.data(), zeros<S>(arena, nv), v_.data(), x}, {gq, none, gv, p},
-                               numbers.data());
-        add_scaled_where(lanes, static_cast<int>(numbers.size()), S(s), numbers.data(), out.couplings);
-      }
-      pull(terms, gq, own_q);
-      add_pulled<S>(tangent_rate<S>(terms, arena, x), p, own_q);
-      add_pulled<S>(tangent_rate<S>(terms, arena, v_.data()), gv, own_q);
-      pull(terms, gv, own_v);
-      gq = own_q;
-      gv = own_v;
-    }
+    const auto wanted = [&](S* to) { return parameters ? to : nullptr; };
+    momentum_gradients<S>(scene, arena, q_.data(), v_.data(), x,
+                          {gq, gv, wanted(inertia), wanted(placement), wanted(armature), wanted(couplings)});
     add_scaled_where(lanes, nv, S(s), gq, by_q);
     if (by_v != nullptr) add_scaled_where(lanes, nv, S(s), gv, by_v);
     if (!parameters) return;
     add_scaled_where(lanes, 10 * bodies, S(s), inertia, out.inertia);
     add_scaled_where(lanes, 6 * bodies, S(s), placement, out.placement);
     add_scaled_where(lanes, tree.nv, S(s), armature, out.armature);
+    if (scene.coupled) add_scaled_where(lanes, numbers, S(s), couplings, out.couplings);
   }
   // Gradients by parameters: with the displacements (dq, dv) of each point that correspond to the multipliers, those of
   // h w (dT(dq, dv) - dV(dq) + dq.tau). T by complex step, v.M(q) v / 2 along the displacement.
@@ -271,9 +237,7 @@ class VariationalAdjoint {
                   });
                   for (int k = 0; k < tree.nv; ++k) d.q[k] = d.q[k] / weight;
                 });
-    if (of_rows_)
-      of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), {out.inertia, out.armature},
-                               out.placement, out.constraints);
+    if (of_rows_) of_rows_->add_parameters(arena, step_.multipliers(), multiplier_.data(), out);
   }
   // Of the numbers of couplings: the gradient of dq.f_R + dv.g_R at fixed (dq, dv) is that of
   //   G_q.q + G_v.(P v) + f.(P dq) + g.(P dv + phi''[v, dq]),

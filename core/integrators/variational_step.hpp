@@ -1,7 +1,6 @@
 // Steps of variational integrators by Newton's method, in a time that is linear in the number of bodies where forces
 // allow it. Fan 2018; docs/derivations/variational.md.
 #pragma once
-#include "dynamics/inverse_dynamics.hpp"
 #include "integrators/action_system.hpp"
 #include "integrators/control_rows.hpp"
 #include "integrators/newton.hpp"
@@ -47,35 +46,16 @@ class VariationalStep {
   // v = M(q)^-1 p, and a of forward dynamics under forces and controls u (null: none). False if the mass matrix is
   // singular, in all lanes if it is in one.
   Mask<S> velocities(const S* q, const S* momentum, double t, const S* u, S* v, S* a) {
-    const Model& m = scene.tree;
     arena.reset();
     arena.singular_joint = -1;
     const SceneMass<S> mass(scene, arena, q);
     mass.solve(momentum, v);
     if (arena.singular_joint >= 0) return no_lane<S>();
-    const S *rest = zeros<S>(arena, m.nv), *tree_q = q, *tree_v = v;
-    S *tau = zeros<S>(arena, m.nv), *bias = arena.get<S>(m.nv);
-    std::optional<Lifted<S>> lifted;
-    if (scene.coupled) {
-      lifted.emplace(lift_state<S>(m, arena, q, v, zeros<S>(arena, scene.m.nv), 2));
-      tree_q = lifted->q;
-      tree_v = lifted->v;
-      rest = lifted->a;
-    }
-    if (scene.forces != nullptr)
-      generalized_forces(m, *scene.forces, arena, force_motions_at(scene, arena, tree_q, tree_v), tree_q, tree_v, t, p,
-                         tau);
-    with_model<S>(
-        scene, [&](const auto& numbers) { inverse_dynamics<S>(numbers, arena, tree_q, tree_v, rest, nullptr, bias); });
-    for (int k = 0; k < m.nv; ++k) tau[k] -= bias[k];
-    if (scene.coupled) {
-      S* own = arena.get<S>(scene.m.nv);
-      pull(lifted->terms, tau, own);
-      tau = own;
-    }
+    S* tau = arena.get<S>(scene.m.nv);
+    driving_torques<S>(scene, arena, q, v, zeros<S>(arena, scene.m.nv), t, p, tau);
     for (int k = 0; u != nullptr && k < scene.m.nv; ++k) tau[k] += u[k];
     mass.solve(tau, a);
-    if (rows_) rows_->constrain(arena, mass.tree(), q, v, t, a);
+    if (rows_) rows_->constrain(arena, mass, q, v, t, a);
     return every_lane<S>();
   }
 
@@ -239,23 +219,28 @@ class VariationalStep {
 // The correction due to rounding of the momenta, and of constraints: J^-1 times their rounding errors, with signs that
 // alternate along chains, the direction in which J is weakest.
 template <class S>
-S VariationalStep<S>::rounding(const S& allowed) {
-  if (scene.coupled) return allowed;
+S VariationalStep<S>::rounding(const S&) {
+  const Model& tree = scene.tree;
   const int nv = scene.m.nv, s = scene.rule.s;
-  for (int c = 0; c < s; ++c)
-    for (int i = 0; i < scene.m.n(); ++i)
-      for (int k = scene.m.links[i].iv; k < scene.m.links[i].iv + scene.m.links[i].nv; ++k) {
-        S sum(0.0);
-        for (int a = 0; a < scene.rule.m; ++a) {
-          const ActionPoint<S>& at = action_.points[a];
-          const Motion<S>& column = at.all.columns[k].S_;
-          const Force<S>& mu = at.mu[i];
-          const S size = square_root(dot(column.w, column.w) * dot(mu.n, mu.n)) +
-                         square_root(dot(column.v, column.v) * dot(mu.f, mu.f));
-          sum += S(at.weight * std::fabs(scene.rate(a, c == 0 ? s : c))) * size;
-        }
-        correction[c * nv + k] = S((k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon()) * sum;
+  std::vector<S> sizes(tree.nv);
+  std::fill_n(correction, s * nv, S(0.0));
+  for (int a = 0; a < scene.rule.m; ++a) {
+    const ActionPoint<S>&point = action_.points[a], &at = scene.coupled ? *point.tree : point;
+    for (int i = 0; i < tree.n(); ++i)
+      for (int k = tree.links[i].iv; k < tree.links[i].iv + tree.links[i].nv; ++k) {
+        const Motion<S>& column = at.all.columns[k].S_;
+        const Force<S>& mu = at.mu[i];
+        sizes[k] = square_root(dot(column.w, column.w) * dot(mu.n, mu.n)) +
+                   square_root(dot(column.v, column.v) * dot(mu.f, mu.f));
       }
+    S* own = scene.coupled ? zeros<S>(arena, nv) : sizes.data();
+    if (scene.coupled) add_pulled_sizes(point.state->P, sizes.data(), own);
+    for (int c = 0; c < s; ++c)
+      add_scaled(nv, S(at.weight * std::fabs(scene.rate(a, c == 0 ? s : c))), own, correction + c * nv);
+  }
+  for (int c = 0; c < s; ++c)
+    for (int k = 0; k < nv; ++k)
+      correction[c * nv + k] *= S((k % 2 == 0 ? 1.0 : -1.0) * std::numeric_limits<double>::epsilon());
   if (rows_)
     rows_->solve(solver_, correction, rows_->roundings(arena, multipliers(), correction));
   else

@@ -42,12 +42,13 @@ struct Coupling {
     double scale, offset;
     std::vector<Term> terms;  // of a linear row
   };
-  struct Linear {             // consecutive linear rows with the same columns
+  struct Linear {             // consecutive linear rows with the same columns, or with one column each
     std::vector<int> iq, iv;  // by row
     std::vector<double> offset;
     std::vector<int> columns, positions;  // of reduced velocities, and of coordinates
-    std::vector<double> values;           // rows x columns
+    std::vector<double> values;           // rows x columns, or by row
     int rows() const { return static_cast<int>(iv.size()); }
+    bool diagonal = false;  // whether each row has its own column
   };
   struct Block {
     int inputs, outputs;
@@ -274,6 +275,15 @@ template <int N, class S, class Out>
 TORSOR_INLINE void each_linear_row(const Coupling& c, bool coordinates, const S* const (&x)[N], Out&& out) {
   for (const Coupling::Linear& g : c.linear) {
     int row = 0;
+    if (g.diagonal) {
+      for (const int rows = g.rows(); row < rows; ++row) {
+        const S value(g.values[row]);
+        const int column = g.columns[row];
+        out(g, row, 0, coordinates ? mul_add(value, x[0][g.positions[row]], S(g.offset[row])) : value * x[0][column]);
+        for (int n = 1; n < N; ++n) out(g, row, n, value * x[n][column]);
+      }
+      continue;
+    }
     for (; row + 4 <= g.rows(); row += 4) sum_rows<4>(g, row, coordinates, x, out);
     for (; row < g.rows(); ++row) sum_rows<1>(g, row, coordinates, x, out);
   }
@@ -295,6 +305,13 @@ template <class S>
 void pull_linear(const Coupling::Linear& g, const S* x, S* y) {
   const int m = static_cast<int>(g.columns.size());
   int column = 0;
+  if (g.diagonal) {
+    for (int row = 0; row < m; ++row) {
+      S& to = y[g.columns[row]];
+      to = mul_add(S(g.values[row]), x[g.iv[row]], to);
+    }
+    return;
+  }
   for (; column + 4 <= m; column += 4) pull_columns<4>(g, column, x, y);
   for (; column < m; ++column) pull_columns<1>(g, column, x, y);
 }
@@ -477,6 +494,17 @@ void add_pulled(const TangentMatrix<S>& P, const S* x, S* y, double s = 1.0) {
     for (int k = begin; k < end; ++k) {
       S& to = y[P.coupling.column[k]];
       to = mul_add(S(s) * P.x[k], x[i], to);
+    }
+  });
+}
+// y += |P|^T x: sizes of pulled numbers from those of the tree.
+template <class S>
+void add_pulled_sizes(const TangentMatrix<S>& P, const S* x, S* y) {
+  each_run(P, [&](int tree, int reduced, int count) { add_scaled(count, S(1.0), x + tree, y + reduced); });
+  each_row(P, [&](int i, int begin, int end) {
+    for (int k = begin; k < end; ++k) {
+      S& to = y[P.coupling.column[k]];
+      to = mul_add(absolute(P.x[k]), x[i], to);
     }
   });
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, final
 
@@ -31,6 +31,16 @@ def _interval(record: object, name: str) -> None:
     lower, upper = getattr(record, name)
     if lower > upper:
         raise ModelError(f"{name} of {type(record).__name__} have lower {lower:g} above upper {upper:g}")
+
+
+def _shown(record: Tendon | Actuator) -> str:
+    """A record with the fields that are not the default."""
+    parts = [repr(record.name)]
+    for f in fields(record)[1:]:
+        value = getattr(record, f.name)
+        if value != f.default:
+            parts.append(f"{f.name}={value!r}")
+    return f"{type(record).__name__}({', '.join(parts)})"
 
 
 @final
@@ -85,6 +95,9 @@ class Tendon:
             )
         for name in ("rest", "limits"):
             _interval(self, name)
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
     @property
     def is_path(self) -> bool:
@@ -150,6 +163,15 @@ class Actuator:
             _numbers(self, name, size)
         for name in ("control_limits", "force_limits"):
             _interval(self, name)
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+    @property
+    def place(self) -> str:
+        """What it drives: "joint 'knee'", "tendon 'flexor'" or "body 'hand'"."""
+        kind = next(kind for kind in ("joint", "tendon", "body") if getattr(self, kind) is not None)
+        return f"{kind} {getattr(self, kind)!r}"
 
 
 @final

@@ -1363,6 +1363,17 @@ class Model:
             )
         return joint.v_slice
 
+    @cached_property
+    def _owners(self) -> tuple[str, ...]:
+        """The joint, or the new coordinate, of each velocity."""
+        names = [""] * self.nv
+        for joint in self.joints:
+            names[joint.v_slice] = [joint.name] * (joint.v_slice.stop - joint.v_slice.start)
+        if self._map is not None:
+            for name in self._map.new:
+                names[self._map.columns[name]] = name
+        return tuple(names)
+
     def maximal(self) -> tuple[Model, tuple[Constraint, ...]]:
         """The same mechanism in maximal coordinates: all bodies on `Free` joints, and joints as constraints.
 
@@ -1612,7 +1623,10 @@ class Model:
             lines.append(f"new coordinates {', '.join(self._map.new)}: q[{first}:{self.nq}]")
         closed = [f"constraint {c.shown_name}" for c in self.constraints]
         frames = [f"frame {f.name} on {f.body}" for f in self.frames]
-        return "\n".join([head, *lines, *frames, *closed])
+        driven = [f"tendon {t.name}" for t in self.tendons] + [
+            f"actuator {a.name} on {a.place}" for a in self.actuators
+        ]
+        return "\n".join([head, *lines, *frames, *closed, *driven])
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r}: {self.nbodies} bodies, nq {self.nq}, nv {self.nv}>"

@@ -18,7 +18,7 @@ from torsor.forces.custom import CustomForce
 from torsor.forces.force import Force, require_forces
 from torsor.integrators.variational import lobatto
 from torsor.model import require_model
-from torsor.simulation.consistency import require_coordinates, require_holonomic
+from torsor.simulation.consistency import require_holonomic
 from torsor.simulation.failures import step_error
 from torsor.simulation.steps import variational_options
 
@@ -121,7 +121,6 @@ def _torques_of_rows(
 ) -> FloatArray:
     """h w G^T multipliers at the control points, (..., order / 2 + 1, nv)."""
     require_holonomic(integrator, constraints)
-    require_coordinates(integrator, model, constraints)
     compiled = compile_constraints(model, constraints)
     nodes, weights = lobatto(integrator.order // 2 + 1)
     if multipliers.ndim < 2 or multipliers.shape[-2:] != (len(nodes), compiled.rows):

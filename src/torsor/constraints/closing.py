@@ -84,6 +84,9 @@ class Residuals:
         self.all = len(self.of) == compiled.rows
         self.turns = _turns(compiled, model, self.of)
         self.rotation = np.array([x for j in model.joints for x in _rotation_bound(j.joint)])
+        if model.couplings:  # of what moves with a coordinate, where that begins
+            P = np.abs(model.coupling_jacobian(model.neutral))
+            self.rotation = (P * self.rotation[:, None]).max(axis=0, initial=0.0)
 
     def values(self, q: FloatArray, t: FloatArray) -> FloatArray:
         """g (L, m)."""

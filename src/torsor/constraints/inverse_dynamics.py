@@ -207,7 +207,7 @@ def _actuated_mask(model: Model, compiled: CompiledConstraints, actuated: Any) -
         )
     mask = np.zeros(model.nv, np.bool_)
     for name in array.ravel().tolist():
-        mask[model.joint(name).v_slice] = True
+        mask[model._velocities(name, "actuate")] = True
     return mask.tobytes()
 
 
@@ -219,11 +219,10 @@ def _require_forces(model: Model, rest: FloatArray) -> None:
     rows = size.reshape(-1, model.nv)
     state = int(np.argmax((rows > _BEYOND_ROUNDING).any(axis=1)))
     large = rows[state] > 1e-3 * np.nanmax(rows[state])
-    names = []
-    for joint in model.joints:
-        of_joint = large[joint.v_slice]
-        single = [f"{joint.name}[{k}]" for k in np.flatnonzero(of_joint)]
-        names += [joint.name] if of_joint.size and of_joint.all() else single
+    names, owners = [], np.array(model._owners)
+    for name in dict.fromkeys(model._owners):
+        of_joint = large[owners == name]
+        names += [name] if of_joint.all() else [f"{name}[{k}]" for k in np.flatnonzero(of_joint)]
     where = "" if rest.ndim == 1 else f" in state {state} of the batch (counted flat)"
     raise ConstraintError(
         f"velocities of {listed(names)} lack actuation{where}: neither motors nor constraints can give "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
-from torsor._check import as_array, refuse_couplings, require_finite
+from torsor._check import as_array, require_finite
 from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.closing import Residuals, reach_of
 from torsor.constraints.constraint import CompiledConstraints, Constraint, compile_constraints
@@ -119,8 +119,7 @@ def mobility(
     >>> m.freedoms
     4
     """
-    refuse_couplings(require_model(model), "mobility")
-    compiled = compile_constraints(model, constraints)
+    compiled = compile_constraints(require_model(model), constraints)
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance is {tolerance!r}, expected a number between 0 and 1")
     if np.ndim(q) != 1:

@@ -43,7 +43,7 @@ def roots(M: FloatArray, model: Model, free: Indices, batch: bool) -> FloatArray
     for i in np.flatnonzero(singular).tolist():
         k = _dependent(M[i])
         if k is not None:
-            name = next(j.name for j in model.joints if j.v_slice.start <= free[k] < j.v_slice.stop)
+            name = model._owners[free[k]]
             where = f" in state {i} of the batch (counted flat)" if batch else ""
             raise SingularMassMatrixError(
                 f"the mass matrix is singular at joint {name!r}{where}: some motion of this joint moves no mass, and "
@@ -264,7 +264,7 @@ class Nearest:
                 self.tolerance, self.iterations,
             )  # fmt: skip
             if not alone.attempt()[1]:
-                kept = [j.name for j in self.model.joints if j.nv and j.v_slice.start in held]
+                kept = list(dict.fromkeys(self.model._owners[k] for k in held))
                 raise ConvergenceError(
                     f"the constraints contradict keep=: {miss} while {', '.join(map(repr, kept))} "
                     f"{'do' if len(kept) > 1 else 'does'} not move, and closes without keep=; keep fewer joints, or "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from torsor import _core
-from torsor._check import refuse_couplings, require_finite
+from torsor._check import require_finite
 from torsor._errors import ConstraintError, ConvergenceError
 from torsor.constraints.constraint import Constraint, compile_constraints
 from torsor.constraints.nearest import Factor, Nearest, Terms, roots, whitened
@@ -161,6 +161,7 @@ class ProjectVJP(NamedTuple):
     placement : (..., nbodies, 6)
         With respect to twists x of the placements, placement @ SE3.exp(x).
     armature : (..., nv)
+        Of the tree, with couplings.
     """
 
     q: FloatArray
@@ -285,7 +286,7 @@ def kept_velocities(model: Model, keep: Iterable[str]) -> NDArray[np.bool_]:
     for name in keep:
         if not isinstance(name, str):
             raise TypeError(f"keep must have names of joints, got {name!r}")
-        out[model.joint(name).v_slice] = True
+        out[model._velocities(name, "keep")] = True
     return out
 
 
@@ -323,8 +324,7 @@ class _Task:
         tolerance: float,
         iterations: int,
     ) -> None:
-        refuse_couplings(require_model(model), "project")
-        self.model, self.compiled = model, compile_constraints(model, constraints)
+        self.model, self.compiled = require_model(model), compile_constraints(model, constraints)
         self.held = kept_velocities(model, keep)
         self.free = np.flatnonzero(~self.held)
         if not isinstance(iterations, (int, np.integer)) or isinstance(iterations, bool) or iterations < 1:
@@ -531,7 +531,7 @@ class _Task:
         by_q1, w = weights
         parameters = np.zeros((L, self.compiled.size))
         placement = np.zeros((L, model.nbodies, 6))
-        of_mass = np.zeros((L, model.nbodies, 10)), placement, np.zeros((L, nv))
+        of_mass = np.zeros((L, model.nbodies, 10)), placement, np.zeros((L, model.tree.nv))
         by_v: FloatArray | None = None
         if self.flat_v is not None:
             at = self.velocities

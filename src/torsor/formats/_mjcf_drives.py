@@ -268,8 +268,9 @@ def is_idle(mj: mujoco.MjModel, i: int) -> bool:
     kinds = mujoco_package().mjtEq
     if kinds(mj.eq_type[i]) not in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
         return False
-    (first, second), _, _ = _markers(mj, i)
-    return bool(mj.body_weldid[first] == mj.body_weldid[second])
+    first, second = (int(mj.body_weldid[body]) for body in _markers(mj, i)[0])
+    fixed = [0 if mj.body_mocapid[body] >= 0 else body for body in (first, second)]  # which is how those are held
+    return fixed[0] == fixed[1]
 
 
 def is_met(mj: mujoco.MjModel, i: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torsor import _core
-from torsor._errors import ConstraintError, CouplingError
+from torsor._errors import ConstraintError
 from torsor.constraints.constraint import Constraint
 from torsor.constraints.custom import CustomConstraint
 from torsor.constraints.twists import TwistConstraint
@@ -20,22 +20,10 @@ if TYPE_CHECKING:
 
     from torsor._typing import FloatArray
     from torsor.forces.force import CompiledForces
-    from torsor.model import Model
     from torsor.simulation.batch import Batch
 
 _GAP = 1e-6  # largest error of a row that a start may have, relative to 1 and to the largest coordinate
 _RATE = 1e-6  # the same for its rate, relative to 1 and to the largest velocity
-
-
-def require_coordinates(integrator: Integrator, model: Model, constraints: Sequence[Constraint] = ()) -> None:
-    """Rejects models with couplings where steps need the tree's coordinates: with hard contact, and constraints."""
-    if not model.couplings or not (constraints or isinstance(integrator, HardContact)):
-        return
-    what = "steps under constraints do" if constraints else "HardContact does"
-    raise CouplingError(
-        f"{what} not take models with couplings; give model.tree with constraints such as Coupling in place of the "
-        "couplings, or for contact BDF1 with Contact.rigid"
-    )
 
 
 def require_holonomic(integrator: Integrator, constraints: Sequence[Constraint]) -> None:

@@ -25,7 +25,6 @@ from torsor.simulation.batch import Batch, own_constraints, read_models
 from torsor.simulation.consistency import (
     require_accelerations,
     require_consistent,
-    require_coordinates,
     require_holonomic,
 )
 from torsor.simulation.controls import Controls, as_policy, read_actuation, read_controls
@@ -176,7 +175,6 @@ def simulate(
     forces = require_forces(forces)
     constraints = own_constraints(models) if constraints is None else require_constraints(constraints)
     require_holonomic(integrator, constraints)
-    require_coordinates(integrator, first, constraints)
     values = read_parameters(first, forces, parameters)
     rows = read_parameters(first, forces, signals, count)
     require_apart(forces, values, rows)

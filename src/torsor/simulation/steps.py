@@ -14,7 +14,7 @@ from torsor.forces.custom import CustomForce
 from torsor.forces.force import CompiledForces, Force, compile_forces
 from torsor.integrators import Adaptive, Integrator, LinearlyImplicitEuler, Variational
 from torsor.model import Model
-from torsor.simulation.consistency import require_accelerations, require_coordinates, require_holonomic
+from torsor.simulation.consistency import require_accelerations, require_holonomic
 from torsor.simulation.controls import Actuation, read_actuation
 from torsor.simulation.failures import step_error
 
@@ -155,7 +155,7 @@ def step(
     >>> for _ in range(100):
     ...     q, v = ts.step(model, ts.BDF1(h=1e-2), q, v)
     """
-    options, parameters = _require_steps(integrator, model)._options, None
+    options, parameters = _require_steps(integrator)._options, None
     if forces is not _NONE:
         options, parameters, _ = _with_forces(options, model, integrator, forces, constraints)
     if constraints is not None or _has_own(model):
@@ -280,7 +280,7 @@ def step_derivatives(
     >>> d = ts.step_derivatives(model, ts.BDF1(h=1e-2), q, v)
     >>> A = np.block([[d.dq1_dq, d.dq1_dv], [d.dv1_dq, d.dv1_dv]])
     """
-    integrator = _require_steps(integrator, model)
+    integrator = _require_steps(integrator)
     options, parameters = integrator._options, None
     if (v is None) == (p is None):
         count = "both" if v is not None else "neither"
@@ -379,7 +379,6 @@ def _with_constraints(
     """Options of the core with constraints."""
     compiled = compile_constraints(model, model.constraints if constraints is None else constraints)
     require_holonomic(integrator, compiled.constraints)
-    require_coordinates(integrator, model, compiled.constraints)
     return {**options, **compiled.options} if compiled.constraints else options
 
 
@@ -393,11 +392,9 @@ def _torques(u: ArrayLike | None, actuation: Actuation) -> FloatArray | None:
     return actuation.torques(array)
 
 
-def _require_steps(integrator: Integrator, model: Model) -> Integrator:
+def _require_steps(integrator: Integrator) -> Integrator:
     if not isinstance(integrator, Integrator) or isinstance(integrator, Adaptive):
         raise TypeError(f"integrator must have steps, such as BDF1(h=1e-2), got {integrator!r}")
-    if isinstance(model, Model):
-        require_coordinates(integrator, model)
     return integrator
 
 

@@ -84,6 +84,8 @@ def still(model: Model, q: ArrayLike) -> list[Motion]:
         raise ValueError(f"q has shape {given.shape}, expected (..., {model.nq}): model.nq is {model.nq}")
     if not np.isfinite(given).all():
         raise ValueError("q is not finite, so there is nothing to show")
+    if not prod(given.shape[:-1]):
+        raise ValueError(f"q has shape {given.shape}, an empty batch, so there is nothing to show")
     rows = given.reshape(prod(given.shape[:-1]), 1, model.nq)
     return [Motion(np.zeros(1), q_row, ((0, model),)) for q_row in rows]
 
@@ -94,6 +96,8 @@ def motions(trajectory: Trajectory, index: int | Sequence[int] | None = None, mo
         raise TypeError(f"expected a Trajectory, got {type(trajectory).__name__}; simulate returns one")
     count = prod(trajectory.batch_shape)
     chosen = range(min(count, most)) if index is None else [index] if isinstance(index, int) else index
+    if not len(chosen):
+        raise ValueError("there is no motion in an empty batch, or none was chosen")
     for i in chosen:
         if not -count <= i < count:
             raise IndexError(f"there is no motion {i} in a batch of {count}")

@@ -29,7 +29,7 @@ Overlay = Callable[["State", "FloatArray", float], None]  # shows a state, with 
 _FIELD_OF_VIEW = 0.7  # of the camera, upright, in radians
 _MANY = 8  # bodies that look the same, from which on one node draws them
 _GHOST = (0.55, 0.62, 0.72, 0.35)
-_RED, _GREEN, _YELLOW = (214, 60, 50), (60, 150, 80), (240, 190, 40)
+_RED, _GREEN, _YELLOW = (225, 0, 80), (60, 150, 80), (240, 190, 40)
 
 
 def wxyz(R: FloatArray) -> FloatArray:
@@ -198,6 +198,7 @@ class Stage:
         self.show, self._limit = show, limit
         self.actors: list[_Actor] = []
         self.extent: Extent = geometry.extent(model, model.neutral, geometry.parts(model, show))
+        self._begin = self.extent  # of the first configuration
         self._added: dict[str, Callable[[_Actor, str], Overlay | None]] = {}
         self._count = 0
         self.up = _up(model)
@@ -205,6 +206,9 @@ class Stage:
         self._grid_shown = True
         self.scene.set_up_direction(tuple(self.up))
         self.scene.world_axes.visible = False
+        # Light of the sky in place of that of a picture, which takes long to load where there is no graphics card.
+        self.scene.configure_environment_map(None)
+        self.scene.add_light_hemisphere("/sky", ground_color=(150, 145, 140), intensity=1.9, position=tuple(self.up))
 
     # ---- who is on stage
 
@@ -214,8 +218,9 @@ class Stage:
             for actor in self.actors:
                 self._clear(actor)
             self.actors = []
-            one = self._measured(motions[:1])
-            self.extent = one
+            one = self.extent = self._measured(motions[:1])
+            for motion in motions[:1]:
+                self._begin = geometry.extent(motion.model, motion.q[0], geometry.parts(motion.model, self.show))
             for motion, offset in zip(motions, self._places(len(motions), one, spacing), strict=True):
                 self._enter(motion, offset, ghost=False)
             several = [self._measured([actor.motion], actor.offset) for actor in self.actors[:64]]
@@ -362,19 +367,19 @@ class Stage:
 
     def contacts(self, on: bool = True, scale: float | None = None) -> None:
         """Draws the places of motions where shapes touch, and the forces there, as arrows of the length force times
-        `scale`; by default the weight of the model has a third of its size."""
+        `scale`; by default the weight of the model has two thirds of its size."""
         weight = self.model.mass * float(np.linalg.norm(self.model.gravity)) or 1.0
 
         def add(actor: _Actor, path: str) -> Overlay | None:
             size = self.extent.size
-            factor = 0.35 * size / weight if scale is None else scale
+            factor = 0.7 * size / weight if scale is None else scale
             trajectory, i = actor.motion.trajectory, actor.motion.index
             if trajectory is None or not len(trajectory.contacts.force_index):
                 return None
             found = trajectory.contacts
             count = len(trajectory.batch_shape)
             gap, point, force = (x.reshape(-1, *x.shape[count:])[i] for x in (found.gap, found.point, found.force))
-            width = 0.008 * size
+            width = 0.01 * size
             nothing = np.zeros((1, 2, 3), np.float32)
             arrows = self.scene.add_arrows(
                 f"{path}/forces", nothing, _RED, shaft_radius=0.6 * width, head_radius=1.6 * width,
@@ -452,16 +457,25 @@ class Stage:
             position=height * self.up,
             visible=self._grid_shown,
         )
-        self.scene.configure_default_lights(cast_shadow=True)
-        self.scene.configure_environment_map("studio", environment_intensity=0.2)
         center = extent.center
         towards = self._view_direction()
-        distance = 0.5 * size / np.sin(0.5 * _FIELD_OF_VIEW) * 1.05
+        distance = self._distance(towards)
         self.server.initial_camera.fov = _FIELD_OF_VIEW
         self.server.initial_camera.look_at = center
         self.server.initial_camera.position = center + distance * towards
         self.server.initial_camera.near = 0.01 * distance
         self.server.initial_camera.far = 100.0 * distance
+
+    def _distance(self, towards: FloatArray) -> float:
+        """Of the camera in this direction from the middle, so that all corners are in a picture a little wider than
+        high, with some room around."""
+        side = np.cross(self.up, towards)
+        axes = np.stack([side / np.linalg.norm(side), np.cross(towards, side / np.linalg.norm(side)), towards])
+        half = 0.5 * (self.extent.upper - self.extent.lower)
+        corners = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(-1, 3) * half
+        across, above, near = axes @ corners.T
+        slope = 0.9 * np.tan(0.5 * _FIELD_OF_VIEW)
+        return float(max((near + np.abs(above) / slope).max(), (near + np.abs(across) / (1.2 * slope)).max()))
 
     def set_ground(self, on: bool) -> None:
         """Shows the grid of the ground, or hides it."""
@@ -485,10 +499,9 @@ class Stage:
         return None
 
     def _floor(self) -> float:
-        """Height of the grid: that of the origin, unless the model is below it."""
-        corners = np.stack([self.extent.lower, self.extent.upper]) * self.up
-        lowest = float(corners.min(axis=0).sum())
-        return 0.0 if lowest > -0.02 * self.extent.size else lowest - 0.02 * self.extent.size
+        """Height of the grid: that of the origin, unless the model begins below it, else that of its lowest place."""
+        begin, lowest = (float((np.stack(x) * self.up).min(axis=0).sum()) for x in (self._begin, self.extent))
+        return 0.0 if begin > -0.02 * self.extent.size else lowest - 0.02 * self.extent.size
 
     def _view_direction(self) -> FloatArray:
         """From the middle to the camera: from the front and a little above, more along what is flat."""

@@ -214,7 +214,7 @@ class Viewer:
         trajectory : Trajectory, optional
             Is played, unless it is already.
         scale : float, optional
-            Length of an arrow for a force of 1. By default the weight of the model is a third of its size.
+            Length of an arrow for a force of 1. By default that of the weight of the model is two thirds of its size.
         """
         if trajectory is not None and not any(m.trajectory is trajectory for m in self._motions):
             self.play(trajectory)
@@ -528,9 +528,12 @@ class _Controls:
         def update(event: Any) -> None:
             if event.client is None:
                 return
-            values = np.array([slider.value for slider in inputs], float)
+            # a number that is typed may be beyond the slider
+            values = np.array([np.clip(x.value, s.lower, s.upper) for x, s in zip(inputs, handle.sliders, strict=True)])
             message = self._viewer._move(handle, values, self._keep is not None and self._keep.value)
             self._message.content, self._message.visible = message, bool(message)
+            for slider, value in zip(inputs, values, strict=True):
+                slider.value = float(value)
 
         for slider in inputs:
             slider.on_update(update)
