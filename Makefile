@@ -108,7 +108,7 @@ test-levels:
 	  --ignore=tests/cross tests || exit 1; done
 
 clean:
-	rm -rf $(venv) .venv-sanitize .venv-dist build dist docs/_build pendulum.png
+	rm -rf $(venv) .venv-sanitize .venv-dist build dist docs/_build docs/gallery docs/tutorials pendulum.png
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 

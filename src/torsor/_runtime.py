@@ -52,6 +52,7 @@ def show_config() -> None:
     Examples
     --------
     >>> ts.show_config()
+    torsor ...
     """
     import platform
     from importlib import metadata
@@ -97,7 +98,7 @@ def release_memory() -> int:
 
     Examples
     --------
-    >>> ts.release_memory()
+    >>> kept = ts.release_memory()  # bytes that were given back
     """
     from torsor import _core
 
