@@ -2,10 +2,18 @@
 
 import importlib
 import re
+import sys
+from pathlib import Path
+from typing import TypeVar
 
 from sphinx.util.docutils import SphinxDirective
 
 import torsor
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "extensions"))
+import benchmark_tables  # noqa: E402
+import inventories  # noqa: E402
 
 project = "torsor"
 author = "the torsor developers"
@@ -20,11 +28,23 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinx.ext.intersphinx",
     "sphinx_copybutton",
+    "benchmark_tables",
+    "gallery",
 ]
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "substitution", "attrs_block"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+myst_substitutions = benchmark_tables.substitutions()
+exclude_patterns = ["_build", "extensions"]
+
+# Inventories are made here, of the names that the manual refers to: a build needs no network.
+intersphinx_mapping = inventories.mapping(HERE / "_build" / "inventories")
+
+# Output is not copied, nor the prompts of examples in docstrings.
+copybutton_selector = "div:not(.output) > div.highlight > pre"
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 # Docstrings are NumPy's; types stand in them and in the signatures, once.
 napoleon_google_docstring = False
@@ -41,6 +61,8 @@ suppress_warnings = ["ref.python"]  # types are prose: nq in the shape of an att
 
 html_theme = "furo"
 html_title = f"torsor {release}"
+html_static_path = ["static"]
+html_css_files = ["manual.css"]
 
 
 def escape_marks(app, what, name, obj, options, lines):
@@ -76,6 +98,35 @@ class Names(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(text))
 
 
+class Members(SphinxDirective):
+    """``.. members:: torsor.spatial``: a table of summaries of all that a module has, and the documentation of each."""
+
+    required_arguments = 1
+
+    def run(self):
+        """Called by Sphinx."""
+        name = self.arguments[0]
+        module = importlib.import_module(name)
+        public = [key for key in getattr(module, "__all__", vars(module)) if not key.startswith("_")]
+        own = [
+            key
+            for key in public
+            if callable(value := getattr(module, key))
+            and getattr(value, "__module__", None) == name
+            and key not in torsor.__all__
+            and not isinstance(value, TypeVar)
+        ]
+        text = [
+            f".. automodule:: {name}",
+            "   :no-members:",
+            "",
+            ".. names::",
+            "",
+            *(f"   {name}.{key}" for key in own),
+        ]
+        return self.parse_text_to_nodes("\n".join(text))
+
+
 def directive(name):
     """The directive of autodoc for a public name."""
     module, _, attribute = name.rpartition(".")
@@ -88,4 +139,5 @@ def directive(name):
 def setup(app):
     """Called by Sphinx."""
     app.add_directive("names", Names)
+    app.add_directive("members", Members)
     app.connect("autodoc-process-docstring", escape_marks, priority=400)  # before napoleon

@@ -39,3 +39,8 @@ many = np.stack([model.plus(q0, [0, 0, 0, 0, 0, z, *np.zeros(model.nv - 6)]) for
 batch = ts.simulate(model, many, T=2.0, integrator=ts.BDF2(h=5e-3), forces=forces, threads=2)
 assert np.array_equal(batch.q[0], trajectory.q)
 print("heights after falls of 10, 15 and 20 cm:", np.round(batch.q[:, -1, 2], 3))
+
+try:
+    batch.html("falls.html")  # a page that plays the motions, side by side
+except ImportError as error:
+    print(error)

@@ -48,3 +48,31 @@ assert off < 5e-3
 inertia = ts.adjoint(motion, reach).inertia
 for body, slope in zip(model.bodies[3:], inertia[3:], strict=True):
     print(f"  {body.name:10} {0.01 * slope @ body.inertia.parameters:+.5f}")
+
+try:
+    from matplotlib.figure import Figure
+except ImportError:
+    print("Matplotlib is not installed; `pip install matplotlib` adds a picture.")
+else:
+    figure = Figure(figsize=(10, 3.8), dpi=110, layout="constrained")
+    grid = figure.add_gridspec(1, 2, width_ratios=(1, 1))
+    space, plane = figure.add_subplot(grid[0], projection="3d"), figure.add_subplot(grid[1])
+    motion.draw(rows=range(0, steps + 1, 10), ax=space, trace="hand")
+    space.plot(*target, "*", color="#e0a030", ms=14, mec="#30363c", zorder=100)
+    space.set_box_aspect(np.ptp([space.get_xlim3d(), space.get_ylim3d(), space.get_zlim3d()], axis=1), zoom=1.75)
+    space.set_title("The arm every 0.2 s", weight="bold", y=1.0)
+    moving = [joint for joint in model.joints if joint.nv]
+    for joint, torque in zip(moving, (motion.controls - hold).T, strict=True):
+        plane.plot(motion.t[:-1], torque, lw=1.6, label=joint.name.replace("_", " "))
+    plane.set_title("Torques found, beyond those that hold it [Nm]", loc="left", weight="bold")
+    plane.set_xlabel("t [s]")
+    plane.grid(color="#e8ebee")
+    plane.spines[:].set_visible(False)
+    plane.legend(frameon=False, ncols=2, fontsize=8)
+    figure.savefig("reach.png")
+    print("reach.png")
+
+try:
+    motion.html("reach.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -38,3 +38,8 @@ assert np.abs(run.q[-1] - upright).max() < 1e-3
 first, last = (ts.adjoint(run, dloss_dq=np.eye(501)[row, :, None] * [1.0, 0.0]).q0 for row in (1, 500))
 print("derivative of the shoulder's angle by the start, after one step and after 5 s:", first, last)
 assert np.abs(last).max() < 1e-2 * np.abs(first).max()
+
+try:
+    run.html("balance.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -73,3 +73,8 @@ else:
     axes.axis("off")
     figure.savefig("four_bar.png")
     print("four_bar.png")
+
+try:
+    motion.html("four_bar.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

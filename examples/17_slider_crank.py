@@ -79,3 +79,8 @@ else:
         axes.legend(frameon=False)
     figure.savefig("slider_crank.png")
     print("slider_crank.png")
+
+try:
+    motion.html("slider_crank.html", speed=0.05)  # a page that plays the motion
+except ImportError as error:
+    print(error)

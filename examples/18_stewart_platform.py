@@ -129,3 +129,8 @@ else:
     axes.tick_params(length=0)
     figure.savefig("stewart_platform.png")
     print("stewart_platform.png")
+
+try:
+    motion.html("stewart_platform.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -70,3 +70,8 @@ else:
     view.set_axis_off()
     figure.savefig("bennett.png")
     print("bennett.png")
+
+try:
+    motion.html("bennett.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

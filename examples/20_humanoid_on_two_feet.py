@@ -88,3 +88,8 @@ else:
         axes.spines[:].set_visible(False)
     figure.savefig("humanoid.png")
     print("humanoid.png")
+
+try:
+    motion.html("humanoid.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -103,3 +103,8 @@ else:
         axes.spines[:].set_visible(False)
     figure.savefig("quadruped_landing.png")
     print("quadruped_landing.png")
+
+try:
+    motion.html("quadruped_landing.html")  # a page that plays the motion
+except ImportError as error:
+    print(error)

@@ -9,7 +9,8 @@ import pytest
 import torsor as ts
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MADE = {"_build", "gallery", "tutorials"}  # by docs/extensions/gallery.py; test_examples.py runs the scripts
+PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if not MADE & {*p.parts})]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
 
@@ -64,7 +65,7 @@ def is_constraint(value):
 
 def test_api_reference_lists_every_public_name():
     text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "api").glob("*.rst")))
-    listed = set(re.findall(r"^(?:   |\.\. automodule:: )torsor\.([\w.]+)", text, re.MULTILINE))
+    listed = set(re.findall(r"^(?:   |\.\. automodule:: |\.\. members:: )torsor\.([\w.]+)", text, re.MULTILINE))
     names = {name for name in ts.__all__ if not isinstance(getattr(ts, name), ModuleType)}
     for module in (
         ts.constraints,
@@ -80,6 +81,18 @@ def test_api_reference_lists_every_public_name():
     assert listed >= names | {"interop", "spatial", "testing"}
 
 
+def test_the_table_of_errors_names_every_class():
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)`.*? \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    classes = {name for name in ts.__all__ if is_exception(getattr(ts, name))}
+    assert {name for name, _, _ in rows} >= classes - {"TorsorError"}
+    assert all(raised and remedy for _, raised, remedy in rows)
+
+
+def is_exception(value):
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 def rows_of(page, heading):
     """The two cells of each row of the table under a heading."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
@@ -91,14 +104,16 @@ def calls_in(cell):
     return re.findall(r"`((?:\w+\.)*\w+)(?:\([^`]*\))?`", cell)
 
 
-@pytest.mark.parametrize("library", ["Pinocchio", "MuJoCo"])
+@pytest.mark.parametrize("library", ["Pinocchio", "MuJoCo", "Drake"])
 def test_calls_for_those_who_come_from_another_library_exist(library):
     rows = rows_of(f"coming_from_{library.lower()}.md", "Calls")
     assert len(rows) > 15
     for _, ours in rows:
         for name in calls_in(ours):
             thing = ts.Model if name.lower().startswith("model.") else ts
-            options = {"threads", "order", "f_ext", "f_ext_frame", "forces", "MjModel"}
+            thing = ts.ModelBuilder if name.startswith("ModelBuilder.") else thing
+            options = {"threads", "order", "f_ext", "f_ext_frame", "forces", "MjModel", "root", "about"}
+            options |= {"q_slice", "v_slice"}  # of ModelJoint
             assert hasattr(thing, name.split(".")[-1]) or name in options, name
 
 

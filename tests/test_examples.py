@@ -1,5 +1,6 @@
 """The scripts in examples/ and the demo run, and print what they promise."""
 
+import ast
 import importlib
 import runpy
 from pathlib import Path
@@ -11,12 +12,82 @@ from population import sweep
 import torsor.demo
 from torsor.testing import complex_step
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
+gallery = runpy.run_path(str(ROOT / "docs" / "extensions" / "gallery.py"))
 
 
 def test_examples_are_numbered_without_gaps():
     assert [path.name[:2] for path in EXAMPLES] == [f"{i:02}" for i in range(1, len(EXAMPLES) + 1)]
-    assert EXAMPLES
+    assert [path.name[:1] for path in TUTORIALS] == [f"{i}" for i in range(1, len(TUTORIALS) + 1)]
+    assert EXAMPLES and TUTORIALS
+
+
+# ---- pages and notebooks, which docs/extensions/gallery.py makes of the scripts
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *TUTORIALS], ids=lambda path: path.stem)
+def test_cells_have_all_of_a_script(path):
+    """In order, and no cell ends within a statement."""
+    script = gallery["read"](path)
+    assert script.title and script.lead and len(script.title) < 60
+    for cell in script.cells:
+        ast.parse(cell.code)
+    whole = ast.parse(path.read_text(encoding="utf-8"))
+    cells = ast.parse("\n".join(cell.code for cell in script.cells))
+    assert ast.dump(ast.Module(whole.body[1:], [])) == ast.dump(ast.Module(cells.body, []))
+    comments = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    text = "\n".join(f"{cell.text}\n{cell.code}" for cell in script.cells)
+    assert all(line[2:] in text for line in comments)
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *TUTORIALS], ids=lambda path: path.stem)
+def test_notebooks_are_valid_and_have_the_code(path):
+    nbformat = pytest.importorskip("nbformat")
+    script = gallery["read"](path)
+    book = nbformat.from_dict(gallery["notebook"](script))
+    nbformat.validate(book)
+    code = [cell.source for cell in book.cells if cell.cell_type == "code"]
+    assert code == [cell.code for cell in script.cells if cell.code]
+
+
+def test_what_a_script_prints_and_draws_is_below_the_cell_that_did(monkeypatch, tmp_path):
+    source = '''"""A title
+
+The lead.
+"""
+
+# A text with a * b.
+print("first")
+
+# ## Second
+x = 2
+Path = __import__("pathlib").Path
+Path("picture.png").write_bytes(b"")
+'''
+    path = tmp_path / "script.py"
+    path.write_text(source, encoding="utf-8")
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    outputs = gallery["run"](path)
+    assert outputs == [("first", []), ("", ["picture.png"])]
+    page = gallery["page"](gallery["read"](path), outputs)
+    parts = ["# A title", "The lead.", r"a \* b", "print(", "first\n```", "## Second", "x = 2", "(picture.png)"]
+    assert sorted(parts, key=page.index) == parts
+
+
+# ---- they run
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial_runs_and_draws_a_picture(path, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+    pictures = list(tmp_path.glob("*.png"))
+    assert pictures and all(len(picture.read_bytes()) > 10_000 for picture in pictures)
 
 
 @pytest.mark.parametrize("path", sweep(EXAMPLES, len(EXAMPLES)), ids=lambda path: path.stem)

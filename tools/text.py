@@ -24,7 +24,8 @@ def pages() -> list[Path]:
     """Markdown files of the repository."""
     folders = (ROOT, ROOT / ".github", ROOT / "docs", ROOT / "tests", ROOT / "benchmarks")
     found = {page for folder in folders for page in folder.glob("*.md" if folder == ROOT else "**/*.md")}
-    return sorted(page for page in found if "_build" not in page.parts)
+    made = {"_build", "gallery", "tutorials"}  # by Sphinx
+    return sorted(page for page in found if not made & {*page.parts})
 
 
 def long_lines() -> Iterator[str]:

@@ -109,7 +109,9 @@ class Mimic(JointCoupling):
 
     Examples
     --------
-    >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
+    >>> coupled = model.couple(ts.Mimic("flange", of="wrist_pitch", ratio=-1.0))
+    >>> model.nv, coupled.nv
+    (7, 6)
     """
 
     joint: Coordinate
@@ -162,7 +164,9 @@ class Polynomial(JointCoupling):
 
     Examples
     --------
-    >>> leg = model.couple(ts.Polynomial("patella", of="knee", coefficients=(0.01, -0.02, 0.005)))
+    >>> coupled = model.couple(ts.Polynomial("flange", of="wrist_pitch", coefficients=(0.01, -0.02, 0.005)))
+    >>> coupled.nv
+    6
     """
 
     joint: Coordinate
@@ -224,7 +228,10 @@ class Subspace(JointCoupling):
 
     Examples
     --------
-    >>> rope = model.couple(ts.Subspace(joints=None, basis=U, names=["bend_1", "bend_2"]))
+    >>> rope = ts.models.chain(10)
+    >>> modes = np.sin(np.outer(np.arange(1, 11), [0.3, 0.6]))
+    >>> rope.couple(ts.Subspace(joints=None, basis=modes, names=["bend_1", "bend_2"])).nv
+    2
     """
 
     joints: tuple[Coordinate, ...] | None

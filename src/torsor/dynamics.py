@@ -68,7 +68,12 @@ def inverse_dynamics(
     Examples
     --------
     >>> tau = ts.inverse_dynamics(model, q, v, a)
-    >>> tau = ts.inverse_dynamics(model, q, v, a, f_ext=wrenches, f_ext_frame="world")
+    >>> np.allclose(tau, ts.mass_matrix(model, q) @ a + ts.bias_forces(model, q, v))
+    True
+    >>> load = {"hand": (0, 0, 0, 0, 0, -10)}  # 10 N downward
+    >>> tau = ts.inverse_dynamics(model, q, v, a, f_ext=load, f_ext_frame="local_world_aligned")
+    >>> ts.inverse_dynamics(model, model.random(rng, size=100), v, a).shape  # a batch
+    (100, 7)
     """
     return _core.inverse_dynamics(model, q, v, a, f_ext, f_ext_frame, out, threads)
 
@@ -111,6 +116,12 @@ def forward_dynamics(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> a = ts.forward_dynamics(model, q, v, tau)
+    >>> np.allclose(ts.inverse_dynamics(model, q, v, a), tau)
+    True
     """
     return _core.forward_dynamics(model, q, v, tau, f_ext, f_ext_frame, out, threads)
 
@@ -164,7 +175,10 @@ def hybrid_dynamics(
 
     Examples
     --------
-    >>> a, tau = ts.hybrid_dynamics(model, q, v, a=a, tau=tau, prescribed=["left_knee", "right_knee"])
+    >>> a1, tau1 = ts.hybrid_dynamics(model, q, v, a=a, tau=tau, prescribed=["wrist_pitch"])
+    >>> wrist = model.joint("wrist_pitch").v_slice
+    >>> np.allclose(a1[wrist], a[wrist]), np.allclose(ts.inverse_dynamics(model, q, v, a1), tau1)
+    (True, True)
     """
     given = prescribed_mask(model, prescribed)
     if a is None or tau is None:
@@ -215,6 +229,12 @@ def mass_matrix(model: Model, q: ArrayLike, *, out: FloatArray | None = None, th
     -------
     M : (..., nv, nv) array
         Symmetric, both triangles filled.
+
+    Examples
+    --------
+    >>> M = ts.mass_matrix(model, q)
+    >>> np.allclose(0.5 * v @ M @ v, ts.kinetic_energy(model, q, v))
+    True
     """
     return _core.mass_matrix(model, q, out, threads)
 
@@ -243,6 +263,11 @@ def mass_matrix_inverse(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> np.allclose(ts.mass_matrix_inverse(model, q) @ ts.mass_matrix(model, q), np.eye(7))
+    True
     """
     return _core.mass_matrix_inverse(model, q, out, threads)
 
@@ -284,6 +309,11 @@ def mass_matrix_solve(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> np.allclose(ts.mass_matrix(model, q) @ ts.mass_matrix_solve(model, q, w), w)
+    True
     """
     if body_terms is not None:
         refuse_mask("body_terms", body_terms)
@@ -331,6 +361,11 @@ def bias_forces(
     -------
     tau : (..., nv) array
         `inverse_dynamics` with a = 0.
+
+    Examples
+    --------
+    >>> np.allclose(ts.bias_forces(model, q, v), ts.inverse_dynamics(model, q, v, np.zeros(7)))
+    True
     """
     return _core.inverse_dynamics(model, q, v, None, f_ext, f_ext_frame, out, threads)
 
@@ -353,6 +388,12 @@ def gravity_forces(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
     -------
     tau : (..., nv) array
         The gradient of `potential_energy`.
+
+    Examples
+    --------
+    >>> hold = ts.gravity_forces(model, q)
+    >>> np.allclose(ts.forward_dynamics(model, q, np.zeros(7), hold), 0)
+    True
     """
     return _core.inverse_dynamics(model, q, None, None, None, "body", out, threads)
 
@@ -380,6 +421,12 @@ def coriolis_matrix(
     Returns
     -------
     C : (..., nv, nv) array
+
+    Examples
+    --------
+    >>> C = ts.coriolis_matrix(model, q, v)
+    >>> np.allclose(C @ v + ts.gravity_forces(model, q), ts.bias_forces(model, q, v))
+    True
     """
     return _core.coriolis_matrix(model, q, v, out, threads)
 
@@ -405,6 +452,11 @@ def kinetic_energy(
     Returns
     -------
     energy : (...) array
+
+    Examples
+    --------
+    >>> np.allclose(ts.kinetic_energy(model, q, 2 * v), 4 * ts.kinetic_energy(model, q, v))
+    True
     """
     return _core.kinetic_energy(model, q, v, out, threads)
 
@@ -428,6 +480,10 @@ def potential_energy(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
     Returns
     -------
     energy : (...) array
+
+    Examples
+    --------
+    >>> higher = ts.potential_energy(model, q) > ts.potential_energy(model, model.neutral)
     """
     return _core.potential_energy(model, q, out, threads)
 
@@ -474,6 +530,13 @@ def momentum(
     -------
     h : (..., 6) array
         Angular momentum, then linear momentum.
+
+    Examples
+    --------
+    >>> p = ts.momentum(model, q, v)
+    >>> moving = model.mass - model.body("base").inertia.mass
+    >>> np.allclose(p[3:], moving * ts.center_of_mass_jacobian(model, q) @ v)
+    True
     """
     return _core.momentum(model, q, v, {"axes": about_point(about)}, out, threads)
 
@@ -506,6 +569,11 @@ def momentum_matrix(
     Returns
     -------
     A : (..., 6, nv) array
+
+    Examples
+    --------
+    >>> np.allclose(ts.momentum_matrix(model, q) @ v, ts.momentum(model, q, v))
+    True
     """
     return _core.momentum_matrix(model, q, {"axes": about_point(about)}, out, threads)
 
@@ -531,6 +599,11 @@ def generalized_momenta(
     Returns
     -------
     p : (..., nv) array
+
+    Examples
+    --------
+    >>> np.allclose(ts.generalized_momenta(model, q, v), ts.mass_matrix(model, q) @ v)
+    True
     """
     return _core.generalized_momenta(model, q, v, out, threads)
 
@@ -554,6 +627,11 @@ def center_of_mass(model: Model, q: ArrayLike, *, out: FloatArray | None = None,
     Returns
     -------
     position : (..., 3) array
+
+    Examples
+    --------
+    >>> ts.center_of_mass(model, q).shape
+    (3,)
     """
     return _core.center_of_mass(model, q, out, threads)
 
@@ -577,6 +655,12 @@ def center_of_mass_jacobian(
     Returns
     -------
     J : (..., 3, nv) array
+
+    Examples
+    --------
+    >>> speed = ts.center_of_mass_jacobian(model, q) @ v
+    >>> speed.shape
+    (3,)
     """
     return _core.center_of_mass_jacobian(model, q, out, threads)
 
@@ -615,5 +699,12 @@ def joint_reactions(
     -------
     F : (..., nbodies, 6) array
         In the frame of each body, moment about its origin first. S^T F is tau of the joint.
+
+    Examples
+    --------
+    >>> rest = np.zeros(model.nv)
+    >>> F = ts.joint_reactions(model, q, rest, rest)
+    >>> np.allclose(np.linalg.norm(F[0, 3:]), 9.81 * model.mass)  # the base carries the weight
+    True
     """
     return _core.joint_reactions(model, q, v, a, f_ext, f_ext_frame, out, threads)

@@ -109,8 +109,10 @@ def inverse_kinematics(
 
     Examples
     --------
-    >>> found = ts.inverse_kinematics(model, {"tool": ts.SE3.translation(0.4, 0.1, 0.3)}, q0)
-    >>> found.q, found.converged, found.errors
+    >>> start = np.array([0, 0.6, 0, 1.2, 0, 0.6, 0])
+    >>> found = ts.inverse_kinematics(model, {"hand": (0.5, 0.2, 0.6)}, start)
+    >>> found.converged, np.allclose(ts.body_pose(model, found.q, "hand")[:3, 3], (0.5, 0.2, 0.6))
+    (True, True)
     """
     problem = _Problem(require_model(model), targets, limits, rotation_weight)
     if not isinstance(restarts, int) or restarts < 0 or not isinstance(max_iterations, int) or max_iterations < 1:

@@ -353,7 +353,7 @@ def convert_derivatives(
     Examples
     --------
     >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
-    >>> theirs = interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
+    >>> theirs = ts.interop.convert_derivatives(model, d, q, v, a, tau, to="mujoco")
     """
     layout, forward = _direction(model, to, source, order)
     _refuse_expansion(layout, "a record of derivatives", "derivatives")

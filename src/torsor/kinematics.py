@@ -43,6 +43,12 @@ def body_poses(model: Model, q: ArrayLike, *, out: FloatArray | None = None, thr
     -------
     T : (..., nbodies, 4, 4) array
         Homogeneous matrices, in the order of `model.bodies`.
+
+    Examples
+    --------
+    >>> T = ts.body_poses(model, q)
+    >>> np.allclose(T[model.body_index("hand")], ts.body_pose(model, q, "hand"))
+    True
     """
     return _core.body_poses(model, q, out, threads)
 
@@ -71,7 +77,9 @@ def body_pose(
 
     Examples
     --------
-    >>> tool = ts.SE3.from_matrix(ts.body_pose(model, q, "tool"))
+    >>> hand = ts.SE3.from_matrix(ts.body_pose(model, q, "hand"))
+    >>> hand.p.shape
+    (3,)
     """
     (T,) = place_poses(model, body_poses(model, q, threads=threads), [require_model(model)._find(body, "frame")])
     return given(T, out)
@@ -204,7 +212,9 @@ def point_positions(
 
     Examples
     --------
-    >>> tip = ts.point_positions(model, q, "lower", (0, 0, -0.4))
+    >>> tip = ts.point_positions(model, q, "hand", (0, 0, 0.1))
+    >>> tip.shape
+    (3,)
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -246,6 +256,12 @@ def body_velocities(
     Returns
     -------
     V : (..., nbodies, 6) array
+
+    Examples
+    --------
+    >>> V = ts.body_velocities(model, q, v, frame="world")
+    >>> V.shape  # angular part first
+    (9, 6)
     """
     if bodies is None:
         return _core.body_velocities(model, q, v, {"axes": axes(frame)}, out, threads)
@@ -289,6 +305,11 @@ def body_accelerations(
     -------
     A : (..., nbodies, 6) array
         In "body", the time derivatives of the components of the twists.
+
+    Examples
+    --------
+    >>> ts.body_accelerations(model, q, v, a, frame="local_world_aligned").shape
+    (9, 6)
     """
     if bodies is None:
         return _core.body_accelerations(model, q, v, a, {"axes": axes(frame)}, out, threads)
@@ -327,6 +348,12 @@ def jacobian(
     Returns
     -------
     J : (..., 6, nv) array
+
+    Examples
+    --------
+    >>> J = ts.jacobian(model, q, "hand")
+    >>> np.allclose(J @ v, ts.body_velocities(model, q, v)[model.body_index("hand")])
+    True
     """
     return _core.body_jacobian(
         model, q, {"axes": axes(frame), "frames": [require_model(model)._find(body, "frame")]}, out, threads
@@ -362,6 +389,11 @@ def point_jacobian(
     -------
     J : (..., 3, nv) or (..., n, 3, nv) array
         (..., 3, nv) for one point given as (3,).
+
+    Examples
+    --------
+    >>> J = ts.point_jacobian(model, q, "hand", (0, 0, 0.1))
+    >>> torques = J.T @ (0, 0, 5.0)  # of a force of 5 N upward at the point
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -387,6 +419,12 @@ def maximal_jacobian(model: Model, q: ArrayLike, *, out: FloatArray | None = Non
     Returns
     -------
     J : (..., 6 nbodies, nv) array
+
+    Examples
+    --------
+    >>> J = ts.maximal_jacobian(model, q)
+    >>> np.allclose(J @ v, ts.body_velocities(model, q, v).ravel())
+    True
     """
     return _core.maximal_jacobian(model, q, out, threads)
 
@@ -412,6 +450,12 @@ def maximal_jacobian_dot(
     Returns
     -------
     Jdot : (..., 6 nbodies, nv) array
+
+    Examples
+    --------
+    >>> Jdot = ts.maximal_jacobian_dot(model, q, v)
+    >>> np.allclose(Jdot @ w, ts.jacobian_dot_product(model, q, v, w).ravel())
+    True
     """
     return _core.maximal_jacobian_dot(model, q, v, out, threads)
 
@@ -437,6 +481,11 @@ def jacobian_product(
     Returns
     -------
     Jx : (..., nbodies, 6) array
+
+    Examples
+    --------
+    >>> np.allclose(ts.jacobian_product(model, q, v), ts.body_velocities(model, q, v))
+    True
     """
     return _core.body_velocities(model, q, x, "body", out, threads)
 
@@ -470,6 +519,11 @@ def jacobian_dot_product(
     Returns
     -------
     Jdot_x : (..., nbodies, 6) array
+
+    Examples
+    --------
+    >>> ts.jacobian_dot_product(model, q, v, w).shape
+    (9, 6)
     """
     return _core.jacobian_dot_product(model, q, v, x, out, threads)
 
@@ -495,5 +549,11 @@ def jacobian_transpose_product(
     Returns
     -------
     tau : (..., nv) array
+
+    Examples
+    --------
+    >>> F = rng.standard_normal((model.nbodies, 6))
+    >>> np.allclose(ts.jacobian_transpose_product(model, q, F) @ v, (F * ts.body_velocities(model, q, v)).sum())
+    True
     """
     return _core.jacobian_transpose_product(model, q, y, out, threads)

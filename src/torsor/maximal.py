@@ -205,6 +205,12 @@ def from_maximal(
     ------
     ConstraintError
         If a joint is open by more than the tolerance, or as far from its coupling.
+
+    Examples
+    --------
+    >>> q1, v1 = ts.from_maximal(model, *ts.to_maximal(model, q, v))
+    >>> np.allclose(q1, q), np.allclose(v1, v)
+    (True, True)
     """
     if require_model(model).couplings:
         full = None if near is None else model.expand(near)

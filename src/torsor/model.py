@@ -261,8 +261,10 @@ class ModelBuilder:
     Examples
     --------
     >>> b = ts.ModelBuilder()
-    >>> b.add_body("rod", joint=ts.Revolute((0, 1, 0)), inertia=ts.Inertia.point(1.0, (0, 0, -1)))
-    >>> model = b.build()
+    >>> _ = b.add_body("rod", joint=ts.Revolute((0, 1, 0)), inertia=ts.Inertia.point(1.0, (0, 0, -1)))
+    >>> rod = b.build()
+    >>> ts.gravity_forces(rod, [np.pi / 2])
+    array([9.81])
     """
 
     def __init__(self, name: str = "model", gravity: ArrayLike = (0.0, 0.0, -9.81)) -> None:
@@ -1009,7 +1011,9 @@ class Model:
 
         Examples
         --------
-        >>> robot = arm.attach(gripper, at="flange", prefix="left/")
+        >>> robot = model.attach(ts.models.pendulum(), at="hand", prefix="left/")
+        >>> robot.nv
+        8
         """
         return _edited("attach", self, other, at, prefix)
 
@@ -1095,9 +1099,10 @@ class Model:
 
         Examples
         --------
-        >>> gradient = ts.adjoint(trajectory, cost)
+        >>> motion = ts.simulate(model, q, steps=10, integrator=ts.BDF2(h=1e-2))
+        >>> gradient = ts.adjoint(motion, ts.PointTarget("hand", (0, 0, 0), (0.4, 0.2, 0.8)))
         >>> model = model.with_parameters(placement=-1e-2 * gradient.placement)
-        >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-3 * gradient.inertia)
+        >>> model = model.with_parameters(inertia=model.parameters.inertia - 1e-6 * gradient.inertia)
         """
         numbers = inertia, placement, gravity, armature, constraints, couplings
         return _edited("with_parameters", self, *numbers, allow_unphysical)
@@ -1118,8 +1123,10 @@ class Model:
 
         Examples
         --------
+        >>> motion = ts.simulate(model, q, steps=10, integrator=ts.BDF2(h=1e-2))
+        >>> gradient = ts.adjoint(motion, ts.PointTarget("hand", (0, 0, 0), (0.4, 0.2, 0.8)))
         >>> x = model.parameter_vector(names=["placement"])
-        >>> g = model.parameter_vector(ts.adjoint(trajectory, cost), names=["placement"])
+        >>> g = model.parameter_vector(gradient, names=["placement"])
         >>> model = model.with_parameter_vector(x - 1e-2 * g, names=["placement"])
         """
         out: FloatArray = import_module("torsor.editing").parameter_vector(self, source, names)  # a layer above
@@ -1213,8 +1220,10 @@ class Model:
 
         Examples
         --------
-        >>> hand = model.couple(ts.Mimic("finger_2", of="finger_1", ratio=-1.0))
-        >>> hand = model.couple({"finger_2": ("finger_1", -1.0)})
+        >>> coupled = model.couple(ts.Mimic("flange", of="wrist_pitch", ratio=-1.0))
+        >>> the_same = model.couple({"flange": ("wrist_pitch", -1.0)})
+        >>> coupled.nv
+        6
         """
         made = replace(self, couplings=self.couplings + as_couplings(couplings))
         return made if made._map is None else replace(made, couplings=made._map.named())
@@ -1384,7 +1393,8 @@ class Model:
         Examples
         --------
         >>> free, joints = model.maximal()
-        >>> ts.simulate(free, *ts.to_maximal(model, q, v), T=1.0, integrator=ts.BDF1(h=1e-2), constraints=joints)
+        >>> Q, V = ts.to_maximal(model, q, v)
+        >>> motion = ts.simulate(free, Q, V, steps=2, integrator=ts.BDF1(h=1e-2), constraints=joints)
         """
         out: tuple[Model, tuple[Constraint, ...]] = import_module("torsor.maximal").maximal(self)  # a layer above
         return out
@@ -1410,7 +1420,9 @@ class Model:
 
         Examples
         --------
-        >>> model, loop = model.with_loop(ts.Loop("crank", "nut", ts.Screw(pitch=0.1), name="thread"))
+        >>> longer, loop = model.with_loop(ts.Loop("base", "hand", ts.Screw(pitch=0.1), name="thread"))
+        >>> longer.nv
+        8
         """
         split = getattr(loop, "_split", None)
         if split is None:

@@ -389,7 +389,8 @@ class Mesh(_Surface):
 
         Examples
         --------
-        >>> foot = ts.shapes.Mesh.convex_hull("foot.stl", scale=(1e-3, 1e-3, 1e-3))
+        >>> corners = [[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)]
+        >>> box = ts.shapes.Mesh.convex_hull(corners, scale=(0.1, 0.2, 0.3))
         """
         try:
             import coal

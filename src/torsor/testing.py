@@ -102,7 +102,9 @@ def complex_inputs() -> Iterator[None]:
     Examples
     --------
     >>> with ts.testing.complex_inputs():
-    ...     tau = ts.inverse_dynamics(model, q, v + 1e-30j * dv, a)  # tau.imag / 1e-30 is the derivative along dv
+    ...     dtau = ts.inverse_dynamics(model, q, v + 1e-30j * w, a).imag / 1e-30  # along w
+    >>> np.allclose(dtau, ts.inverse_dynamics_derivatives(model, q, v, a).dtau_dv @ w)
+    True
     """
     token = _check.complex_allowed.set(True)
     try:

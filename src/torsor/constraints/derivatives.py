@@ -140,6 +140,14 @@ def constrained_forward_dynamics_jvp(
         If rows contradict each other, in any state of the batch.
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> t = ts.constrained_forward_dynamics_jvp(model, [pin], q, v, tau, dtau=w)
+    >>> d = ts.constrained_forward_dynamics_derivatives(model, [pin], q, v, tau)
+    >>> np.allclose(t.da, d.da_dtau @ w)
+    True
     """
     options = constrained_options(model, constraints, f_ext_frame, baumgarte, compliance)
     return _core.constrained_forward_dynamics_jvp(
@@ -206,8 +214,12 @@ def constrained_forward_dynamics_vjp(
 
     Examples
     --------
-    >>> g = ts.constrained_forward_dynamics_vjp(model, [loop], q, v, tau, w_a=w)
-    >>> g.q, g.parameters[0]["placement_b"]  # w . da/dq, and with respect to the place of the loop on its second body
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> g = ts.constrained_forward_dynamics_vjp(model, [pin], q, v, tau, w_a=w)
+    >>> g.q.shape  # w . da/dq
+    (7,)
+    >>> sorted(g.parameters[0])  # and with respect to the geometry of the loop
+    ['placement_a', 'placement_b']
     """
     constraints = tuple(constraints)
     options = constrained_options(model, constraints, f_ext_frame, baumgarte, compliance)
@@ -278,6 +290,13 @@ def constrained_forward_dynamics_hessians(
         If rows contradict each other, in any state of the batch, or if there are user-defined constraints.
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> h = ts.constrained_forward_dynamics_hessians(model, [pin], q, v, tau, contract=(w, None))
+    >>> h.dqdq.shape  # of w . a
+    (7, 7)
     """
     constraints = tuple(constraints)
     _refuse_custom(compile_constraints(model, constraints))

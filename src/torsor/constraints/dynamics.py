@@ -131,9 +131,12 @@ def constrained_forward_dynamics(
 
     Examples
     --------
-    >>> feet = [ts.Loop("world", foot, ts.Fixed()).at(model, q) for foot in ("left_foot", "right_foot")]
-    >>> c = ts.constrained_forward_dynamics(model, feet, q, v, tau)
-    >>> c.a, c.multipliers
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> c = ts.constrained_forward_dynamics(model, [pin], q, v, tau)
+    >>> c.a.shape, c.multipliers.shape  # the force on the hand is what the multipliers are
+    ((7,), (3,))
+    >>> np.allclose(ts.constraint_errors(model, [pin], q, v, c.a).gamma, 0)
+    True
     """
     options = constrained_options(model, constraints, f_ext_frame, baumgarte, compliance)
     return _core.constrained_forward_dynamics(model, q, v, t, tau, f_ext, options, out, threads)
@@ -204,6 +207,13 @@ def constrained_forward_dynamics_derivatives(
         If rows that depend on each other ask for different accelerations, in any state of the batch.
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> d = ts.constrained_forward_dynamics_derivatives(model, [pin], q, v, tau)
+    >>> d.da_dq.shape, d.dmultipliers_dq.shape
+    ((7, 7), (3, 7))
     """
     options = constrained_options(model, constraints, f_ext_frame, baumgarte, compliance)
     if outputs is not None:

@@ -97,8 +97,10 @@ def constraint_errors(
 
     Examples
     --------
-    >>> loop = ts.Loop("coupler", "rocker", ts.Revolute((0, 1, 0)), ts.SE3.translation(2.2, 0, 0))
-    >>> g, gdot, gamma = ts.constraint_errors(model, [loop], q, v, a)
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> g, gdot, gamma = ts.constraint_errors(model, [pin], q, v, a)
+    >>> np.allclose(g, 0)
+    True
     """
     compiled = compile_constraints(model, constraints)
     return _core.constraint_errors(model, q, v, t, a, compiled.options, out, threads)
@@ -132,6 +134,13 @@ def constraint_jacobian(
     -------
     G : (..., m, nv) array
         The derivative of g with respect to q as well, except for rows that are given on velocities alone.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> G = ts.constraint_jacobian(model, [pin], q)
+    >>> np.allclose(G @ v, ts.constraint_errors(model, [pin], q, v).gdot)
+    True
     """
     compiled = compile_constraints(model, constraints)
     return _core.constraint_jacobian(model, q, None, t, None, compiled.options, out, threads)
@@ -169,6 +178,12 @@ def constraint_derivatives(
     -------
     ConstraintDerivatives
         dgdot_dq, dgamma_dq and dgamma_dv, each (..., m, nv). `constraint_jacobian` is dgdot_dv and dgamma_da.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> ts.constraint_derivatives(model, [pin], q, v, a)._fields
+    ('dgdot_dq', 'dgamma_dq', 'dgamma_dv')
     """
     compiled = compile_constraints(model, constraints)
     return _core.constraint_derivatives(model, q, v, t, a, compiled.options, out, threads)
@@ -207,6 +222,13 @@ def constraint_wrenches(
         What each constraint does to its body b, moment first, in the frame of b (in the world's frame if b is the
         world). Body a receives the opposite wrench, about the same point of space. Zero for constraints of joint
         coordinates, whose multipliers are torques, and for rows on twists of bodies.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> c = ts.constrained_forward_dynamics(model, [pin], q, v, tau)
+    >>> ts.constraint_wrenches(model, [pin], q, c.multipliers).shape  # on the hand, moment first
+    (1, 6)
     """
     compiled = compile_constraints(model, constraints)
     return _core.constraint_wrenches(model, q, multipliers, t, compiled.options, out, threads)
@@ -247,6 +269,13 @@ def constraint_vjp(
     ConstraintVJP
         q, v, a (..., nv); placement (..., nbodies, 6); and for each constraint a dict of gradients by name of the
         parameter.
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> g = ts.constraint_vjp(model, [pin], q, w_g=(1.0, 0.0, 0.0))
+    >>> np.allclose(g.q, ts.constraint_jacobian(model, [pin], q)[0])
+    True
     """
     compiled = compile_constraints(model, constraints)
     *states, flat = _core.constraint_vjp(model, q, v, t, a, w_g, w_gdot, w_gamma, compiled.options, None, threads)

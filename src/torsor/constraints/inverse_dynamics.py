@@ -99,8 +99,11 @@ def constrained_inverse_dynamics(
 
     Examples
     --------
-    >>> legs = [f"leg {k}" for k in range(6)]
-    >>> tau, multipliers = ts.constrained_inverse_dynamics(model, loops, q, v, a, actuated=legs)
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> rest = np.zeros(model.nv)
+    >>> c = ts.constrained_inverse_dynamics(model, [pin], q, rest, rest)
+    >>> np.allclose(ts.constrained_forward_dynamics(model, [pin], q, rest, c.tau).a, 0)
+    True
     """
     compiled = compile_constraints(model, constraints)
     mask = _actuated_mask(model, compiled, actuated)
@@ -164,6 +167,14 @@ def constrained_inverse_dynamics_derivatives(
     ConstrainedInverseDynamicsDerivatives
         dtau_dq, dtau_dv and dtau_da, each (..., nv, nv); dmultipliers_dq, dmultipliers_dv and dmultipliers_da, each
         (..., m, nv).
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> rest = np.zeros(model.nv)
+    >>> d = ts.constrained_inverse_dynamics_derivatives(model, [pin], q, rest, rest)
+    >>> d.dtau_dq.shape, d.dmultipliers_dq.shape
+    ((7, 7), (3, 7))
     """
     compiled = compile_constraints(model, constraints)
     options = {

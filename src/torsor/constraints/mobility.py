@@ -114,8 +114,10 @@ def mobility(
 
     Examples
     --------
-    >>> print(ts.mobility(model, constraints, q))
-    1 freedoms, rank 2; Grübler's count -2; redundant: closing: position z, closing: axis x, closing: axis y
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> m = ts.mobility(model, [pin], q)
+    >>> m.freedoms
+    4
     """
     compiled = compile_constraints(require_model(model), constraints)
     if not 0 < tolerance < 1:

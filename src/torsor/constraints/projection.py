@@ -115,7 +115,10 @@ def project(
 
     Examples
     --------
-    >>> q0, v0 = ts.project(model, constraints, q0, v0, keep=["crank"])
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> q1, v1 = ts.project(model, [pin], q + 0.01, v)
+    >>> np.allclose(ts.constraint_errors(model, [pin], q1, v1).gdot, 0)
+    True
     """
     task = _Task(model, constraints, q, v, t, keep, tolerance, iterations)
     return task.q1 if task.v1 is None else (task.q1, task.v1)
@@ -206,6 +209,13 @@ def project_derivatives(
     ProjectDerivatives
         q1 (..., nq); v1 (..., nv); dq1_dq, dv1_dq, dv1_dv (..., nv, nv); dq1_dparameters, dv1_dparameters: for each
         constraint a dict of arrays (..., nv, *shape).
+
+    Examples
+    --------
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> d = ts.project_derivatives(model, [pin], q + 0.01)
+    >>> np.allclose(ts.constraint_jacobian(model, [pin], d.q1) @ d.dq1_dq, 0)  # it stays on the constraint
+    True
     """
     task = _Task(model, constraints, q, v, t, keep, tolerance, iterations)
     return task.derivatives()
@@ -254,11 +264,12 @@ def project_vjp(
 
     Examples
     --------
-    >>> q1, v1 = ts.project(model, constraints, q0, v0)
-    >>> motion = ts.simulate(model, q1, v1, integrator=integrator, steps=100, constraints=constraints)
-    >>> along = ts.adjoint(motion, loss)
-    >>> start = ts.project_vjp(model, constraints, q0, v0, along.q0, along.v0)
-    >>> along.constraints[0]["placement_b"] + start.constraints[0]["placement_b"]
+    >>> pin = ts.Loop("world", "hand", ts.Spherical()).at(model, q)  # the hand stays where it is
+    >>> q1, v1 = ts.project(model, [pin], q + 0.01, v)
+    >>> motion = ts.simulate(model, q1, v1, steps=10, integrator=ts.BDF2(h=1e-2), constraints=[pin])
+    >>> along = ts.adjoint(motion, ts.VelocityTarget())
+    >>> start = ts.project_vjp(model, [pin], q + 0.01, v, along.q0, along.v0)
+    >>> total = along.constraints[0]["placement_a"] + start.constraints[0]["placement_a"]
     """
     if w_v is not None and v is None:
         raise ValueError("w_v is given without v: there are no projected velocities to weigh; give v")

@@ -291,6 +291,12 @@ def christoffel_symbols(
     Returns
     -------
     G : (..., nv, nv, nv) array
+
+    Examples
+    --------
+    >>> G = ts.christoffel_symbols(model, q)
+    >>> np.allclose(np.einsum("ijk,j,k->i", G, v, v), ts.bias_forces(model, q, v) - ts.gravity_forces(model, q))
+    True
     """
     rest = np.zeros(require_model(model).nv)
     options = {"wanted": 1 << InverseDynamicsHessians._fields.index("d2tau_dvdv")}

@@ -248,8 +248,10 @@ def inverse_dynamics_jvp(
 
     Examples
     --------
-    >>> t = ts.inverse_dynamics_jvp(model, q, v, a, dq=dq, model_direction=ts.ModelDirection(gravity=(0, 0, -1)))
-    >>> t.tau, t.dtau
+    >>> heavier = ts.ModelDirection(gravity=(0, 0, -1))
+    >>> t = ts.inverse_dynamics_jvp(model, q, v, a, dq=w, model_direction=heavier)
+    >>> t.tau.shape, t.dtau.shape
+    ((7,), (7,))
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return _core.inverse_dynamics_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
@@ -304,6 +306,12 @@ def forward_dynamics_jvp(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> t = ts.forward_dynamics_jvp(model, q, v, tau, dq=w)
+    >>> np.allclose(t.da, ts.forward_dynamics_derivatives(model, q, v, tau).da_dq @ w)
+    True
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return _core.forward_dynamics_jvp(model, q, v, tau, f_ext, dq, dv, dtau, df_ext, options, out, threads)
@@ -365,6 +373,12 @@ def hybrid_dynamics_jvp(
     ------
     SingularMassMatrixError
         If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> t = ts.hybrid_dynamics_jvp(model, q, v, a=a, tau=tau, prescribed=["wrist_pitch"], dtau=w)
+    >>> t.da.shape, t.dtau.shape
+    ((7,), (7,))
     """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
@@ -421,6 +435,12 @@ def joint_reactions_jvp(
     -------
     JointReactionsJVP
         F and dF, each (..., nbodies, 6).
+
+    Examples
+    --------
+    >>> t = ts.joint_reactions_jvp(model, q, v, a, da=w)
+    >>> t.dF.shape
+    (9, 6)
     """
     options = {"axes": axes(f_ext_frame, "f_ext_frame"), "direction": _dual_model(model, model_direction)}
     return _core.joint_reactions_jvp(model, q, v, a, f_ext, dq, dv, da, df_ext, options, out, threads)
@@ -475,6 +495,12 @@ def inverse_dynamics_derivatives_jvp(
     -------
     InverseDynamicsDerivativesJVP
         dtau_dq, dtau_dv, dtau_da, ddtau_dq, ddtau_dv and ddtau_da, each (..., nv, nv).
+
+    Examples
+    --------
+    >>> t = ts.inverse_dynamics_derivatives_jvp(model, q, v, a, dq=w)
+    >>> t.ddtau_dq.shape  # of the matrix dtau_dq along w
+    (7, 7)
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -536,6 +562,12 @@ def forward_dynamics_derivatives_jvp(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> t = ts.forward_dynamics_derivatives_jvp(model, q, v, tau, dq=w)
+    >>> t.dda_dq.shape  # of the matrix da_dq along w
+    (7, 7)
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),

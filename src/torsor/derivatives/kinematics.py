@@ -115,6 +115,12 @@ def body_velocities_derivatives(
     -------
     BodyVelocitiesDerivatives
         dV_dq and dV_dv (the Jacobians of all bodies), each (..., nbodies, 6, nv).
+
+    Examples
+    --------
+    >>> d = ts.body_velocities_derivatives(model, q, v)
+    >>> np.allclose(d.dV_dv @ v, ts.body_velocities(model, q, v))
+    True
     """
     options = {"axes": axes(frame), "wanted": output_bits(BodyVelocitiesDerivatives._fields, outputs)}
     if bodies is None:
@@ -168,6 +174,11 @@ def body_accelerations_derivatives(
     -------
     BodyAccelerationsDerivatives
         dA_dq, dA_dv and dA_da (the Jacobians of all bodies), each (..., nbodies, 6, nv).
+
+    Examples
+    --------
+    >>> ts.body_accelerations_derivatives(model, q, v, a).dA_da.shape
+    (9, 6, 7)
     """
     options = {"axes": axes(frame), "wanted": output_bits(BodyAccelerationsDerivatives._fields, outputs)}
     if bodies is None:
@@ -248,6 +259,12 @@ def maximal_jacobian_derivatives(
     -------
     MaximalJacobianDerivatives
         dJ_dq (..., 6 nbodies, nv, nv) and, if v is given, Jdot (..., 6 nbodies, nv) and dJdot_dq, shaped as dJ_dq.
+
+    Examples
+    --------
+    >>> d = ts.maximal_jacobian_derivatives(model, q, v)
+    >>> np.allclose(np.einsum("...ijk,k->...ij", d.dJ_dq, v), d.Jdot)
+    True
     """
     if outputs is None and v is None:
         outputs = ("dJ_dq",)
@@ -285,6 +302,11 @@ def point_hessian(
     H : (..., 3, nv, nv) or (..., n, 3, nv, nv) array
         H[..., i, j, k] is the derivative of J[..., i, j] along direction k. It is symmetric in j and k, except that the
         directions of one spherical or free joint do not commute. (..., 3, nv, nv) for one point given as (3,).
+
+    Examples
+    --------
+    >>> ts.point_hessian(model, q, "hand", (0, 0, 0.1)).shape
+    (3, 7, 7)
     """
     named, frames, points = body_indices(model, body, points)
     if not named or np.ndim(points) > 1:
@@ -330,6 +352,12 @@ def momentum_derivatives(
     -------
     MomentumDerivatives
         dh_dq and dh_dv (the matrix of `momentum_matrix`) and, if a is given, dhdot_dq and dhdot_dv, each (..., 6, nv).
+
+    Examples
+    --------
+    >>> d = ts.momentum_derivatives(model, q, v, a)
+    >>> np.allclose(d.dh_dv @ v, ts.momentum(model, q, v))
+    True
     """
     if outputs is None and a is None:
         outputs = ("dh_dq", "dh_dv")

@@ -123,7 +123,9 @@ def inverse_dynamics_derivatives(
     Examples
     --------
     >>> d = ts.inverse_dynamics_derivatives(model, q, v, a)
-    >>> dtau = d.dtau_dq @ dq + d.dtau_dv @ dv + d.dtau_da @ da
+    >>> np.allclose(d.dtau_da, ts.mass_matrix(model, q))
+    True
+    >>> change = d.dtau_dq @ (1e-3 * w)  # of tau, to first order, from q to model.plus(q, 1e-3 * w)
     """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
@@ -174,6 +176,12 @@ def forward_dynamics_derivatives(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> d = ts.forward_dynamics_derivatives(model, q, v, tau)
+    >>> np.allclose(d.da_dtau, ts.mass_matrix_inverse(model, q))
+    True
     """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":
@@ -229,6 +237,12 @@ def hybrid_dynamics_derivatives(
     ------
     SingularMassMatrixError
         If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> d = ts.hybrid_dynamics_derivatives(model, q, v, a=a, tau=tau, prescribed=["wrist_pitch"])
+    >>> d.da_dtau.shape, d.dtau_da.shape
+    ((7, 7), (7, 7))
     """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
@@ -282,7 +296,9 @@ def joint_reactions_derivatives(
     Examples
     --------
     >>> d = ts.joint_reactions_derivatives(model, q, v, a)
-    >>> dF = d.dF_dq @ dq + d.dF_dv @ dv + d.dF_da @ da
+    >>> dF = d.dF_da @ w  # of the wrenches through the joints, along a change w of accelerations
+    >>> dF.shape
+    (9, 6)
     """
     options: object = "body"
     if outputs is not None or f_ext_frame != "body":

@@ -151,7 +151,10 @@ def inverse_dynamics_vjp(
     Examples
     --------
     >>> g = ts.inverse_dynamics_vjp(model, q, v, a, w)
-    >>> g.q, g.inertia  # w . dtau/dq, and with respect to mass, first moments and moments of inertia of every body
+    >>> np.allclose(g.q, w @ ts.inverse_dynamics_derivatives(model, q, v, a).dtau_dq)
+    True
+    >>> g.inertia.shape  # with respect to mass, first moments and moments of inertia of every body
+    (9, 10)
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -206,6 +209,12 @@ def forward_dynamics_vjp(
     ------
     SingularMassMatrixError
         If some motion of a joint moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> g = ts.forward_dynamics_vjp(model, q, v, tau, w)
+    >>> np.allclose(g.tau, ts.mass_matrix_solve(model, q, w))
+    True
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -266,6 +275,12 @@ def hybrid_dynamics_vjp(
     ------
     SingularMassMatrixError
         If some motion of a joint that is not prescribed moves no mass, in any state of the batch.
+
+    Examples
+    --------
+    >>> g = ts.hybrid_dynamics_vjp(model, q, v, a=a, tau=tau, prescribed=["wrist_pitch"], w_a=w)
+    >>> g.q.shape
+    (7,)
     """
     options = {
         "prescribed": prescribed_mask(model, prescribed),
@@ -318,6 +333,12 @@ def joint_reactions_vjp(
     JointReactionsVJP
         q, v, a (..., nv); f_ext (..., nbodies, 6); inertia (..., nbodies, 10); placement (..., nbodies, 6); gravity
         (..., 3); armature (..., nv).
+
+    Examples
+    --------
+    >>> g = ts.joint_reactions_vjp(model, q, v, a, np.ones((model.nbodies, 6)))
+    >>> g.q.shape
+    (7,)
     """
     options = {
         "axes": axes(f_ext_frame, "f_ext_frame"),
@@ -353,6 +374,12 @@ def inertial_regressor(
     Returns
     -------
     Y : (..., nv, 10 nbodies) array
+
+    Examples
+    --------
+    >>> Y = ts.inertial_regressor(model, q, v, a)  # tau is linear in the inertias
+    >>> np.allclose(Y @ model.parameters.inertia.ravel(), ts.inverse_dynamics(model, q, v, a))
+    True
     """
     return _core.inertial_regressor(model, q, v, a, out, threads)
 
@@ -393,6 +420,13 @@ def coupling_vjp(
     -------
     tuple of dict
         For each coupling, arrays (..., *shape) by the names of its `parameters`.
+
+    Examples
+    --------
+    >>> coupled = model.couple(ts.Mimic("flange", of="wrist_pitch", ratio=-1.0))
+    >>> g = ts.coupling_vjp(coupled, q[:6], v[:6], a[:6], w[:6])
+    >>> sorted(g[0])
+    ['offset', 'ratio']
     """
     resolved = require_model(model)._map
     if resolved is None:

@@ -532,10 +532,13 @@ def actuation(model: Model) -> FloatArray:
 
     Examples
     --------
-    >>> trajectory = ts.simulate(
-    ...     model, q0, T=1.0, integrator=ts.BDF2(h=1e-3), forces=ts.forces_from(model),
-    ...     actuation=ts.actuation(model), controls=u,
-    ... )
+    >>> robot = ts.load_mjcf('''
+    ... <mujoco>
+    ...   <worldbody><body name="wheel"><joint name="axle" axis="0 1 0"/><geom size="0.1"/></body></worldbody>
+    ...   <actuator><motor joint="axle" gear="5"/></actuator>
+    ... </mujoco>''')
+    >>> ts.actuation(robot)
+    array([[5.]])
     """
     drives = _drives(require_model(model), model.actuators)
     if not drives:

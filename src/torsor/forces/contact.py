@@ -204,7 +204,8 @@ class Contact(Force):
 
         Examples
         --------
-        >>> foot = ts.Contact("foot", shape, "world", ground, friction=0.8, **ts.Contact.rigid(h=5e-3, mass=40.0))
+        >>> rigid = ts.Contact.rigid(h=5e-3, mass=40.0)
+        >>> foot = ts.Contact("hand", ts.shapes.Sphere(0.05), "world", ts.shapes.HalfSpace(), friction=0.8, **rigid)
         """
         step, m = scalar(h, "h", positive=True), scalar(mass, "mass", positive=True)
         return {"stiffness": 2500.0 * m / step**2, "dissipation": 0.5, "slip": 1e-6, "onset": 0.0}

@@ -123,7 +123,8 @@ def contact_states(
 
     Examples
     --------
-    >>> touching = ts.contact_states(model, forces, q, v).gap < 0
+    >>> ball = ts.Contact("hand", ts.shapes.Sphere(0.05), "world", ts.shapes.HalfSpace(), stiffness=1e5)
+    >>> touching = ts.contact_states(model, [ball], q, v).gap < 0
     """
     compiled = compile_forces(model, forces)
     values = _core.contact_states(model, q, v, t, compiled.parameters, compiled.options, None, threads)
@@ -219,6 +220,12 @@ def generalized_forces_derivatives(
     -------
     GeneralizedForcesDerivatives
         dtau_dq and dtau_dv, each (..., nv, nv).
+
+    Examples
+    --------
+    >>> d = ts.generalized_forces_derivatives(model, [ts.JointDamping(None, 0.1)], q, v)
+    >>> np.allclose(d.dtau_dv, -0.1 * np.eye(7))
+    True
     """
     compiled = _compile(model, forces)
     return _core.generalized_forces_derivatives(model, q, v, t, compiled.parameters, compiled.options, out, threads)
@@ -252,6 +259,12 @@ def force_energies(
     -------
     energies : (..., n) array
         The gradient of each is minus the generalized force at v = 0. Zero for forces without an energy (`has_energy`).
+
+    Examples
+    --------
+    >>> spring = ts.JointSpring("wrist_pitch", stiffness=10.0)
+    >>> np.allclose(ts.force_energies(model, [spring], q)[0], 5.0 * q[model.joint("wrist_pitch").q_slice] ** 2)
+    True
     """
     compiled = compile_forces(model, forces)
     rest = np.zeros(model.nv)
@@ -289,6 +302,12 @@ def generalized_forces_vjp(
     -------
     GeneralizedForcesVJP
         q and v (..., nv), and for each force a dict of gradients by name of the parameter.
+
+    Examples
+    --------
+    >>> g = ts.generalized_forces_vjp(model, [ts.JointDamping(None, 0.1)], q, v, w)
+    >>> np.allclose(g.parameters[0]["damping"].sum(), -w @ v)
+    True
     """
     compiled = _compile(model, forces)
     gq, gv, flat = _core.generalized_forces_vjp(model, q, v, t, compiled.parameters, w, compiled.options, None, threads)

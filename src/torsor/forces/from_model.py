@@ -74,7 +74,9 @@ def forces_from(
 
     Examples
     --------
-    >>> ts.forces_from(ts.load_mjcf("walker.xml"))
+    >>> damped = model.with_body("flange", damping=0.1)
+    >>> [type(force).__name__ for force in ts.forces_from(damped, limits=1e3)][:2]
+    ['JointDamping', 'JointLimits']
     """
     model = require_model(model).tree  # on which forces act
     forces: list[Force] = [

@@ -75,8 +75,11 @@ def to_mjcf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
 
     Examples
     --------
-    >>> text = ts.to_mjcf(model, "robot.xml")
-    >>> again = ts.load_mjcf(text)
+    >>> ball = ts.ModelBuilder("ball")
+    >>> _ = ball.add_body("ball", joint=ts.Free(), inertia=ts.Inertia.sphere(radius=0.1, mass=1.0))
+    >>> text = ts.to_mjcf(ball.build(), "ball.xml")
+    >>> ts.load_mjcf(text).mass
+    1.0
     """
     if unsupported not in ("refuse", "warn"):
         raise ValueError(f"unsupported must be 'refuse' or 'warn', got {unsupported!r}")

@@ -44,8 +44,14 @@ class HardContact(Explicit):
 
     Examples
     --------
-    >>> foot = ts.Contact("foot", ts.shapes.Sphere(0.02), "world", ts.shapes.HalfSpace(), stiffness=1e5, friction=0.8)
-    >>> trajectory = ts.simulate(model, q0, v0, T=1.0, integrator=ts.HardContact(h=5e-3), forces=[foot])
+    >>> b = ts.ModelBuilder("ball")
+    >>> _ = b.add_body("ball", joint=ts.Free(), inertia=ts.Inertia.sphere(radius=0.1, mass=1.0))
+    >>> ball, ground = b.build(), ts.shapes.HalfSpace()
+    >>> touch = ts.Contact("ball", ts.shapes.Sphere(0.1), "world", ground, stiffness=1e5, friction=0.8)
+    >>> start = [0, 0, 0.5, 0, 0, 0, 1]
+    >>> motion = ts.simulate(ball, start, T=1.0, integrator=ts.HardContact(h=5e-3), forces=[touch])
+    >>> np.allclose(motion.q[-1, 2], 0.1, atol=1e-3)
+    True
     """
 
     tolerance: float = 1e-10

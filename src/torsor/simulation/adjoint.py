@@ -166,8 +166,11 @@ def adjoint(
 
     Examples
     --------
-    >>> g = ts.adjoint(trajectory, ts.PointTarget("hand", (0, 0, 0.1), target) + 1e-3 * ts.ControlEffort())
-    >>> g.controls, g.inertia
+    >>> motion = ts.simulate(model, q, steps=10, integrator=ts.BDF2(h=1e-2), controls=np.zeros((10, model.nv)))
+    >>> cost = ts.PointTarget("hand", (0, 0, 0.1), target=(0.4, 0.2, 0.8)) + 1e-3 * ts.ControlEffort()
+    >>> g = ts.adjoint(motion, cost)
+    >>> g.controls.shape, g.inertia.shape
+    ((10, 7), (9, 10))
     """
     if not isinstance(trajectory, Trajectory):
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")

@@ -155,8 +155,11 @@ def loss(trajectory: Trajectory, cost: Cost, *, parameters: bool = True) -> Loss
 
     Examples
     --------
-    >>> loss = ts.loss(trajectory, ts.VelocityTarget())
-    >>> g = ts.adjoint(trajectory, loss)
+    >>> motion = ts.simulate(model, q, v, steps=10, integrator=ts.BDF2(h=1e-2))
+    >>> loss = ts.loss(motion, ts.VelocityTarget())
+    >>> np.allclose(loss.value, 0.5 * (motion.v[-1] ** 2).sum())
+    True
+    >>> g = ts.adjoint(motion, loss)
     """
     if not isinstance(trajectory, Trajectory):
         raise TypeError(f"trajectory must be a Trajectory, got {type(trajectory).__name__}; simulate makes one")

@@ -142,7 +142,12 @@ def simulate(
 
     Examples
     --------
-    >>> trajectory = ts.simulate(model, q0, v0, T=1.0, integrator=ts.BDF2(h=1e-2))
+    >>> motion = ts.simulate(model, q, v, T=1.0, integrator=ts.BDF2(h=1e-2))
+    >>> motion.q.shape, motion.v.shape
+    ((101, 7), (101, 7))
+    >>> many = ts.simulate(model, model.random(rng, size=8), T=1.0, integrator=ts.BDF2(h=1e-2))  # at once
+    >>> many.q.shape
+    (8, 101, 7)
     """
     models = read_models(model)
     first = models[0]

@@ -537,7 +537,8 @@ class Trajectory:
 
         Examples
         --------
-        >>> motion.draw(rows=range(0, 200, 25), trace="lower").figure.savefig("motion.png")
+        >>> motion = ts.simulate(model, q, T=0.5, integrator=ts.BDF2(h=0.01))
+        >>> motion.draw(rows=range(0, 51, 10), trace="hand").figure.savefig("motion.png")
         """
         from torsor.pictures.stick_figure import draw_trajectory
 
@@ -591,7 +592,8 @@ class Trajectory:
 
         Examples
         --------
-        >>> motion.movie("motion.mp4", camera=ts.pictures.Camera(track="trunk"), progress=True)
+        >>> motion = ts.simulate(model, q, T=0.1, integrator=ts.BDF2(h=0.01))
+        >>> path = motion.movie("motion.gif", size=(160, 120), camera=ts.pictures.Camera(track="hand"))
         """
         from torsor.pictures.movie import movie
 
