@@ -422,6 +422,33 @@ def test_convert_names_what_was_not_read(torsor, tmp_path, arm):
     assert status == 2 and "Spherical" in err and "joints and bodies are never left out" in err
 
 
+def test_convert_meshes_for_mujoco(torsor, tmp_path):
+    """Names of packages become paths, and meshes that MuJoCo cannot read are named."""
+    pytest.importorskip("mujoco")
+    (tmp_path / "robot").mkdir()
+    (tmp_path / "robot" / "part.obj").write_bytes((DATA / "tetrahedron.obj").read_bytes())
+    (tmp_path / "robot" / "part.dae").touch()
+    model = ts.ModelBuilder("robot")
+    parts = [ts.Visual("mesh", mesh=f"package://robot/part.{end}") for end in ("obj", "dae")]
+    hull = ts.Collision(ts.shapes.Mesh("package://robot/part.obj"))
+    model.add_body(
+        "a",
+        "world",
+        ts.Revolute((0, 0, 1)),
+        inertia=ts.Inertia.sphere(mass=1.0, radius=0.1),
+        visuals=parts,
+        collisions=[hull],
+    )
+    ts.to_urdf(model.build(), tmp_path / "robot.urdf")
+    status, _, err = torsor("convert", tmp_path / "robot.urdf", tmp_path / "robot.xml")
+    assert status == 2 and "'package://robot/part.dae'; give --lossy" in err
+    status, _, err = torsor("convert", tmp_path / "robot.urdf", tmp_path / "robot.xml", "--lossy")
+    assert status == 0 and "left out: mesh files" in err
+    (body,) = ts.load_mjcf(tmp_path / "robot.xml").bodies
+    assert len(body.collisions) == 1
+    assert [Path(visual.mesh).name for visual in body.visuals] == ["part.obj"]
+
+
 class FakeViewer:
     """Stands in for the viewer."""
 

@@ -6,9 +6,11 @@ import argparse
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torsor._check import listed
 from torsor._cli.output import CommandError, add_command, note, one_line
 from torsor._cli.sources import add_model_argument, kind_by_suffix, load, tell_left_out
 from torsor._errors import FormatError, FormatWarning, ModelError
@@ -26,6 +28,8 @@ examples:
   torsor convert robot.urdf robot.xml
   torsor convert scene.xml robot.urdf --lossy
   torsor convert example:arm7 - --to urdf       to stdout"""
+_MESHES = (".stl", ".obj", ".msh")
+_UNREADABLE = f"mesh files that are not found, or that MuJoCo cannot read (it reads {', '.join(_MESHES)})"
 _FORMATS = {"urdf": "URDF", "mjcf": "MJCF", "torsor": "torsor"}
 
 
@@ -60,10 +64,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(_advised(error)) from error
     if not arguments.quiet:
         tell_left_out(loaded)
+    model = loaded.model
+    if kind == "MJCF":
+        model, lost = _with_meshes_for_mujoco(model)
+        if lost and not arguments.lossy:
+            raise CommandError(f"{_UNREADABLE}: {listed(lost)}; give --lossy to go on without")
+        if lost and not arguments.quiet:
+            note(f"left out: {_UNREADABLE}: {listed(lost)}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FormatWarning)
         try:
-            text = _written(loaded.model, kind, arguments.lossy)
+            text = _written(model, kind, arguments.lossy)
         except ModelError as error:
             always = "; joints and bodies are never left out" if arguments.lossy else ""
             raise CommandError(_advised(error) + always) from error
@@ -74,6 +85,37 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         out.write_text(text, encoding="utf-8")
     return 0
+
+
+def _with_meshes_for_mujoco(model: Model) -> tuple[Model, list[str]]:
+    """The model with whole paths of mesh files, which MuJoCo needs; and the names of those that it cannot read, without
+    which the model is."""
+    from torsor.shapes import Mesh
+
+    lost: list[str] = []
+
+    def path(name: str | None, file: str | None) -> str | None:
+        if file is None or Path(file).suffix.lower() not in _MESHES:
+            lost.append(str(name))
+            return None
+        return str(Path(file).resolve())
+
+    bodies = []
+    for body in model.bodies:
+        visuals = [
+            replace(visual, mesh=found) if visual.shape == "mesh" else visual
+            for visual in body.visuals
+            if visual.shape != "mesh" or (found := path(visual.mesh, visual.file)) is not None
+        ]
+        collisions = []
+        for one in body.collisions:
+            if isinstance(one.shape, Mesh) and one.shape.vertices is None:
+                if (found := path(one.shape.path, one.shape.file)) is None:
+                    continue
+                one = replace(one, shape=Mesh(found, one.shape.scale, one.shape.placement, radius=one.shape.radius))
+            collisions.append(one)
+        bodies.append(replace(body, visuals=tuple(visuals), collisions=tuple(collisions)))
+    return replace(model, bodies=tuple(bodies)), [*dict.fromkeys(lost)]
 
 
 def _advised(error: ModelError) -> str:
