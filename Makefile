@@ -1,6 +1,7 @@
 # Each target makes what it needs, from python3, a C++ compiler and pip. Nothing is installed outside this directory.
 #
-#   make demo       what the library does, in half a minute; draws pendulum.png
+#   make demo       what the library does, in half a minute; draws pendulum.png. Takes the wheel of a release, if this
+#                   is the checkout of one, and builds otherwise
 #   make test       all tests, against the package as users install it
 #   make test-fast  those that take no time, without comparisons with other libraries and without benchmarks
 #   make bench-test the tests of the benchmarks, with the libraries that bench-cpp compares with
@@ -9,6 +10,9 @@
 #   make lint       ruff, mypy --strict, clang-format, direction of includes and imports, line lengths, links, versions
 #   make docs       the manual, in docs/_build/html
 #   make sanitize   the core's tests under the address and undefined-behaviour sanitizers
+#   make cross      whether the core compiles for arm64, macOS and Windows, by the Clang of the package ziglang
+#   make dist       rehearses a release: source distribution and wheel in dist, with checks
+#   make test-levels  test-fast with each core that the wheel in dist has
 #   make clean      remove everything that these made
 
 PYTHON ?= python3
@@ -21,10 +25,20 @@ wheels := $(venv)/wheels
 sources := pyproject.toml CMakeLists.txt $(shell find src core -type f -not -name '*.pyc' -not -name '*.so')
 cpp := $(wildcard core/*/*.hpp core/*/*.cpp benchmarks/cpp/*)
 
-.PHONY: demo test test-fast bench bench-cpp bench-test lint docs sanitize clean
+# The packages of an extra, without torsor.
+empty :=
+space := $(empty) $(empty)
+requirements = $(shell $(PYTHON) -c "import re; text = open('pyproject.toml').read(); \
+  print(*re.findall(r'\"[^\"]+\"', re.search(r'^$(1) = \[(.*)\]', text, re.M).group(1)))")
+
+.PHONY: demo test test-fast bench bench-cpp bench-test lint docs sanitize cross dist test-levels clean
 .DELETE_ON_ERROR:
 
-demo: $(venv)/package
+demo: | $(bin)/python
+	@if [ ! -e $(venv)/package ] && $(bin)/python tools/release.py fetch $(wheels); \
+	then $(bin)/pip install $(PIP_FLAGS) $(wheels)/*.whl; \
+	else $(MAKE) --no-print-directory $(venv)/package; fi
+	@echo "installing what the demo compares with and draws with"
 	@$(call try_extra,demo) || echo "(could not install all that the demo can show; it goes on without)"
 	@$(bin)/python -m torsor.demo pendulum.png
 
@@ -67,8 +81,34 @@ sanitize: .venv-sanitize/package
 	.venv-sanitize/bin/pytest -q -p no:cacheprovider -m "not slow" tests \
 	  --ignore=tests/cross --ignore=tests/test_examples.py --ignore=tests/test_docs_examples.py
 
+cross: | $(bin)/python
+	$(bin)/pip install $(PIP_FLAGS) numpy $(call requirements,cross)
+	$(bin)/python tools/cross.py --code
+
+# A wheel with a core for each level of the CPU; on arm64 and others, with one for the baseline.
+machine := $(shell uname -m)
+levels := $(if $(filter x86_64 amd64,$(machine)),x86-64-v2 x86-64-v3 x86-64-v4)
+level_flags = $(if $(levels),-C "cmake.define.TORSOR_LEVELS=$(subst $(space),;,$(levels))",-C cmake.define.TORSOR_ARCH=)
+dist: | .venv-dist/bin/python
+	rm -rf dist
+	.venv-dist/bin/pip install $(PIP_FLAGS) $(call requirements,dist)
+	.venv-dist/bin/python -m build --sdist --outdir dist .
+	@.venv-dist/bin/python tools/progress.py .venv-dist/bin/pip wheel $(build_flags) --no-deps --wheel-dir dist \
+	  $(level_flags) .
+	.venv-dist/bin/twine check --strict dist/*
+	.venv-dist/bin/check-wheel-contents dist/*.whl
+	.venv-dist/bin/python tools/release.py try dist
+	.venv-dist/bin/pip install $(PIP_FLAGS) --force-reinstall --no-deps dist/*.whl
+	.venv-dist/bin/pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[test]"
+	.venv-dist/bin/python tools/levels.py --allow-one
+
+test-levels:
+	for level in $(levels); do \
+	  TORSOR_ISA=$$level OPENBLAS_NUM_THREADS=1 .venv-dist/bin/pytest -q -n auto --dist worksteal -m "not slow" \
+	  --ignore=tests/cross tests || exit 1; done
+
 clean:
-	rm -rf $(venv) .venv-sanitize build dist docs/_build docs/gallery docs/tutorials pendulum.png
+	rm -rf $(venv) .venv-sanitize .venv-dist build dist docs/_build docs/gallery docs/tutorials pendulum.png
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 

@@ -81,7 +81,8 @@ def test_files(tmp_path, ending):
         assert np.abs(a.astype(int) - b).max() > 40
     assert [path.name for path in tmp_path.iterdir()] == [f"motion.{ending}"]
     if ending == "gif":
-        assert iio.immeta(file, index=0)["duration"] == pytest.approx(1000 / 12, abs=10)
+        durations = [iio.immeta(file, index=k)["duration"] for k in range(13)]
+        assert set(durations) == {80, 90} and sum(durations) == pytest.approx(13 / 12 * 1000, abs=5)
         assert iio.immeta(file, index=0)["loop"] == 0
     else:
         told = subprocess.run([ffmpeg.get_ffmpeg_exe(), "-i", str(file)], capture_output=True, text=True).stderr
@@ -120,6 +121,28 @@ def test_all_of_the_motion_is_in_view(tmp_path):
         assert not colored[:, [0, -1]].any() and not colored[:, :, [0, -1]].any()
         rows, columns = (np.flatnonzero(colored.any(axis=axes)) for axes in ((0, 2), (0, 1)))
         assert max(np.ptp(rows) / 120, np.ptp(columns) / 160) > 0.5
+
+
+def test_slopes_are_where_they_are(tmp_path):
+    """A box above an incline, which is a shape of the model or of a contact."""
+    normal = np.array([0.5, 0.0, 1.0]) / np.hypot(0.5, 1.0)
+    plane, size = ts.shapes.HalfSpace(normal, 0.1), (160, 120)
+    visual, inertia = ts.Visual("box", (0.2, 0.2, 0.2), color=RED), ts.Inertia.box(mass=1, size=(0.2, 0.2, 0.2))
+    b = ts.ModelBuilder().add_body("box", joint=ts.Free(), inertia=inertia, visuals=[visual])
+    contact = ts.Contact("box", ts.shapes.Box((0.2, 0.2, 0.2)), "world", plane, stiffness=1e4)
+    plain, with_plane = b.build(), b.add_world_collision(ts.Collision(plane)).build()
+    q = plain.neutral
+    q[:3] = 0.25 * normal
+    camera = Camera(-70, 40, 2.0, (0, 0, 0.1))
+    along = np.array([1.0, 0.0, -0.5]) / np.hypot(0.5, 1.0)
+    inside, outside = ([0.1 * normal + d * along - 0.1 * np.array([0, 1, 0])] for d in (0.3, 0.42))
+    for model, forces in ((plain, [contact]), (with_plane, [])):
+        run = ts.simulate(model, q, steps=1, integrator=ts.BDF1(0.001), forces=forces)
+        files = (run.movie(tmp_path / "slope.gif", size=size, camera=camera, ground=g) for g in (None, False))
+        changed = np.ptp([iio.imread(file)[0].astype(int) for file in files], axis=0).max(axis=-1)
+        for point, there in ((inside, True), (outside, False)):
+            column, row = np.floor(pinhole(point[0], camera, size)).astype(int)
+            assert (changed[row, column] > 15) == there
 
 
 def test_batches_side_by_side(tmp_path):
@@ -188,6 +211,8 @@ def test_errors(tmp_path, monkeypatch):
         for value in (0, -1, np.nan, np.inf):
             with pytest.raises(ValueError, match=f"{name} is .*, expected a number above 0"):
                 run.movie(tmp_path / "rate.gif", **{name: value})
+    with pytest.raises(ValueError, match="fps is 60, but programs show at most 50 frames of a gif file per second"):
+        run.movie(tmp_path / "rate.gif", fps=60)
     with pytest.raises(KeyError, match="no body named 'green'"):
         run.movie(tmp_path / "camera.gif", camera=Camera(track="green"))
     with pytest.raises(ValueError, match="show is 'all'"):
@@ -198,8 +223,8 @@ def test_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="the trajectory has no rows, so there is nothing to draw"):
         empty.movie(tmp_path / "empty.gif")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ImportError, match=r"movie needs imageio and its ffmpeg: pip install 'torsor\[view\]'"):
-        run.movie(tmp_path / "extra.gif", size=(32, 32))
+    with pytest.raises(ImportError, match=r"movie needs imageio with Pillow and ffmpeg: pip install 'torsor\[view\]'"):
+        run.movie(tmp_path / "extra.mp4", size=(32, 32))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.gif", "taken.gif"]
 
 

@@ -1,5 +1,6 @@
 """Models in files: what is loaded equals what was saved."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -114,3 +115,110 @@ def test_wrong_files(tmp_path):
         ts.Model.load(path)
     with pytest.raises(FileNotFoundError):
         ts.Model.load(tmp_path / "none.json")
+
+
+# ---- trajectories
+
+
+def described_forces():
+    """Forces of every kind that a file can describe, on the quadruped."""
+    foot, hip, knee = "front_left_foot", "front_left_hip", "front_left_calf"
+    return [
+        ts.JointSpring(knee, 10.0, [0.1], 0.3), ts.JointDamping(None, 1 / 3), ts.JointFriction(hip, 0.2),
+        ts.JointLimits(hip, 100.0, 1.0), ts.JointTorque(knee, 0.1), ts.BodyDamping("trunk", 0.1),
+        ts.PointForce(foot, (0.1, 0, 0), (1, 2, 3)), ts.BodyWrench("trunk", np.arange(6.0)),
+        ts.SpringDamper(foot, (0, 0, 0), "trunk", (0, 0, 0.1), 10.0, 0.2, 1.0),
+        ts.PointSpring(foot, (0, 0, 0), "world", (1, 0, 0), 3.0),
+        ts.Cable([foot, "trunk", hip], np.zeros((3, 3)), 10.0, 0.1, 0.5), ts.BearingFriction(hip, 0.1, 0.02),
+        *ts.contacts(ts.models.quadruped(), ground=ts.shapes.HalfSpace()),
+    ]  # fmt: skip
+
+
+def test_a_trajectory_has_its_model_and_forces(tmp_path):
+    model, path = ts.models.quadruped(), tmp_path / "a motion.npz"
+    forces = described_forces()
+    run = ts.simulate(model, model.neutral, steps=3, integrator=ts.BDF2(h=1e-3), forces=forces)
+    run.save(path)
+    back = ts.Trajectory.load(path)
+    assert back.model == model and back.forces == run.forces
+    np.testing.assert_array_equal(back.energies.total, run.energies.total)
+    w = np.ones((4, model.nv))
+    np.testing.assert_array_equal(ts.adjoint(back, dloss_dq=w).v0, ts.adjoint(run, dloss_dq=w).v0)
+
+
+def test_a_batch_of_models_and_constraints_comes_back(tmp_path):
+    model = ts.models.arm7()
+    models = [model, model.with_gravity((0, 0, -1.6))]
+    gear = ts.Gear("shoulder_yaw", "wrist_roll", 2.0)
+    run = ts.simulate(models, model.neutral, steps=2, integrator=ts.BDF1(h=1e-3), constraints=[gear])
+    run.save(tmp_path / "run.npz")
+    back = ts.Trajectory.load(tmp_path / "run.npz")
+    assert back.models == tuple(models) and back.constraints == (gear,)
+    one = ts.simulate(models[:1], model.neutral, steps=2, integrator=ts.BDF1(h=1e-3))
+    one.save(tmp_path / "one.npz")
+    assert ts.Trajectory.load(tmp_path / "one.npz").batch_shape == (1,)
+
+
+class Wind(ts.CustomForce):
+    """A force that a file cannot describe."""
+
+    p = np.zeros(0)
+
+    def value(self, q, v, t, p):
+        return -v
+
+    def derivatives(self, q, v, t, p):
+        n = len(v)
+        return np.zeros((n, n)), -np.eye(n)
+
+
+def test_what_a_file_cannot_describe_must_be_given(tmp_path):
+    from torsor.simulation.archive import read_motion
+
+    model, path = ts.models.pendulum(), tmp_path / "run.npz"
+    run = ts.simulate(model, [0.3], steps=3, integrator=ts.BDF1(h=1e-2), forces=[Wind()])
+    run.save(path)
+    with pytest.raises(ValueError, match=r"does not have all of its simulation: force 0 is a Wind, .*; give load the"):
+        ts.Trajectory.load(path)
+    assert len(ts.Trajectory.load(path, model, [Wind()]).forces) == 1
+    fields, missing = read_motion(path)  # enough to draw it
+    assert fields["model"] == model and len(missing) == 1
+    np.testing.assert_array_equal(ts.Trajectory(**fields).q, run.q)
+
+
+def test_damaged_trajectories(tmp_path):
+    model, path = ts.models.pendulum(), tmp_path / "run.npz"
+    ts.simulate(model, [0.3], steps=3, integrator=ts.BDF1(h=1e-2)).save(path)
+    with np.load(path) as data:
+        arrays = dict(data)
+
+    def changed(**new):
+        np.savez(path, **{key: x for key, x in {**arrays, **new}.items() if x is not None})
+        return path
+
+    with pytest.raises(ValueError, match="has version 99 of the format, this torsor reads up to 2"):
+        ts.Trajectory.load(changed(version=np.array(99)))
+    with pytest.raises(ValueError, match="written by an earlier torsor and has no model in it; give load the model"):
+        ts.Trajectory.load(changed(records=None, version=None))
+    assert ts.Trajectory.load(path, model).steps == 3
+    with pytest.raises(ValueError, match=r"is damaged: t \(4,\), q \(3, 1\)"):
+        ts.Trajectory.load(changed(q=arrays["q"][1:]))
+    for text in (
+        "",
+        "{}",
+        "[]",
+        "[[",
+        '{"models": 3}',
+        '{"models": [{"type": "Box"}], "forces": [], "constraints": []}',
+    ):
+        with pytest.raises(ValueError, match="has a model that cannot be read"):
+            ts.Trajectory.load(changed(records=np.frombuffer(text.encode(), np.uint8)))
+    whole = changed().read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        bad = bytearray(whole)
+        for at in rng.integers(0, len(bad), 3):
+            bad[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(bad[: int(rng.integers(len(bad) // 2, len(bad)))] if rng.random() < 0.3 else bad)
+        with contextlib.suppress(ValueError):
+            ts.Trajectory.load(path)

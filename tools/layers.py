@@ -20,7 +20,7 @@ PYTHON = (
     *("collision", "joints", "actuators", "couplings", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "saving", "formats", "maximal", "integrators"),
     *("costs", "ik", "view", "pictures"),
-    *("simulation", "variational", "interop", "testing", "demo", "__init__"),
+    *("simulation", "variational", "interop", "testing", "demo", "_cli", "__main__", "__init__"),
 )
 
 

@@ -1,7 +1,6 @@
 // Working memory of one thread: allocated in order, released all at once, and kept for the next call.
 #pragma once
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <vector>
@@ -64,11 +63,12 @@ class Arena {
   std::vector<int> contradicted;
 
  private:
+  static constexpr std::align_val_t line{64};
   void grow(std::size_t bytes) {
     const std::size_t size = bytes > 16384 ? bytes : 16384;
     const std::size_t rounded = (size + 63) / 64 * 64;
-    void* p = std::aligned_alloc(64, rounded);
-    if (p == nullptr && release_blocks() > 0) p = std::aligned_alloc(64, rounded);
+    void* p = ::operator new(rounded, line, std::nothrow);
+    if (p == nullptr && release_blocks() > 0) p = ::operator new(rounded, line, std::nothrow);
     if (p == nullptr) throw std::bad_alloc();
     blocks_.emplace_back(static_cast<char*>(p));
     block_ = static_cast<char*>(p);
@@ -77,7 +77,7 @@ class Arena {
     used_ = 0;
   }
   struct Free {
-    void operator()(char* p) const { std::free(p); }
+    void operator()(char* p) const { ::operator delete(p, line); }
   };
   std::vector<std::unique_ptr<char, Free>> blocks_;
   char* block_ = nullptr;

@@ -1,7 +1,8 @@
-// The instruction sets that the core is compiled for, as data: this file is compiled with the core's flags and contains
-// no code.
+// The instruction sets that a level of the core is compiled for, as data: this file is compiled with the flags of the
+// level and contains no code. TORSOR_TARGET is the name of the list.
 #include "bind/cpu.hpp"
 
 #define TEXT_OF(x) #x
-#define X(name, macro) {name, TEXT_OF(macro)},
-const InstructionSet torsor_target[] = {TORSOR_INSTRUCTION_SETS(X){nullptr, nullptr}};
+#define X(name, macro, ...) {name, TEXT_OF(macro)},
+extern const InstructionSet TORSOR_TARGET[];
+const InstructionSet TORSOR_TARGET[] = {TORSOR_INSTRUCTION_SETS(X){nullptr, nullptr}};

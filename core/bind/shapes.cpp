@@ -1,4 +1,6 @@
 // Spots of pairs of shapes for Python: shape_spots and shape_spots_derivatives.
+// Only tests call these.
+#define TORSOR_COLD
 #include "contact/spots.hpp"
 
 #include <nanobind/stl/string.h>

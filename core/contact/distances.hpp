@@ -63,7 +63,8 @@ inline Distance<T> distance_from_box(const Vec3<T>& x, const Vec3<T>& half) {
   const Vec3<T> side{sign_of(x.x), sign_of(x.y), sign_of(x.z)};
   const Vec3<T> q{mul_add(side.x, x.x, -half.x), mul_add(side.y, x.y, -half.y), mul_add(side.z, x.z, -half.z)};
   const T one(1.0), zero(0.0);
-  const auto along_y = less(larger(q.x, q.z), q.y), along_z = less(larger(q.x, q.y), q.z), beside_x = along_y | along_z;
+  const Mask<T> along_y = less(larger(q.x, q.z), q.y), along_z = less(larger(q.x, q.y), q.z);
+  const Mask<T> beside_x = along_y | along_z;
   const T nearest = select(along_y, q.y, select(along_z, q.z, q.x));
   const Vec3<T> out{positive_part(q.x), positive_part(q.y), positive_part(q.z)};
   const T square = dot(out, out);

@@ -113,6 +113,7 @@ WeighedPlace<T> weighed_place(const Touching<double>& x, int k, const PlaceWeigh
 
 }  // namespace
 
+#ifndef TORSOR_COLD
 PlaceSum weigh_place(const Touching<double>& x, int k, const PlaceWeights& weights) {
   using T = Jet<double, 6>;
   T p_a[kMostNumbers], p_b[kMostNumbers];
@@ -150,6 +151,7 @@ bool has_potential(ShapeKind a, ShapeKind b) {
   const bool plane = a == ShapeKind::half_space || b == ShapeKind::half_space;
   return plane && a != ShapeKind::cylinder && b != ShapeKind::cylinder;
 }
+#endif
 
 template <class S>
 Force<S> contact_wrench(const Touching<S>& x, const ContactNumbers<S>& law) {
@@ -262,9 +264,12 @@ int contact_places(const Touching<S>& x, const S& margin, Place<S>* out) {
   template S contact_energy(const Touching<S>&, const ContactNumbers<S>&);                                      \
   template void add_power_gradient(const Touching<S>&, const ContactNumbers<S>&, const Motion<S>&, S*, S*, S*); \
   template int contact_places(const Touching<S>&, const S&, Place<S>*);
+#ifdef TORSOR_COLD
+TORSOR_CONTACT(Complex)
+#else
 TORSOR_CONTACT(double)
 TORSOR_CONTACT(Pack<kLanes>)
-TORSOR_CONTACT(Complex)
+#endif
 #undef TORSOR_CONTACT
 
 }  // namespace torsor

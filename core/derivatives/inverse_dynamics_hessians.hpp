@@ -279,7 +279,7 @@ TORSOR_INLINE void pair_row(const FixedRow<Wide<S>>& fixed, const VirtualRow<Wid
       put_consecutive<moves>(e, nv, j, path.velocity(t), all, H);
       continue;
     }
-    S x[6][path.width];
+    S x[6][Path<DerivativeColumn, S>::width];
     store(e.qq, x[0]);
     store(e.qv, x[1]);
     store(e.vq, x[2]);

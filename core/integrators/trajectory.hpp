@@ -38,7 +38,7 @@ struct ChartLimit {
   Kind kind;
   bool reached(const double* q) const {
     const double* x = q + iq;
-    if (kind == exponential) return x[0] * x[0] + x[1] * x[1] + x[2] * x[2] > M_PI * M_PI;
+    if (kind == exponential) return x[0] * x[0] + x[1] * x[1] + x[2] * x[2] > kPi * kPi;
     return std::fabs(kind == euler_cosine ? std::cos(x[1]) : std::sin(x[1])) < 0.5;
   }
 };

@@ -34,10 +34,10 @@ void normalize(const Model& m, const S* q, S* out) {
     if (body.kind == Kind::exponential) {  // x (1 - 2 pi k / |x|), k whole turns
       const Vec3<S> w = read3(x);
       const S square = dot(w, w);
-      const auto beyond = less(S(M_PI * M_PI), square);
+      const auto beyond = less(S(kPi * kPi), square);
       const S length = square_root(select(beyond, square, S(1.0)));
-      const S turns = per_lane<S>([&](int l) { return std::round(lane_of(length, l) / (2 * M_PI)); });
-      write3(select(beyond, S(1.0) - S(2 * M_PI) * turns / length, S(1.0)) * w, y);
+      const S turns = per_lane<S>([&](int l) { return std::round(lane_of(length, l) / (2 * kPi)); });
+      write3(select(beyond, S(1.0) - S(2 * kPi) * turns / length, S(1.0)) * w, y);
     } else {
       for (int k = 0; k < body.nv; ++k) y[k] = x[k];
     }

@@ -110,7 +110,7 @@ struct Rotations {  // q: a quaternion xyzw
   static Mask<S> retract(const S* q0, const S* xi, S* q1) {
     const Quaternion<S> from = normalized(read_quaternion(q0));
     write_quaternion(normalized(from * quaternion_exponential(read3(xi))), q1);
-    return less(dot(read3(xi), read3(xi)), S(M_PI * M_PI));
+    return less(dot(read3(xi), read3(xi)), S(kPi * kPi));
   }
   template <class S>
   static void chart(const S* q0, const S* q1, S* xi) {

@@ -37,6 +37,7 @@
 namespace torsor {
 
 using Complex = std::complex<double>;
+constexpr double kPi = 3.14159265358979323846;
 
 template <class S>
 struct Lanes {

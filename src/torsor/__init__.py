@@ -197,8 +197,11 @@ if TYPE_CHECKING:
     from torsor.forces import generalized_forces as generalized_forces
     from torsor.forces import generalized_forces_derivatives as generalized_forces_derivatives
     from torsor.forces import generalized_forces_vjp as generalized_forces_vjp
+    from torsor.formats.description import load_description as load_description
     from torsor.formats.mjcf import load_mjcf as load_mjcf
     from torsor.formats.mjcf_writer import to_mjcf as to_mjcf
+    from torsor.formats.problems import Problem as Problem
+    from torsor.formats.problems import find_problems as find_problems
     from torsor.formats.urdf import load_urdf as load_urdf
     from torsor.formats.urdf_writer import to_urdf as to_urdf
     from torsor.ik import inverse_kinematics as inverse_kinematics
@@ -261,8 +264,10 @@ else:
                 PointForce PointSpring SpringDamper TendonSpring actuation contact_states contacts force_energies
                 forces_from generalized_forces generalized_forces_derivatives generalized_forces_vjp
             """,
+            "formats.description": "load_description",
             "formats.mjcf": "load_mjcf",
             "formats.mjcf_writer": "to_mjcf",
+            "formats.problems": "Problem find_problems",
             "formats.urdf": "load_urdf",
             "ik": "inverse_kinematics",
             "formats.urdf_writer": "to_urdf",

@@ -1,28 +1,53 @@
-"""What this build of torsor is compiled for, what it runs on, and the memory that it keeps.
+"""The compiled core: which of its levels this CPU runs, what that is compiled for, and the memory that it keeps.
 
-Importing this module raises ImportError on a CPU that lacks instructions that the core is compiled for, before the
-core is loaded: its first such instruction would end the interpreter.
+A build from source has one core, for the CPU of the machine. A release has one for each of several levels, in
+torsor/_levels; importing this module chooses one of them, before the core is loaded. It raises ImportError on a CPU
+that cannot run any: the first instruction that the CPU lacks would end the interpreter.
 """
 
 from __future__ import annotations
 
+import os
+
+import torsor
 from torsor import _cpu
 
+OPTIONAL = ("scipy", "matplotlib", "tqdm", "trimesh", "viser", "imageio", "mujoco", "pin", "coal", "robot_descriptions")
 
-def require_cpu() -> None:
-    """Raises ImportError if this CPU cannot run the core."""
-    missing = [name for name in _cpu.compiled_for if not _cpu.supports(name)]
-    if missing:
+
+def choose_level(wanted: str | None) -> str:
+    """The level of the core that is `wanted`, or the highest that this CPU can run."""
+    lacking = {level: [name for name in sets if not _cpu.supports(name)] for level, sets in _cpu.levels.items()}
+    usable = [level for level, lacks in lacking.items() if not lacks]
+    if not usable:
+        lacks = lacking[next(iter(lacking))]
         raise ImportError(
-            f"this build of torsor is for CPUs with {', '.join(missing)}, which this CPU lacks; build it on this "
+            f"this build of torsor is for CPUs with {', '.join(lacks)}, which this CPU lacks; build it on this "
             "machine: pip install --force-reinstall --no-cache-dir --no-binary torsor torsor"
         )
+    if not wanted:
+        return usable[-1]
+    if wanted not in lacking:
+        raise ImportError(
+            f"TORSOR_ISA is {wanted!r}, but this build of torsor has the levels {', '.join(lacking)}; set it to one of "
+            f"these, or unset it: {usable[-1]} is chosen then"
+        )
+    if lacking[wanted]:
+        raise ImportError(
+            f"TORSOR_ISA is {wanted!r}, which is for CPUs with {', '.join(lacking[wanted])}, which this CPU lacks; it "
+            f"runs {', '.join(usable)}; set it to one of these, or unset it"
+        )
+    return wanted
 
 
 def show_config() -> None:
-    """Prints the version, the compiler, the instruction sets and lanes that the core uses, and the number of cores.
+    """Prints what reports of problems should contain: versions, CPU, and what the core is compiled for.
 
-    Please add this to reports of problems.
+    - The versions of torsor, Python and NumPy, and of the optional packages that are installed.
+    - The level of the core in use, the others that this installation has, and the features of the CPU. The environment
+      variable ``TORSOR_ISA`` chooses another level; it is read when torsor is imported.
+    - The compiler with its flags, the number of states that are computed at a time, and the number of cores, which is
+      the largest number of threads that functions use.
 
     Examples
     --------
@@ -30,18 +55,29 @@ def show_config() -> None:
     torsor ...
     """
     import platform
+    from importlib import metadata
 
     import numpy
 
-    import torsor
     from torsor import _core
 
+    versions = []
+    for name in OPTIONAL:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    features = [name for name in _cpu.known if _cpu.supports(name)]
     print(f"torsor {torsor.__version__}, Python {platform.python_version()}, NumPy {numpy.__version__}")
     print(f"system: {platform.platform()}")
+    print(f"CPU: {' '.join((platform.machine(), *features))}")
+    print(f"level: {level} of {', '.join(_cpu.levels)}")
+    print(f"instruction sets: {' '.join((platform.machine(), *_cpu.levels[level]))}")
     print(f"compiler: {_core.compiler}")
-    print(f"instruction sets: {' '.join((platform.machine(), *_cpu.compiled_for))}")
+    print(f"flags: {_cpu.flags[level]}")
     print(f"lanes: {_core.lanes} states at a time")
     print(f"cores: {_core.cores}")
+    print(f"optional packages: {', '.join(versions) or 'none'}")
 
 
 def release_memory() -> int:
@@ -69,4 +105,6 @@ def release_memory() -> int:
     return _core.release_memory()
 
 
-require_cpu()
+level = choose_level(os.environ.get("TORSOR_ISA"))
+if len(_cpu.levels) > 1:
+    torsor.__path__.append(os.path.join(torsor.__path__[0], "_levels", level))

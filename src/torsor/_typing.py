@@ -30,6 +30,7 @@ RefuseOrRepairOrAccept = Literal["refuse", "repair", "accept"]
 ParentFilter = Literal["filter", "filter_moving", "allow"]
 RaiseOrSkip = Literal["raise", "skip"]
 OnFailure = Literal["raise", "keep"]
+Severity = Literal["error", "warning", "note"]
 
 # When a cost counts: at rows of a trajectory, or over time; as it is given, and as it is kept.
 AtLike = int | slice | Sequence[int] | NDArray[np.integer[Any]] | Literal["time"]

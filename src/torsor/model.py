@@ -181,6 +181,9 @@ class ModelJoint:
         return int(self.v_slice.stop - self.v_slice.start)
 
 
+_VISUAL_SIZES: Final = {"box": 3, "sphere": 1, "cylinder": 2, "capsule": 2, "ellipsoid": 3, "mesh": 0}
+
+
 def _require_sound(body: Body) -> None:
     """Rejects a body with a part that is wrong by itself."""
     name = body.name
@@ -196,6 +199,12 @@ def _require_sound(body: Body) -> None:
     for visual in body.visuals:
         if not isinstance(visual, Visual):
             raise TypeError(f"visuals of {name!r} must be Visual records, got {visual!r}")
+        if _VISUAL_SIZES.get(visual.shape) != len(visual.size):
+            count = _VISUAL_SIZES.get(visual.shape)
+            expected = f"one of {', '.join(_VISUAL_SIZES)}" if count is None else f"{count} numbers as its size"
+            raise ModelError(
+                f"a visual of {name!r} has shape {visual.shape!r} and size {visual.size!r}: expected {expected}"
+            )
     require_collisions(body.collisions, repr(name))
     nq, nv = body.joint.nq, body.joint.nv
     lower, upper = body.position_limits

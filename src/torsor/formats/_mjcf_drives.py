@@ -224,6 +224,7 @@ def equality_fault(mj: mujoco.MjModel, i: int) -> str | None:
 def closed(model: Model, mj: mujoco.MjModel, names: Names, *, couple: bool) -> Model:
     """The model with the active equality constraints of the file, those of two joints as couplings or constraints."""
     made: list[Constraint] = []
+    faults: list[str] = []
     couplings: list[JointCoupling] = []
     for i in range(mj.neq):
         if not mj.eq_active0[i] or equality_fault(mj, i) or is_disabled(mj, "EQUALITY", "CONSTRAINT"):
@@ -241,9 +242,11 @@ def closed(model: Model, mj: mujoco.MjModel, names: Names, *, couple: bool) -> M
                 couplings.append(Polynomial(*ends, tuple(constraint.coefficients), center))
                 continue
             compile_constraints(model, [constraint])
+            made.append(constraint)
         except (KeyError, ValueError) as error:
-            raise FormatError(f"{label}: {error}; pass equality='ignore' to load the tree alone") from error
-        made.append(constraint)
+            faults.append(f"{label}: {error.args[0]}")
+    if faults:
+        raise FormatError(f"{'; '.join(faults)}; pass equality='ignore' to load the tree alone")
     return _coupled(model.with_constraints(made), couplings)
 
 

@@ -94,12 +94,12 @@ def materials(robot: Element) -> dict[str, Color]:
     inline = [visual.child("material") for visual in visuals if visual.tag == "visual"]
     named: dict[str, Color] = {}
     for material in [*(child for child in robot.children if child.tag == "material"), *inline]:
-        if material is not None and (color := _color(material)) is not None:
+        if material is not None and (color := color_of(material)) is not None:
             named.setdefault(material.attributes.get("name", ""), color)
     return named
 
 
-def _color(material: Element) -> Color | None:
+def color_of(material: Element) -> Color | None:
     """The colour that a <material> itself gives, if it gives one."""
     color = material.child("color")
     if color is None:
@@ -117,7 +117,7 @@ def visuals(link: Element, colors: dict[str, Color], files: MeshFiles) -> tuple[
         material = visual.child("material")
         color = None
         if material is not None:
-            color = _color(material) or colors.get(material.attributes.get("name", ""))
+            color = color_of(material) or colors.get(material.attributes.get("name", ""))
         shape = _geometry(visual)
         if shape is None:
             visual.required("geometry").fail(f"has no shape, expected one of {', '.join(SIZES)}")

@@ -1,4 +1,4 @@
-"""XML for the reader of URDF: elements that know their lines.
+"""XML for the reader of URDF, and for looking at MJCF: elements that know their lines.
 
 The parser is the standard library's expat, told to refuse document type declarations: without them a file has no
 entities to define, so none that expand without bound and none that fetch other files.
@@ -16,6 +16,7 @@ from torsor._errors import FormatError
 from torsor.formats._source import Source, text_or_path
 
 _MAX_DEPTH = 100  # of nested elements; a robot needs six, extensions somewhat more
+_MAX_DEPTH_MJCF = 500  # where bodies are nested
 _NAMED = ("link", "joint", "material", "loop_joint")  # elements of a robot that messages about their parts name
 _WITH_TEXT = ("gravity", "kinematic", "static", "turnGravityOff")  # elements whose text is read
 
@@ -112,10 +113,19 @@ class Element:
 
 def parse_robot(path_or_text: Source) -> Element:
     """Parse XML into elements, and check that they describe a robot."""
+    robot = parse_document(path_or_text, "URDF", _MAX_DEPTH)
+    if robot.tag != "robot":
+        hint = "; load_mjcf loads MuJoCo files" if robot.tag == "mujoco" else ""
+        robot.fail(f"a URDF file has <robot> at its top{hint}")
+    return robot
+
+
+def parse_document(path_or_text: Source, kind: str = "MJCF", deepest: int = _MAX_DEPTH_MJCF) -> Element:
+    """Parse XML into elements; returns the outermost one."""
     from xml.parsers import expat
 
-    found = text_or_path(path_or_text, "URDF")
-    source = repr(str(found)) if isinstance(found, Path) else "URDF text"
+    found = text_or_path(path_or_text, kind)
+    source = repr(str(found)) if isinstance(found, Path) else f"{kind} text"
     text = found.read_bytes() if isinstance(found, Path) else found
     if not text.strip():
         raise FormatError(f"{source} is empty")
@@ -130,8 +140,8 @@ def parse_robot(path_or_text: Source) -> Element:
         depth = len(open_elements)
         if ":" in tag and tag.startswith("xacro:"):
             raise FormatError(f"{source}, line {line}: <{tag}> is a macro; expand the file with xacro first")
-        if depth == _MAX_DEPTH:
-            raise FormatError(f"{source}, line {line}: <{tag}> is inside {_MAX_DEPTH} others, too deep")
+        if depth == deepest:
+            raise FormatError(f"{source}, line {line}: <{tag}> is inside {deepest} others, too deep")
         if depth == 0:
             element = Element(tag, attributes, source, line, None)
             document.append(element)
@@ -181,8 +191,4 @@ def parse_robot(path_or_text: Source) -> Element:
         if collecting:
             gc.enable()
 
-    robot = document[0]
-    if robot.tag != "robot":
-        hint = "; load_mjcf loads MuJoCo files" if robot.tag == "mujoco" else ""
-        robot.fail(f"a URDF file has <robot> at its top{hint}")
-    return robot
+    return document[0]

@@ -145,7 +145,7 @@ def load_mjcf(
         raise ValueError(f"equality must be 'constrain', 'couple' or 'ignore', got {equality!r}")
     if unphysical not in ("refuse", "accept"):
         raise ValueError(f"unphysical must be 'refuse' or 'accept', got {unphysical!r}")
-    mj = _compile(path_or_text)
+    mj = compile_mjcf(path_or_text)
     names = Names(mj)
     _report(mj, names, unsupported == "warn", equality != "ignore")
     if gravity is None:
@@ -181,7 +181,7 @@ def _report(mj: mujoco.MjModel, names: Names, warn: bool, equality: bool) -> Non
     warnings.warn(f"left out of the model: {what}", FormatWarning, stacklevel=3)
 
 
-def _compile(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
+def compile_mjcf(path_or_text: Source | mujoco.MjModel) -> mujoco.MjModel:
     """Reads the file with MuJoCo, whose messages become Python warnings."""
     mujoco = mujoco_package()
     if isinstance(path_or_text, mujoco.MjModel):

@@ -166,7 +166,7 @@ def load_urdf(
     links = _by_name(robot, "link")
     joints = _by_name(robot, "joint")
     notes: list[str] = []
-    rows, world_collisions = _rows(robot, links, joints, root, notes.append, files)
+    rows, world_collisions = rows_of(robot, links, joints, root, notes.append, files)
     if not rows:
         robot.fail("has no <link> but 'world'")
     negative = _judged(robot, rows, inertia, notes)
@@ -188,7 +188,7 @@ def load_urdf(
     found = [child for source in sources for child in source.children if child.tag == "loop_joint"]
     closed = [(child, loop_of(child, links, renamed)) for child in found]
     model = _coupled(_closed(model, closed), mimics)
-    _ignored(robot, notes)
+    note_ignored(robot, notes)
     if notes:
         text = notes[0] if len(notes) == 1 else "".join(f"\n- {note}" for note in notes)
         warnings.warn(f"{robot.source}: {text}", FormatWarning, stacklevel=2)
@@ -293,7 +293,7 @@ class _Row:
         )
 
 
-def _rows(
+def rows_of(
     robot: Element,
     links: dict[str, Element],
     joints: dict[str, Element],
@@ -363,12 +363,7 @@ def _judged(robot: Element, rows: Sequence[_Row], option: str, notes: list[str])
     """
     if option == "accept" or _inertias.all_physical([row.inertia for row in rows]):
         return []
-    at: dict[str, tuple[int, SE3]] = {WORLD: (-1, SE3())}  # the body that a link is part of, and its pose there
-    links = []
-    for i, row in enumerate(rows):
-        body, place = at[row.parent]
-        at[row.name] = (i, SE3()) if row.joint.nv else (body, place @ row.placement)
-        links.append(_inertias.Link(row.name, row.link.line, row.inertia, *at[row.name]))
+    links = judged_links(rows)
     found = _inertias.examine(links)
     if found.merged:
         total = sum(link.inertia.mass for link in links) or 1.0
@@ -398,6 +393,17 @@ def _judged(robot: Element, rows: Sequence[_Row], option: str, notes: list[str])
             f"negative: {shown}; inertia='repair' takes the nearest physical ones"
         )
     return found.negative
+
+
+def judged_links(rows: Sequence[_Row]) -> list[_inertias.Link]:
+    """The links, with the bodies that they are part of."""
+    at: dict[str, tuple[int, SE3]] = {WORLD: (-1, SE3())}  # the body that a link is part of, and its pose there
+    links = []
+    for i, row in enumerate(rows):
+        body, place = at[row.parent]
+        at[row.name] = (i, SE3()) if row.joint.nv else (body, place @ row.placement)
+        links.append(_inertias.Link(row.name, row.link.line, row.inertia, *at[row.name]))
+    return links
 
 
 def _refuse(robot: Element, faults: Sequence[tuple[_inertias.Link, str]], reason: str | None = None) -> NoReturn:
@@ -509,7 +515,7 @@ def _closed(model: Model, loops: Sequence[tuple[Element, Loop]]) -> Model:
 # ---- what is left out --------------------------------------------------------------------------------------
 
 
-def _ignored(robot: Element, notes: list[str]) -> None:
+def note_ignored(robot: Element, notes: list[str]) -> None:
     """Adds what the model does not carry to the notes."""
     found: dict[str, list[str]] = {}  # names of links or joints, by what is ignored in them
 
@@ -526,7 +532,7 @@ def _ignored(robot: Element, notes: list[str]) -> None:
             for part in child.children:
                 if part.tag not in _OF_JOINT:
                     ignore(f"<{part.tag}> of joints", child)
-                elif part.tag in ("limit", "dynamics") and child.attributes["type"] in ("floating", "planar"):
+                elif part.tag in ("limit", "dynamics") and child.attributes.get("type") in ("floating", "planar"):
                     ignore(f"<{part.tag}> of floating and planar joints", child)
                 elif part.tag == "dynamics" and (more := sorted(part.attributes.keys() - {"damping", "friction"})):
                     ignore(f"{', '.join(more)} of <dynamics> of joints", child)

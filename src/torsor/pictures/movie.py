@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torsor.pictures.scene import (
     motion_of,
     require_camera,
     round_down,
+    slopes,
     turned,
     upright,
 )
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from torsor.view.motion import Motion
 
 FORMATS = (".mp4", ".gif")
+_MOST_GIF = 50  # frames per second
 _ANGLE = 34.0  # of view, in degrees, of the shorter edge
+_PLANE = (0.72, 0.76, 0.8, 1.0)
+_TWO = np.array([[0, 1, 2], [0, 2, 3]], np.int32)
 _MANY = 40_000  # triangles above which those smaller than a pixel are merged
 
 
@@ -57,10 +61,12 @@ def movie(
     if file.suffix.lower() == ".mp4" and (size[0] % 2 or size[1] % 2):
         even = tuple(x + x % 2 for x in size)
         raise ValueError(f"size is {size}, but an mp4 file needs even numbers; {even} is the nearest size")
+    if file.suffix.lower() == ".gif" and fps > _MOST_GIF:
+        raise ValueError(f"fps is {fps:g}, but programs show at most {_MOST_GIF} frames of a gif file per second")
     motions = [motion_of(trajectory, track) for track in tracks]
     times = _times(motions, fps, speed)
     scene = _Scene(motions, times, size, require_camera(camera), ground, show, trajectory.forces)
-    write(file, (scene.frame(k) for k in range(len(times))), len(times), fps, progress)
+    write(file, scene.frame, len(times), fps, progress)
     return file
 
 
@@ -108,7 +114,9 @@ class _Scene:
             near = moved[0][0] if len(moved) == 1 else np.concatenate([cloud[0] for cloud in moved])
         self.reach = max(float(np.linalg.norm(np.ptp(near, axis=0))), 1e-6)
         self.ground = ground_level(ground, model, forces, points @ self.turn, self.turn)
-        if self.ground is None and ground is None:  # below what hangs from bearings
+        tilted = [] if ground is False else slopes(model, forces, points @ self.turn, self.turn)
+        drawn[0] += tuple(Part(-1, piece, _TWO, _PLANE, "slope") for piece in tilted)
+        if self.ground is None and ground is None and not tilted:  # below what hangs from bearings
             self.ground = float(points[:, 2].min()) - 0.05 * self.reach
         first = _poses(motions[0], float(times[0]))[:-1]
         at_rest = turned(first, self.turn)
@@ -116,9 +124,9 @@ class _Scene:
         if flat and self.elevation < 1.0 and camera.elevation is None:
             self.elevation = 6.0  # with the ground in view
         self.middle: FloatArray = (near.min(axis=0) + near.max(axis=0)) / 2
-        self.distance = camera.distance or _distance(near, self.middle, self.azimuth, self.elevation, size)
         if camera.look_at is not None:
             self.middle = self.turn @ np.array(camera.look_at)
+        self.distance = camera.distance or _distance(near, self.middle, self.azimuth, self.elevation, size)
         self.offset = self.middle - self._target(0)
         cell = 0.7 * self.distance / raster.View.of(self.middle, 0, 0, 1.0, size, _ANGLE).focal
         self.meshes = [raster.Mesh(p, cell if sum(len(x.faces) for x in p) > _MANY else 0.0) for p in drawn]
@@ -159,7 +167,7 @@ class _Scene:
 
 
 def _is_floor(part: Part) -> bool:
-    """Whether a part is a level surface of the world, in whose place the ground is drawn."""
+    """Whether a part is a plane of the world, in whose place the ground or a slope is drawn."""
     return part.body < 0 and len(part.faces) == 2
 
 
@@ -253,27 +261,56 @@ def _require_positive(value: Any, name: str) -> float:
     return x
 
 
-def write(file: Path, frames: Iterator[NDArray[np.uint8]], count: int, fps: float, progress: bool) -> None:
-    """Writes frames to an mp4 or gif file, whole or not at all."""
-    try:
-        imageio = import_module("imageio.v2")
-        import_module("imageio_ffmpeg")  # by which imageio writes mp4
-    except ImportError:
-        raise ImportError("movie needs imageio and its ffmpeg: pip install 'torsor[view]'") from None
+def write(file: Path, frame: Callable[[int], NDArray[np.uint8]], count: int, fps: float, progress: bool) -> None:
+    """Writes frames 0 to count - 1 to an mp4 or gif file, whole or not at all."""
+    to = _write_gif if file.suffix.lower() == ".gif" else _write_mp4
     bar = _progress_bar(count) if progress else contextlib.nullcontext()
     unfinished = _unfinished(file)
-    options: dict[str, Any] = {"duration": 1000.0 / fps, "loop": 0, "subrectangles": True}
-    if file.suffix.lower() == ".mp4":
-        options = {"fps": fps, "quality": 8, "macro_block_size": 1, "codec": "libx264"}
+
+    def frames() -> Iterator[NDArray[np.uint8]]:
+        for k in range(count):
+            yield frame(k)
+            if shown is not None:
+                shown.update()
+
     try:
-        with bar as shown, imageio.get_writer(unfinished, mode="I", **options) as writer:
-            for frame in frames:
-                writer.append_data(frame)
-                if shown is not None:
-                    shown.update()
+        with bar as shown:
+            to(unfinished, frames(), frame, count, fps)
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _write_mp4(
+    file: Path, frames: Iterator[NDArray[np.uint8]], frame: Callable[[int], Any], count: int, fps: float
+) -> None:
+    imageio = _extra("imageio.v2")
+    _extra("imageio_ffmpeg")  # by which imageio writes mp4
+    with imageio.get_writer(file, mode="I", fps=fps, quality=8, macro_block_size=1, codec="libx264") as writer:
+        for image in frames:
+            writer.append_data(image)
+
+
+def _write_gif(
+    file: Path, frames: Iterator[NDArray[np.uint8]], frame: Callable[[int], NDArray[np.uint8]], count: int, fps: float
+) -> None:
+    """All frames have the same colours, so that only what changes from one to the next is in the file."""
+    image = _extra("PIL.Image")
+    some = [frame(k) for k in sorted({0, count // 3, 2 * count // 3, count - 1})]
+    palette = image.fromarray(np.concatenate(some)).quantize(256, method=image.Quantize.MEDIANCUT)
+    pictures = (image.fromarray(x).quantize(palette=palette, dither=image.Dither.NONE) for x in frames)
+    first = next(pictures)
+    # Times in a gif file are hundredths of a second; these do not drift from the motion.
+    ends = np.round(100.0 * np.arange(count + 1) / fps).astype(int)
+    durations = (10 * np.diff(ends)).tolist()
+    first.save(file, save_all=True, append_images=pictures, duration=durations, loop=0, optimize=False)
+
+
+def _extra(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError("movie needs imageio with Pillow and ffmpeg: pip install 'torsor[view]'") from None
 
 
 def _progress_bar(count: int) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 QUANTITIES = ("q", "v", "a", "tau", "controls", "energies")
 _MOST = 8  # lines in a panel
 _LONGEST = 20  # letters of its title
+_FONT = 7.5  # points
 _COLORS = ("#3578b5", "#c8374b", "#2a9d5c", "#e0a030", "#7a1f3d", "#1b8a9c", "#d0568a", "#6b7680")
 _INK, _GRID = "#30363c", "#e8ebee"
 _TITLES = {"q": "coordinates", "v": "velocities", "a": "accelerations", "tau": "forces", "controls": "controls"}
@@ -66,16 +67,14 @@ def plot(
     stacked = len(panels) <= 1
     rows = len(panels) * len(across) if stacked else len(panels)
     columns = 1 if stacked else len(across)
-    extra = len(below)
-    height = 0.5 + (2.3 if stacked else 1.9) * (rows + extra)
-    width = 8.5 if columns == 1 else 4.2 * columns + 1.9
-    figure = Figure(figsize=(width, max(height, 2.8)), layout="constrained")
-    if rows + extra == 0:
-        return figure
-    grid = figure.add_gridspec(rows + extra, columns)
+    names = [line.label for panel in panels for line in panel.lines] + ["potential"]
+    names += _control_names(trajectory) if "controls" in below else []
+    figure, grid = _layout(Figure, rows + len(below), columns, max(names, key=len))
     data = {name: _values(trajectory, name, tracks) for name in across}
     first: Any = None
     for r, panel in enumerate(panels):
+        handles: list[Any] = []
+        beside: Any = None
         for c, name in enumerate(across):
             place = grid[r * len(across) + c, 0] if stacked else grid[r, c]
             ax = figure.add_subplot(place, sharex=first)
@@ -83,17 +82,33 @@ def plot(
             _fill(ax, trajectory, panel, name, data[name], titled=not stacked)
             if not stacked and r == 0:
                 ax.set_title(_TITLES[name], fontsize=9, color=_INK, loc="left", weight="bold")
-            if c == 0:
-                handles = ax.get_legend_handles_labels()[0]
-            if (c == 0) if stacked else (c == len(across) - 1):
-                _legend(ax, handles)
+            handles = max(handles, ax.get_legend_handles_labels()[0], key=len)
+            beside = ax if beside is None or not stacked else beside
+        _legend(beside, handles)
     for k, name in enumerate(below):
         ax = figure.add_subplot(grid[rows + k, :], sharex=first)
         first = first or ax
         (_fill_controls if name == "controls" else _fill_energies)(ax, trajectory, tracks)
         _legend(ax, ax.get_legend_handles_labels()[0])
-    _finish(figure, {rows + extra, rows} if columns > 1 else {rows + extra})
+    _finish(figure, {rows + len(below), rows} if columns > 1 else {rows + len(below)})
     return figure
+
+
+def _layout(make: Any, rows: int, columns: int, longest: str) -> tuple[Any, Any]:
+    """A figure and its grid, with room for names beside the panels: in inches, because text is."""
+    from matplotlib.textpath import TextPath
+
+    across, between, high, apart = (5.6, 0.0, 1.9, 0.16) if columns == 1 else (3.3, 0.8, 1.5, 0.3)
+    left, top, bottom = 0.95, 0.3, 0.5
+    right = 0.5 + TextPath((0, 0), longest, size=_FONT).get_extents().width / 72
+    width = left + columns * across + (columns - 1) * between + right
+    height = top + rows * high + max(rows - 1, 0) * apart + bottom
+    figure = make(figsize=(width, height))
+    grid = figure.add_gridspec(
+        max(rows, 1), columns, left=left / width, right=1 - right / width, top=1 - top / height, bottom=bottom / height,
+        wspace=between / across, hspace=apart / high,
+    )  # fmt: skip
+    return figure, grid
 
 
 def _require_quantities(trajectory: Trajectory, quantities: str | Sequence[str]) -> list[str]:
@@ -291,7 +306,7 @@ def _fill_controls(ax: Any, trajectory: Trajectory, tracks: list[int]) -> None:
     n = int(np.prod(trajectory.batch_shape))
     u = np.broadcast_to(steps, (*trajectory.batch_shape, *steps.shape[-2:])).reshape(n, *steps.shape[-2:])
     t = trajectory.t[0] + np.arange(u.shape[1] + 1) * _step_length(trajectory)
-    labels = _control_names(trajectory, u.shape[-1])
+    labels = _control_names(trajectory)
     for track, index in enumerate(tracks):
         for k, label in enumerate(labels):
             held = np.append(u[index, :, k], u[index, -1:, k])
@@ -307,7 +322,7 @@ def _step_length(trajectory: Trajectory) -> float:
     return float(trajectory.t[-1] - trajectory.t[0]) / steps if steps else 0.0
 
 
-def _control_names(trajectory: Trajectory, nu: int) -> list[str]:
+def _control_names(trajectory: Trajectory) -> list[str]:
     """Names of the joints on which controls act alone, u[k] for others."""
     model = trajectory.model
     names = [""] * model.nv
@@ -316,7 +331,7 @@ def _control_names(trajectory: Trajectory, nu: int) -> list[str]:
             names[at] = joint.name if joint.nv == 1 else f"{joint.name}[{n}]"
     matrix = np.eye(model.nv) if trajectory.actuation is None else np.asarray(trajectory.actuation)
     out = []
-    for k in range(nu):
+    for k in range(matrix.shape[1]):
         rows = np.flatnonzero(matrix[:, k])
         out.append(names[int(rows[0])] if len(rows) == 1 and names[int(rows[0])] else f"u[{k}]")
     return out
@@ -337,20 +352,23 @@ def _legend(ax: Any, handles: list[Any]) -> None:
     if handles:
         ax.legend(
             handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0, frameon=False,
-            fontsize=7.5, labelcolor=_INK, handlelength=1.4,
+            fontsize=_FONT, labelcolor=_INK, handlelength=1.4,
         )  # fmt: skip
 
 
 def _finish(figure: Any, ends: set[int]) -> None:
     """The look of all axes; times stand below the last rows of columns alone."""
-    figure.align_ylabels()
     for ax in figure.axes:
         place = ax.get_subplotspec()
+        wide = ax.get_position().width * figure.get_figwidth()
+        ax.yaxis.set_label_coords(-0.52 / wide, 0.5)
+        ax.ticklabel_format(axis="y", scilimits=(-3, 5))
+        ax.yaxis.offsetText.set(fontsize=_FONT, color=_INK)
         last = place.rowspan.stop in ends
         ax.grid(color=_GRID, lw=0.8)
         ax.set_axisbelow(True)
         ax.spines[:].set_visible(False)
-        ax.tick_params(length=0, labelsize=7.5, colors=_INK, labelbottom=last)
+        ax.tick_params(length=0, labelsize=_FONT, colors=_INK, labelbottom=last)
         ax.yaxis.label.set(fontsize=8, color=_INK)
         ax.margins(x=0)
         if last:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torsor.forces.contact import Contact, GroundContact
+from torsor.joints import z_to
 from torsor.model import WORLD, Model
 from torsor.shapes import HalfSpace
 from torsor.spatial import frozen_array
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from torsor._typing import FloatArray
     from torsor.simulation.trajectory import Trajectory
 
+_LEVEL = 0.999  # cosine of the angle between up and the normal of a level surface
+_SQUARE = ((-1, -1), (1, -1), (1, 1), (-1, 1))
 AZIMUTH, ELEVATION = -52.0, 20.0  # of a camera before a machine that looks along x
 
 
@@ -126,13 +129,44 @@ def plane_of(model: Model, q: FloatArray, poses: FloatArray, points: FloatArray)
     return np.asarray(-normal if normal[2] < -1e-6 else normal)
 
 
+def surfaces(model: Model, forces: Sequence[Any]) -> list[tuple[FloatArray, float]]:
+    """Planes of the world that bodies touch: their unit normals, and offsets along these."""
+    shapes = [c.shape for c in model.world_collisions]
+    out: list[tuple[FloatArray, float]] = []
+    for force in forces:
+        if isinstance(force, Contact):
+            shapes += [s for body, s in ((force.body, force.shape), (force.other, force.other_shape)) if body == WORLD]
+        elif isinstance(force, GroundContact):
+            normal = np.array(force.normal) / np.linalg.norm(force.normal)
+            out.append((normal, float(normal @ np.array(force.ground))))
+    for shape in shapes:
+        if isinstance(shape, HalfSpace):
+            out.append((np.array(shape.normal) / np.linalg.norm(shape.normal), float(shape.offset)))
+    return out
+
+
+def slopes(model: Model, forces: Sequence[Any], points: FloatArray, turn: FloatArray) -> list[FloatArray]:
+    """Corners (4, 3) of pieces of the planes that are not level, below these points."""
+    out: list[FloatArray] = []
+    middle = (points.min(axis=0) + points.max(axis=0)) / 2
+    half = max(float(np.linalg.norm(np.ptp(points, axis=0))), 1e-6)
+    for normal, offset in surfaces(model, forces):
+        if turn[2] @ normal <= _LEVEL:
+            R = z_to(normal)
+            foot = middle + (offset - normal @ middle) * normal
+            piece = np.array([foot + half * (x * R[:, 0] + y * R[:, 1]) for x, y in _SQUARE])
+            if not any(np.allclose(piece, other) for other in out):
+                out.append(piece)
+    return out
+
+
 def ground_level(
     ground: bool | float | None, model: Model, forces: Sequence[Any], points: FloatArray, turn: FloatArray
 ) -> float | None:
     """Height of the ground of a picture of these points (n, 3), of the world, or None.
 
-    It is the given one; that of a level surface for contact; 0 where nothing is below; the lowest point where bodies
-    move freely, or where a ground is asked for by True.
+    It is the given one; that of a level surface for contact, and none where all are tilted; 0 where nothing is below;
+    the lowest point where bodies move freely, or where a ground is asked for by True.
     """
     if ground is False:
         return None
@@ -141,17 +175,12 @@ def ground_level(
         if not np.isfinite(level):
             raise ValueError(f"ground is {ground!r}, expected a height, True or False")
         return level
-    shapes = [c.shape for c in model.world_collisions]
-    for force in forces:
-        if isinstance(force, Contact):
-            shapes += [s for body, s in ((force.body, force.shape), (force.other, force.other_shape)) if body == WORLD]
-        elif isinstance(force, GroundContact) and turn[2] @ force.normal > 0.999 * np.linalg.norm(force.normal):
-            return float(turn[2] @ np.array(force.ground))
-    for shape in shapes:
-        if isinstance(shape, HalfSpace):
-            length = float(np.linalg.norm(shape.normal))
-            if turn[2] @ np.array(shape.normal) > 0.999 * length:
-                return float(shape.offset)
+    planes = surfaces(model, forces)
+    for normal, offset in planes:
+        if turn[2] @ normal > _LEVEL:
+            return offset
+    if planes:
+        return None
     lowest, whole = float((points @ turn[2]).min()), float(np.linalg.norm(np.ptp(points, axis=0)))
     if -0.02 * whole <= lowest < 2.0 * whole:
         return 0.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import constraints as _constraints
-from torsor.joints import Fixed, Free, Free2D, Joint, Planar, Prismatic, Translational
+from torsor.joints import Cylindrical, Fixed, Free, Free2D, Joint, Planar, Prismatic, Screw, Translational
 from torsor.kinematics import body_poses
 from torsor.model import WORLD, Body, Model, body_of_frame
 from torsor.pictures import symbols
@@ -107,7 +107,7 @@ class Anatomy:
         lengths = np.array([float(np.linalg.norm(p)) for ends in self.ends for p in ends])
         lengths = lengths[lengths > 1e-3 * whole]
         typical = float(np.median(lengths)) if len(lengths) else whole
-        return float(np.clip(0.16 * typical, 0.008 * whole, 0.019 * whole))
+        return float(np.clip(0.18 * typical, 0.009 * whole, 0.021 * whole))
 
     def at(self, q: FloatArray, size: float, up: FloatArray) -> Skeleton:
         """The figure at q (nq,)."""
@@ -134,7 +134,7 @@ class Anatomy:
                 if np.linalg.norm(slid) > 8 * size and not b.placement.p.any():  # beside the symbol of the parent
                     base[:3, 3] += 0.5 * slid
             out.solids += [(moved(s, base), color) for s, color in symbols.symbol(b.joint, own, size)]
-        self._add_constraints(out, poses, size)
+        self._add_constraints(out, poses, size, up)
         self._add_couplings(out, poses)
         return out
 
@@ -151,7 +151,7 @@ class Anatomy:
         origin = X[:3, 3]
         ends = self.ends[i] @ X[:3, :3].T + origin
         apart = ends[np.linalg.norm(ends - origin, axis=-1) > 1e-9]
-        out.solids += [(cylinder(origin, end, 0.42 * size), BONE) for end in apart]
+        out.solids += [(cylinder(origin, end, 0.38 * size), BONE) for end in apart]
         if len(apart) > 2:
             face = plate(apart)
             looks_down = len(face) and normals(face).mean(axis=0) @ up < 0
@@ -161,23 +161,23 @@ class Anatomy:
             half, turn, center = shell
             middle, longest = X[:3, :3] @ center + origin, int(np.argmax(half))
             thick = np.sort(half)[1]
-            if thick < max(0.5 * size, 0.1 * half[longest]):  # a rod
+            if thick < max(0.5 * size, 0.22 * half[longest]):  # a rod
                 along = half[longest] * (X[:3, :3] @ turn[:, longest])
-                out.solids.append((cylinder(middle - along, middle + along, max(thick, 0.42 * size)), BONE))
+                out.solids.append((cylinder(middle - along, middle + along, max(thick, 0.38 * size)), BONE))
                 if not np.any(half):
                     out.solids.append((ball(size, middle), BONE))
             else:
                 out.solids.append((moved(box(np.maximum(half, 0.35 * size), turn, center), X), SHELL))
             if np.linalg.norm(middle - origin) > np.min(half):
-                out.solids.append((cylinder(origin, middle, 0.42 * size), BONE))
+                out.solids.append((cylinder(origin, middle, 0.38 * size), BONE))
 
-    def _add_constraints(self, out: Skeleton, poses: FloatArray, size: float) -> None:
+    def _add_constraints(self, out: Skeleton, poses: FloatArray, size: float, up: FloatArray) -> None:
         """Loops as joints with dark outlines, rods of distances, planes and lines of points, and open gaps."""
         for constraint, places in self.markers:
             at = [(np.eye(4) if i < 0 else poses[i]) @ pose.matrix for i, pose in places]
             first, last = at[0], at[-1]
             if places[0][0] < 0 and not isinstance(constraint, _constraints.PrescribedBody):
-                out.supports.append((support(first[:3, 3], np.array([0.0, 0.0, -1.0]), size), symbols.DARK))
+                out.supports.append((support(first[:3, 3], -up, size), symbols.DARK))
             gap = np.stack([first[:3, 3], last[:3, 3]])
             if isinstance(constraint, _constraints.Loop):
                 kind = symbols.kind_of(constraint.joint)
@@ -188,7 +188,7 @@ class Anatomy:
                 if np.linalg.norm(gap[1] - gap[0]) > 0.3 * size and not _is_rail(constraint.joint):
                     out.lines.append((gap, GAP, "--"))
                 continue
-            name = _NAMES.get(type(constraint).__name__, "constraint")
+            name = _NAMES.get(type(constraint), "constraint")
             out.kinds[name] = symbols.Kind(name, LOOP, "D")
             out.solids += [(ball(0.55 * size, end), LOOP) for end in gap]
             if isinstance(constraint, _constraints.Distance):
@@ -212,10 +212,12 @@ class Anatomy:
                 out.kinds["coupling"] = symbols.Kind("coupling", symbols.PURPLE, "")
 
 
-_NAMES = {
-    "Distance": "distance", "PointOnPlane": "point on a plane", "PointOnLine": "point on a line",
-    "PrescribedBody": "prescribed body",
-}  # fmt: skip
+_NAMES: dict[type, str] = {
+    _constraints.Distance: "distance",
+    _constraints.PointOnPlane: "point on a plane",
+    _constraints.PointOnLine: "point on a line",
+    _constraints.PrescribedBody: "prescribed body",
+}
 
 
 def support(point: FloatArray, away: FloatArray, size: float) -> FloatArray:
@@ -232,7 +234,7 @@ def _is_held(joint: Joint) -> bool:
 
 
 def _is_rail(joint: Joint) -> bool:
-    return isinstance(joint, Prismatic) or type(joint).__name__ in ("Screw", "Cylindrical")
+    return isinstance(joint, (Prismatic, Screw, Cylindrical))
 
 
 def _joints_of(constraint: Constraint) -> list[str]:

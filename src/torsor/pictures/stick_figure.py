@@ -18,10 +18,11 @@ from torsor.pictures.scene import (
     require_configuration,
     require_rows,
     round_down,
+    slopes,
     turned,
     upright,
 )
-from torsor.pictures.skeleton import Anatomy, Skeleton, tracked
+from torsor.pictures.skeleton import BONE, Anatomy, Skeleton, tracked
 from torsor.pictures.solids import joined, normals
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ def _draw(
     bodies = [figure.at(x, size, turn[2]) for figure, x in zip(figures, q, strict=True)]
     azimuth, elevation, flat = camera.towards(last, q[-1], turned(poses[-1], turn), points @ turn.T)
     level = ground_level(ground, last, forces, points, turn)
-    near = np.concatenate([points @ turn.T, *([_patch(points @ turn.T, level)[0]] if level is not None else [])])
+    tilted = [piece @ turn.T for piece in (() if ground is False else slopes(last, forces, points, turn))]
+    near = np.concatenate(
+        [points @ turn.T, *tilted, *([_patch(points @ turn.T, level)[0]] if level is not None else [])]
+    )
     near = np.concatenate([near, near.min(axis=0)[None] - 3 * size, near.max(axis=0)[None] + 3 * size])
     own = ax is None
     ax = _axes(ax)
@@ -111,6 +115,8 @@ def _draw(
     light = _light(azimuth, elevation)
     if level is not None:
         _add_ground(ax, points @ turn.T, level)
+    if tilted:
+        _add_slopes(ax, tilted)
     _add_solids(ax, bodies, turn, light)
     for k, body in enumerate(bodies):
         fade = _fade(k, len(bodies))
@@ -119,6 +125,10 @@ def _draw(
     for path in paths:
         ax.plot(*(path @ turn.T).T, color="#c8374b", lw=1.6, zorder=6, label="trace")
     _add_triads(ax, [(name, turned(X[None], turn)[0]) for name, X in triads], 3.2 * size)
+    for name, X in triads:
+        carrier = tracked(last, [name])[0][0] if name else -1
+        if carrier >= 0:  # what carries the frame
+            ax.plot(*(turn @ np.stack([poses[-1][carrier, :3, 3], X[:3, 3]], axis=1)), color=BONE, lw=1.2, zorder=6)
     kinds: dict[str, Kind] = {}
     for body in bodies:
         kinds |= body.kinds
@@ -185,7 +195,7 @@ def _add_solids(ax: Any, bodies: list[Skeleton], turn: FloatArray, light: FloatA
         # Later figures are in front of earlier ones, as if these were drawn on glass.
         order = 3.0 + 2.0 * (k + 1) / len(bodies)
         solids = Poly3DCollection(joined(quads), facecolors=faces, edgecolors=faces, linewidths=0.25, zorder=order)
-        ax.add_collection3d(solids, autolim=False)
+        ax.add_collection3d(solids)
 
 
 def _patch(points: FloatArray, level: float) -> tuple[FloatArray, float]:
@@ -203,11 +213,17 @@ def _add_ground(ax: Any, points: FloatArray, level: float) -> None:
     from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
     corners, step = _patch(points, level)
-    ax.add_collection3d(Poly3DCollection([corners], facecolors=_GROUND, zorder=0), autolim=False)
+    ax.add_collection3d(Poly3DCollection([corners], facecolors=_GROUND, zorder=0))
     (x0, y0, _), (x1, y1, _) = corners[0], corners[2]
     lines = [[(x, y0, level), (x, y1, level)] for x in np.arange(x0, x1 + step / 2, step)]
     lines += [[(x0, y, level), (x1, y, level)] for y in np.arange(y0, y1 + step / 2, step)]
-    ax.add_collection3d(Line3DCollection(lines, colors=_GRID, linewidths=0.8, zorder=1), autolim=False)
+    ax.add_collection3d(Line3DCollection(lines, colors=_GRID, linewidths=0.8, zorder=1))
+
+
+def _add_slopes(ax: Any, pieces: list[FloatArray]) -> None:
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    ax.add_collection3d(Poly3DCollection(pieces, facecolors=_GROUND, edgecolors=_GRID, zorder=0))
 
 
 def _triads(model: Model, poses: FloatArray, frames: bool | Sequence[str] | None) -> list[tuple[str, FloatArray]]:

@@ -362,14 +362,17 @@ class Trajectory:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all arrays, without loss, to the .npz file `path`. Models, forces and constraints are not stored, only
-        a description by which `load` rejects others."""
+        """Writes all arrays, without loss, to the .npz file `path`, with the model, the forces and the constraints.
+
+        What a file cannot describe, such as joints and forces of users' own, functions of time and policies, is not in
+        it. `load` then needs the model, forces and constraints, and rejects others than those of the simulation.
+        """
         _archive.save(self, path)
 
     @staticmethod
     def load(
         path: str | os.PathLike[str],
-        model: Model | Sequence[Model],
+        model: Model | Sequence[Model] | None = None,
         forces: Sequence[Force] = (),
         policy: Policy | OfState | None = None,
         constraints: Sequence[Constraint] | None = None,
@@ -384,10 +387,10 @@ class Trajectory:
         ----------
         path : path
             The file.
-        model : Model, or sequence of Model
-            The model or models of the simulation.
+        model : Model, or sequence of Model, optional
+            The model or models of the simulation. By default those in the file, with the forces and constraints there.
         forces : sequence of Force
-            Its forces.
+            Its forces; with a model that is not given, those in the file by default.
         policy : Policy or function, optional
             The policy that gave the controls, if any. Without it the trajectory has no gradients.
         constraints : sequence of Constraint, optional
@@ -396,6 +399,17 @@ class Trajectory:
         Returns
         -------
         Trajectory
+
+        Raises
+        ------
+        ValueError
+            If the file is not one of a trajectory, is damaged, or is of other models, forces or constraints; or if the
+            model is not given, and the file cannot describe a part of the simulation.
+
+        Examples
+        --------
+        >>> trajectory.save("motion.npz")
+        >>> again = ts.Trajectory.load("motion.npz")
         """
         return Trajectory(**_archive.read(path, model, forces, policy, constraints))
 

@@ -1,0 +1,7 @@
+"""The command line: ``python -m torsor`` is the same as ``torsor``."""
+
+import sys
+
+from torsor._cli import main
+
+sys.exit(main())
