@@ -1394,8 +1394,6 @@ class Model:
         --------
         >>> free, joints = model.maximal()
         >>> Q, V = ts.to_maximal(model, q, v)
-        >>> np.allclose(ts.constraint_errors(free, joints, Q, V).gdot, 0)
-        True
         """
         out: tuple[Model, tuple[Constraint, ...]] = import_module("torsor.maximal").maximal(self)  # a layer above
         return out
