@@ -1394,7 +1394,6 @@ class Model:
         --------
         >>> free, joints = model.maximal()
         >>> Q, V = ts.to_maximal(model, q, v)
-        >>> motion = ts.simulate(free, Q, V, steps=2, integrator=ts.BDF1(h=1e-2), constraints=joints)
         """
         out: tuple[Model, tuple[Constraint, ...]] = import_module("torsor.maximal").maximal(self)  # a layer above
         return out

@@ -408,7 +408,7 @@ class Trajectory:
 
         Examples
         --------
-        >>> trajectory.save("motion.npz")
+        >>> ts.simulate(model, q, T=0.1, integrator=ts.BDF2(h=0.01)).save("motion.npz")
         >>> again = ts.Trajectory.load("motion.npz")
         """
         return Trajectory(**_archive.read(path, model, forces, policy, constraints))
