@@ -353,3 +353,18 @@ def test_a_model_that_cannot_be_drawn_is_shown_as_text(monkeypatch):
     monkeypatch.setattr(BarrelCam, "T", lambda self, q: np.full((4, 4), "x"))
     model = ts.ModelBuilder().add_body("cam", "world", BarrelCam(), ts.SE3(), ts.Inertia.point(1.0)).build()
     assert model._repr_html_() is None
+
+
+def test_a_viewer_can_be_closed_while_its_motion_ends():
+    model = ts.models.pendulum()
+    motion = ts.simulate(model, model.neutral, steps=0, integrator=ts.BDF1(h=1e-2))
+    for _ in range(3):
+        viewer = Viewer(model, open_browser=False)
+        viewer.play(motion)
+        viewer._closed.set()  # as `close` does before the thread clears what `close` sets
+        viewer._playing.clear()
+        assert viewer._thread is not None
+        viewer._thread.join(timeout=5.0)
+        assert not viewer._thread.is_alive()
+        viewer._closed.clear()
+        viewer.close()

@@ -318,8 +318,8 @@ class Viewer:
         """Moves the time on, until the viewer is closed."""
         last, shown = time.perf_counter(), 0.0
         while True:
-            if not self._playing.is_set():
-                self._playing.wait()
+            while not self._playing.is_set() and not self._closed.is_set():
+                self._playing.wait(0.1)  # `close` sets it, and a motion that ends just then clears it again
                 last = time.perf_counter()
             if self._closed.is_set():
                 return
