@@ -73,7 +73,7 @@ def test_help_loads_nothing_that_it_does_not_need():
     script += "from torsor._cli import main\nmain(['--help'])\nprint(*(set(sys.modules) - before), file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     loaded = {name for name in run.stderr.split() if name.split(".")[0] == "torsor"}
-    assert loaded == {"torsor._cli", *(f"torsor._cli.{part}" for part in ("output", "sources", *COMMANDS))}
+    assert loaded == {"torsor._files", "torsor._cli", *(f"torsor._cli.{part}" for part in ("output", "sources", *COMMANDS))}
     assert not {"xml", "scipy", "tqdm", "mujoco", "zipfile"} & {*run.stderr.split()}
 
 
@@ -611,3 +611,37 @@ def test_damaged_files_make_no_traceback(kind, torsor, tmp_path, monkeypatch):
             assert status in (0, 1, 2), command
             assert status < 2 or (err.count("\n") == 1 and err.startswith("torsor: error: ")), err
     assert 2 in statuses
+
+
+def test_lists_that_begin_with_a_negative_number(torsor, tmp_path):
+    out = tmp_path / "motion.npz"
+    numbers = ("--q0", "-1,2", "--v0", "-.5,0", "--gravity", "-1,0,-9")
+    assert torsor("simulate", "example:acrobot", "--steps", 2, *numbers, "-o", out, "--quiet")[0] == 0
+    motion = ts.Trajectory.load(out)
+    np.testing.assert_array_equal(motion.q[0], [-1.0, 2.0])
+    np.testing.assert_array_equal(motion.v[0], [-0.5, 0.0])
+    np.testing.assert_array_equal(motion.model.gravity, [-1.0, 0.0, -9.0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and limits of sizes are those of POSIX")
+def test_files_are_written_whole_or_not_at_all(torsor, tmp_path):
+    import resource
+
+    model = ts.models.acrobot()
+    motion = ts.simulate(model, model.neutral, steps=50, integrator=ts.BDF1(h=1e-2))
+    (tmp_path / "link.npz").symlink_to(tmp_path / "motion.npz")
+    assert torsor("simulate", "example:acrobot", "--steps", 2, "-o", tmp_path / "link.npz", "--quiet")[0] == 0
+    assert (tmp_path / "link.npz").is_symlink()
+    old = (tmp_path / "motion.npz").read_bytes()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+        with pytest.raises(OSError, match=r"motion\.npz"):
+            motion.save(tmp_path / "motion.npz")
+        with pytest.raises(OSError, match=r"model\.json"):
+            model.save(tmp_path / "model.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / "motion.npz").read_bytes() == old
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.npz", "motion.npz"]

@@ -214,6 +214,7 @@ def test_margins_narrow_the_limits() -> None:
     joint = '<joint name="j" axis="0 0 1" range="-0.5 0.8" margin="0.2" damping="20" solreflimit="0.005 1"/>'
     text = world(body(joint)).replace("<mujoco>", '<mujoco><compiler angle="radian"/>')
     text = text.replace("</mujoco>", '<actuator><motor joint="j"/></actuator></mujoco>')
+    mujoco = pytest.importorskip("mujoco")
     model, mj = ts.load_mjcf(text), mujoco.MjModel.from_xml_string(text)
     np.testing.assert_allclose(model.position_limits, ([-0.3], [0.6]))
     data = mujoco.MjData(mj)
@@ -359,3 +360,19 @@ def test_without_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(ImportError, match=r"pip install torsor\[mjcf\]"):
         ts.load_mjcf(PLAYGROUND)
+
+
+def test_bodies_start_where_the_file_has_them():
+    text = """<mujoco><worldbody><body name="a" pos="0 1 .5" quat="0 1 0 0"><freejoint/><geom size=".1"/>
+      <body name="b"><joint name="hinge" ref="20"/><geom size=".1"/></body></body></worldbody></mujoco>"""
+    mujoco = pytest.importorskip("mujoco")
+    model, mj = ts.load_mjcf(text), mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(mj)
+    mujoco.mj_forward(mj, data)
+    np.testing.assert_allclose(model.start, model.keyframes["qpos0"].q)
+    np.testing.assert_allclose(ts.body_poses(model, model.start)[:, :3, 3], data.xpos[1:], atol=1e-15)
+    again = ts.load_mjcf(ts.to_mjcf(model))
+    np.testing.assert_allclose(again.start, model.start, atol=1e-15)
+    level = ts.load_mjcf("<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>")
+    assert not level.keyframes
+    np.testing.assert_array_equal(level.start, level.neutral)

@@ -16,7 +16,20 @@ CORE = (
     *("constraints", "integrators", "bind"),
 )
 PYTHON = (
-    *("_lazy", "_typing", "_errors", "_cpu", "_core", "_runtime", "spatial", "shapes", "_check", "_compile", "inertia"),
+    *(
+        "_lazy",
+        "_files",
+        "_typing",
+        "_errors",
+        "_cpu",
+        "_core",
+        "_runtime",
+        "spatial",
+        "shapes",
+        "_check",
+        "_compile",
+        "inertia",
+    ),
     *("collision", "joints", "actuators", "couplings", "model", "editing", "models"),
     *("dynamics", "kinematics", "derivatives", "forces", "constraints", "saving", "formats", "maximal", "integrators"),
     *("costs", "ik", "view", "pictures"),

@@ -816,6 +816,14 @@ class Model:
         tree = np.concatenate([np.zeros(0)] + [b.joint.neutral for b in self.bodies])
         return tree if self._map is None else self._reduced(tree, 0.0)
 
+    @property
+    def start(self) -> FloatArray:
+        """The configuration (nq,) in which the model is drawn by default, and from which the command line simulates:
+        that of the keyframe `qpos0`, which `load_mjcf` gives to models whose bodies do not stand in the neutral one,
+        else `neutral`."""
+        key = self.keyframes.get("qpos0")
+        return self.neutral if key is None else np.array(key.q)
+
     def random(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
     ) -> FloatArray:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from torsor._errors import FormatError, ModelError
+from torsor._files import whole_file
 from torsor.inertia import Inertia
 from torsor.joints import Composite, CustomJoint
 from torsor.model import Model, require_model
@@ -42,7 +43,9 @@ def _class(kind: str) -> type | None:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """As `Model.save`."""
-    Path(path).write_text(to_text(model), encoding="utf-8")
+    text = to_text(model)
+    with whole_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def to_text(model: Model) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -62,6 +63,17 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The arguments, with lists that begin with a negative number joined to their options, which argparse asks for."""
+    out: list[str] = []
+    for word in argv:
+        if re.match(r"-[\d.][^,]*,", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):
+            out[-1] += f"={word}"
+        else:
+            out.append(word)
+    return out
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
@@ -78,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     adapt_streams()
     whole = parser()
     try:
-        arguments = whole.parse_args(argv)
+        arguments = whole.parse_args(_joined(sys.argv[1:] if argv is None else argv))
         if arguments.command is None:
             whole.print_help(sys.stderr)
             return 2

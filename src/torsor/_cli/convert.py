@@ -14,6 +14,7 @@ from torsor._check import listed
 from torsor._cli.output import CommandError, add_command, note, one_line
 from torsor._cli.sources import add_model_argument, kind_by_suffix, load, tell_left_out
 from torsor._errors import FormatError, FormatWarning, ModelError
+from torsor._files import whole_file
 
 if TYPE_CHECKING:
     from torsor.model import Model
@@ -83,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     if out is None:
         sys.stdout.write(text)
     else:
-        out.write_text(text, encoding="utf-8")
+        with whole_file(out) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
     return 0
 
 

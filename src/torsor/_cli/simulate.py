@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from torsor._cli.output import CommandError, add_command, note, one_line, plural, show
 from torsor._cli.sources import add_model_argument, load, tell_left_out
+from torsor._files import whole_file
 
 if TYPE_CHECKING:
     from torsor._typing import FloatArray
@@ -92,7 +93,7 @@ def add(commands: Any) -> None:
     start.add_argument(
         "--q0",
         metavar="Q",
-        help="neutral (the default), random, random:SEED, numbers separated by commas, or a .npy or .csv file",
+        help="neutral, random, random:SEED, numbers separated by commas, or a .npy or .csv file",
     )
     start.add_argument("--v0", metavar="V", help="velocities: numbers separated by commas, or a file (default: zero)")
     start.add_argument("--keyframe", metavar="NAME", help="state and controls of a keyframe of the model")
@@ -199,8 +200,8 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
     for option, name, endings in wanted:
         if name is None:
             continue
-        path = Path(name)
-        if path.suffix.lower() not in endings:
+        path = Path(os.path.realpath(name))
+        if Path(name).suffix.lower() not in endings:
             raise CommandError(f"{option} {name}: expected a name that ends in {' or '.join(endings)}")
         exists = path.exists()
         try:
@@ -248,7 +249,7 @@ def _initial(model: Model, arguments: argparse.Namespace) -> tuple[FloatArray, F
     """The initial state, which satisfies the constraints of the model."""
     import numpy as np
 
-    q, v = model.neutral.copy(), np.zeros(model.nv)
+    q, v = model.start.copy(), np.zeros(model.nv)
     if arguments.keyframe is not None:
         from torsor._check import listed
 
@@ -265,7 +266,9 @@ def _initial(model: Model, arguments: argparse.Namespace) -> tuple[FloatArray, F
                 q = model.random(int(seed or 0))
             except ValueError:
                 raise CommandError(f"--q0 is {arguments.q0!r}, expected random:SEED with an integer") from None
-        elif arguments.q0 != "neutral":
+        elif word == "neutral":
+            q = model.neutral.copy()
+        else:
             q = _state(model, "--q0", arguments.q0, model.nq)
     if arguments.v0 is not None:
         v = _state(model, "--v0", arguments.v0, model.nv)
@@ -588,7 +591,8 @@ def _write_csv(trajectory: Trajectory, path: str) -> None:
         names += [f"new[{k}]" for k in range(size - len(names))]  # coordinates of couplings
         head += [f"{letter}:{name}" for name in names]
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(path, "w", newline="", encoding="utf-8"))
+        unfinished = stack.enter_context(whole_file(path))
+        file = stack.enter_context(open(unfinished, "w", newline="", encoding="utf-8"))
         rows = csv.writer(file)
         rows.writerow(head)
         for k in range(len(trajectory.t)):

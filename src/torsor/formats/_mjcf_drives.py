@@ -351,14 +351,17 @@ def _tendon_coupling(
 
 
 def keyframes_of(mj: mujoco.MjModel, names: Names, model: Model) -> dict[str, Keyframe]:
-    """The keyframes, with quaternions and velocities of free joints as here."""
+    """The keyframes, with quaternions and velocities of free joints as here; first of them that of the file's bodies as
+    they stand, `qpos0`, if it is not the neutral configuration."""
     mujoco = mujoco_package()
     free, ball = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
     held = [_control(mj, i) for i in range(actuator_count(mj)) if not actuator_fault(mj, i)]
     out: dict[str, Keyframe] = {}
-    titles = names.numbered("KEY", mj.nkey)
-    for k in range(mj.nkey):
-        q, v = mj.key_qpos[k].copy(), mj.key_qvel[k].copy()
+    titles = ["qpos0", *names.numbered("KEY", mj.nkey)]
+    keys = [(mj.qpos0, np.zeros(mj.nv), np.zeros(mj.nu), 0.0)]
+    keys += [(mj.key_qpos[k], mj.key_qvel[k], mj.key_ctrl[k], float(mj.key_time[k])) for k in range(mj.nkey)]
+    for title, (q, v, controls, t) in zip(titles, keys, strict=True):
+        q, v = q.copy(), v.copy()
         for j in range(mj.njnt):
             at, dof = int(mj.jnt_qposadr[j]), int(mj.jnt_dofadr[j])
             if mj.jnt_type[j] not in (free, ball):
@@ -368,10 +371,10 @@ def keyframes_of(mj: mujoco.MjModel, names: Names, model: Model) -> dict[str, Ke
             if mj.jnt_type[j] == free:
                 R = SE3.from_quaternion(q[at : at + 4]).R
                 v[dof : dof + 6] = np.concatenate([v[dof + 3 : dof + 6], R.T @ v[dof : dof + 3]])
-        controls = tuple(mj.key_ctrl[k][held].tolist())
-        out[titles[k]] = Keyframe(
-            tuple(model.normalize(q).tolist()), tuple(v.tolist()), controls, float(mj.key_time[k])
-        )
+        q = model.normalize(q)
+        out[title] = Keyframe(tuple(q.tolist()), tuple(v.tolist()), tuple(controls[held].tolist()), t)
+    if "qpos0" not in titles[1:] and not model.minus(np.array(out["qpos0"].q), model.neutral).any():
+        del out["qpos0"]
     return out
 
 

@@ -6,7 +6,6 @@ import os
 import warnings
 from dataclasses import dataclass
 from math import inf, isinf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -17,6 +16,7 @@ from numpy.polynomial import Polynomial
 from torsor._compile import IDENTITY, Pose, compose
 from torsor._core import JointKind
 from torsor._errors import FormatWarning, ModelError
+from torsor._files import whole_file
 from torsor.constraints.couplings import Coupling, Gear, PolynomialCoupling, PrescribedJoint
 from torsor.constraints.pairs import Loop
 from torsor.couplings import Coordinate, JointCoupling, Mimic
@@ -97,7 +97,8 @@ def to_mjcf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
         warnings.warn(f"left out of the MJCF of {model.name!r}: {'; '.join(writer.lost)}", FormatWarning, stacklevel=2)
     text = ElementTree.tostring(root, encoding="unicode") + "\n"
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        with whole_file(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
     return text
 
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from math import atan2, cos, hypot, sin
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from torsor._check import listed
 from torsor._compile import IDENTITY, compose
 from torsor._core import JointKind
 from torsor._errors import FormatWarning, ModelError
+from torsor._files import whole_file
 from torsor.collision import Collision
 from torsor.constraints.couplings import Coordinate, Gear
 from torsor.constraints.pairs import Loop
@@ -98,7 +98,8 @@ def to_urdf(model: Model, path: str | os.PathLike[str] | None = None, *, unsuppo
     ElementTree.indent(robot)
     text = '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(robot, encoding="unicode") + "\n"
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        with whole_file(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
     return text
 
 

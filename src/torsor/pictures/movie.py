@@ -265,6 +265,7 @@ def write(file: Path, frame: Callable[[int], NDArray[np.uint8]], count: int, fps
     """Writes frames 0 to count - 1 to an mp4 or gif file, whole or not at all."""
     to = _write_gif if file.suffix.lower() == ".gif" else _write_mp4
     bar = _progress_bar(count) if progress else contextlib.nullcontext()
+    file = Path(os.path.realpath(file))
     unfinished = _unfinished(file)
 
     def frames() -> Iterator[NDArray[np.uint8]]:

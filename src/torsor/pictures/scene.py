@@ -224,7 +224,7 @@ def require_rows(motion: Motion, rows: Any, most: int) -> list[int]:
 
 
 def require_configuration(model: Model, q: ArrayLike | None) -> FloatArray:
-    """One configuration (nq,), checked; the neutral one by default."""
+    """One configuration (nq,), checked; that of `Model.start` by default."""
     if q is None:
-        return model.neutral
+        return model.start
     return np.array(frozen_array(q, (model.nq,), "q"))

@@ -19,6 +19,7 @@ from numpy.lib.npyio import NpzFile
 
 from torsor import integrators
 from torsor._errors import ModelError
+from torsor._files import whole_file
 from torsor.constraints.constraint import Constraint, require_constraints
 from torsor.forces.force import Force, require_forces
 from torsor.integrators import CustomIntegrator, Integrator
@@ -72,7 +73,7 @@ def save(trajectory: Trajectory, path: str | os.PathLike[str]) -> None:
         if name != "A" and value is not None:
             arrays[f"integrator_{name}"] = np.array(value)
     arrays["integrator_A"] = _rows_of(trajectory.integrator)
-    with open(path, "wb") as file:
+    with whole_file(path) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, integrator=np.array(type(trajectory.integrator).__name__), **arrays)
 
 

@@ -412,9 +412,12 @@ class Batch:
 def switching_parts(
     model: Model, forces: Sequence[Force], constraints: Sequence[Constraint] = ()
 ) -> Sequence[_charts.ChartPart]:
-    """The joints that change their charts: all joints with charts, except where a force or a constraint is given in
-    coordinates."""
+    """The joints that change their charts: all joints with charts, except where a force, a constraint or a coupling is
+    given in coordinates."""
     parts = _charts.chart_parts(model)
     given: tuple[Force | Constraint, ...] = (*forces, *constraints)
     kept = {name for one in given for name in one._joints(model)} if parts else set()
+    for joint in model.joints if parts else ():
+        if joint.follows:
+            kept.update((joint.name, *joint.follows))
     return [p for p in parts if model.joints[p.body].name not in kept]

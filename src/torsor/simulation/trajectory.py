@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torsor import _core
+from torsor._files import whole_file
 from torsor.constraints.constraint import Constraint
 from torsor.dynamics import generalized_momenta, kinetic_energy, potential_energy
 from torsor.forces.evaluation import ContactStates, contact_places
@@ -205,12 +206,24 @@ class Trajectory:
     @property
     def tree_q(self) -> FloatArray:
         """Coordinates of all joints, (..., rows, nq of the tree): `q` itself, if the model has no couplings."""
-        return self.model.expand(self.q) if self.model.couplings else self.q
+        return self._expanded(self.q) if self.model.couplings else self.q
 
     @property
     def tree_v(self) -> FloatArray:
         """Velocities of all joints, (..., rows, nv of the tree)."""
-        return self.model.expand_velocity(self.q, self.v) if self.model.couplings else self.v
+        return self._expanded(self.q, self.v) if self.model.couplings else self.v
+
+    def _expanded(self, q: FloatArray, v: FloatArray | None = None) -> FloatArray:
+        """Coordinates or velocities of the tree, by the couplings of the model of each motion."""
+        models = self.models or (self.model,)
+        if len(models) == 1:
+            return self.model.expand(q) if v is None else self.model.expand_velocity(q, v)
+        out = np.empty((prod(self.batch_shape), len(self.t), self.model.tree.nq if v is None else self.model.tree.nv))
+        rows = [x.reshape(len(out), len(self.t), x.shape[-1]) for x in (q, v) if x is not None]
+        for k, m in enumerate(self._batch.model_of):
+            expand = models[m].expand if v is None else models[m].expand_velocity
+            out[k] = expand(*(x[k] for x in rows))
+        return out.reshape(*self.batch_shape, len(self.t), out.shape[-1])
 
     @cached_property
     def p(self) -> FloatArray:
@@ -464,7 +477,8 @@ class Trajectory:
             triangles=triangles,
             pictures=pictures,
         )
-        Path(path).write_text(page, encoding="utf-8")
+        with whole_file(path) as unfinished:
+            unfinished.write_text(page, encoding="utf-8")
 
     def _repr_html_(self) -> str | None:
         from torsor.view.page import trajectory_output

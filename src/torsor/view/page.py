@@ -128,7 +128,7 @@ def trajectory_output(trajectory: Trajectory) -> str | None:
 
 def model_output(model: Model) -> str | None:
     """What a notebook shows of a model, no larger than 4 MB; None if that is not possible."""
-    still = _motion.still(model, model.neutral)
+    still = _motion.still(model, model.start)
     return _output(lambda: _page(model, still, "visual", 30.0, 1.0, _NOTEBOOK_TRIANGLES, 1))
 
 

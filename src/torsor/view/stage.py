@@ -197,7 +197,7 @@ class Stage:
         self.server, self.scene, self.model = server, server.scene, model
         self.show, self._limit = show, limit
         self.actors: list[_Actor] = []
-        self.extent: Extent = geometry.extent(model, model.neutral, geometry.parts(model, show))
+        self.extent: Extent = geometry.extent(model, model.start, geometry.parts(model, show))
         self._begin = self.extent  # of the first configuration
         self._added: dict[str, Callable[[_Actor, str], Overlay | None]] = {}
         self._count = 0

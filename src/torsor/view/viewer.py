@@ -92,7 +92,7 @@ class Viewer:
         try:
             self._stage = Stage(self._server, model, show)
             self._handles = handles(model, _rounded(self._stage.extent.size))
-            self._q = self._within_limits(model.neutral)
+            self._q = self._within_limits(model.start)
             self._stage.play(_motion.still(model, self._q))
             self._gui = _Controls(self)
             self._stage.at(0.0)
@@ -504,7 +504,7 @@ class _Controls:
                 self._add_sliders(found[0])
                 choice.on_update(self._chosen)
 
-        reset.on_click(lambda event: viewer.show(viewer._within_limits(viewer.model.neutral)))
+        reset.on_click(lambda event: viewer.show(viewer._within_limits(viewer.model.start)))
 
     def _chosen(self, event: Any) -> None:
         """Replaces the sliders by those of another joint."""
