@@ -73,7 +73,11 @@ def test_help_loads_nothing_that_it_does_not_need():
     script += "from torsor._cli import main\nmain(['--help'])\nprint(*(set(sys.modules) - before), file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     loaded = {name for name in run.stderr.split() if name.split(".")[0] == "torsor"}
-    assert loaded == {"torsor._files", "torsor._cli", *(f"torsor._cli.{part}" for part in ("output", "sources", *COMMANDS))}
+    assert loaded == {
+        "torsor._files",
+        "torsor._cli",
+        *(f"torsor._cli.{part}" for part in ("output", "sources", *COMMANDS)),
+    }
     assert not {"xml", "scipy", "tqdm", "mujoco", "zipfile"} & {*run.stderr.split()}
 
 
