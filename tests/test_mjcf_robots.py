@@ -24,9 +24,10 @@ def test_accelerations_are_those_of_mujoco(name: str) -> None:
 def test_motions_and_their_gradients(name: str, equality) -> None:
     """Forty steps from a keyframe or a closed configuration; gradients by controls against differences."""
     model = ts.load_mjcf(ROBOTS[name], equality=equality)
-    q = np.array(model.keyframes["home"].q) if model.keyframes else model.neutral
+    home = model.keyframes.get("home")
+    q = model.start if home is None else np.array(home.q)
     q = ts.project(model, model.constraints, q) if model.constraints else q
-    u = np.array(model.keyframes["home"].controls) if model.keyframes else np.full(len(model.actuators), 0.1)
+    u = np.full(len(model.actuators), 0.1) if home is None else np.array(home.controls)
     passive = ts.forces_from(model, actuators=False)
     forces = [*passive, *ts.contacts(model, world_only=True), ts.ActuatorForce(model)]
     rng = np.random.default_rng(0)
