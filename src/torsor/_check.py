@@ -316,12 +316,6 @@ def raise_uncoupled(function: str) -> None:
     )
 
 
-def refuse_couplings(model: Any, function: str) -> None:
-    """Rejects a model with couplings."""
-    if model.couplings:
-        raise_uncoupled(function)
-
-
 def raise_contradiction(names: Sequence[str], row: int, others: Sequence[int], state: int | None) -> None:
     """Raises the error for a row of constraints that cannot be fulfilled beside others, in a state of a batch (flat
     index) or in a single one."""
